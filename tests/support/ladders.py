@@ -1,0 +1,36 @@
+"""Tables written in a few lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from tuner.collective import Collective
+from tuner.measurement import Cluster
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable
+
+CLUSTER = Cluster("test", 1, 2, "some cpu", 1 << 30)
+Steps = Sequence[tuple[int, Choice]]  # from so many bytes on, this choice
+
+
+def table_of(
+    ladders: Mapping[tuple[Collective, int] | tuple[Collective, int, str], Steps],
+    probed: tuple[int, ...] = (),
+    library: str = "openmpi 5.0.11",
+) -> TuningTable:
+    """A one-node table from (collective, p[, operators]) -> steps."""
+    rules = []
+    for (collective, p, *rest), steps in ladders.items():
+        key = Key(collective, 1, p, operators=rest[0] if rest else "any")
+        bounds: list[float] = [*(lo for lo, _ in steps), math.inf]
+        for (lo, hi), (_, choice) in zip(pairwise(bounds), steps, strict=True):
+            sizes = tuple(n for n in probed if lo <= n < hi)
+            rules.append(Rule(key, int(lo), hi, choice, Evidence("measured", sizes)))
+    return TuningTable(CLUSTER, library, tuple(rules))
+
+
+def staircase(choices: Sequence[Choice], start: int, width: int) -> list[tuple[int, Choice]]:
+    """Each choice on its own few bytes from `start` on, the default below and above."""
+    steps = [(start + width * i, choice) for i, choice in enumerate(choices)]
+    return [(0, Choice()), *steps, (start + width * len(choices), Choice())]

@@ -1,0 +1,167 @@
+"""The command line as a user meets it, run in its own process where exit codes matter."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner.cli.main import VERBS, main
+
+FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    path = tmp_path / "flat8.yaml"
+    path.write_text(FLAT)
+    return path
+
+
+def sentence(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on standard error."""
+    lines = capsys.readouterr().err.strip().split("\n")
+    assert len(lines) == 1
+    assert lines[0].startswith("tuner: ")
+    return lines[0]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_with_examples(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([verb, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "examples:" in text
+    assert f"tuner {verb}" in text
+
+
+@pytest.mark.parametrize("action", ["show", "export", "check", "prove"])
+def test_every_table_action_takes_json(action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["table", action, "--help"])
+    assert "--json" in capsys.readouterr().out
+
+
+def test_help_names_all_verbs_and_loads_no_heavy_library() -> None:
+    program = (
+        "import sys\nfrom tuner.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'sklearn', 'numba', 'matplotlib', 'sqlalchemy', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    for verb in VERBS:
+        assert verb in ran.stdout
+
+
+def test_simulate_prints_records_that_match_the_closed_form(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--collective", "allreduce", "--algorithm", "ring", "--sizes", "8KiB,1MiB", "--json"]
+    assert main(["simulate", "--topology", str(flat), *words]) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [record["nbytes"] for record in records] == [8192, 1 << 20]
+    for record in records:
+        assert set(record) == {"collective", "algorithm", "params", "p", "nbytes", "seconds"}
+        assert record["p"] == 8
+        # 2 (p - 1) transfers of m / p bytes, one after the other
+        expected = 14 * (2e-6 + record["nbytes"] / 8 / 12.5e9)
+        assert record["seconds"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_both_engines_print_the_same(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--collective", "bcast", "--sizes", "1KiB,64KiB", "--json"]
+    printed = []
+    for engine in ("fast", "events"):
+        assert main(["simulate", "--topology", str(flat), *words, "--engine", engine]) == 0
+        printed.append([record["seconds"] for record in json.loads(capsys.readouterr().out)])
+    assert len(printed[0]) == 18
+    assert printed[0] == pytest.approx(printed[1], rel=1e-12)
+
+
+def test_simulate_text_shows_units(flat: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--collective", "bcast", "--algorithm", "pipeline", "--sizes", "1MiB"]
+    assert main(["simulate", "--topology", str(flat), *words, "--param", "segment=64KiB"]) == 0
+    text = capsys.readouterr().out
+    assert "segment=64KiB" in text
+    assert "1MiB" in text
+    assert "us" in text
+
+
+def test_a_segment_size_changes_the_prediction(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--collective", "bcast", "--algorithm", "pipeline", "--sizes", "16MiB", "--json"]
+    times = []
+    for param in ([], ["--param", "segment=64KiB"]):
+        assert main(["simulate", "--topology", str(flat), *words, *param]) == 0
+        times.append(json.loads(capsys.readouterr().out)[0]["seconds"])
+    assert times[1] < times[0] / 3  # seven hops one after the other against a full pipeline
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--collective", "bcast", "--algorithm", "nope", "--sizes", "1KiB"], "nope"),
+        (["--collective", "gossip", "--sizes", "1KiB"], "gossip"),
+        (["--collective", "bcast", "--sizes", "1KiBB"], "1KiBB"),
+        (["--collective", "bcast", "--sizes", "1KiB", "--param", "radix"], "radix=4"),
+        (["--collective", "bcast", "--algorithm", "linear", "--sizes", "1KiB", "--param",
+          "segment=8"], "segment"),
+        (["--collective", "bcast", "--sizes", "1KiB", "--ppn", "0"], "ppn"),
+        (["--collective", "bcast", "--sizes", "1KiB", "--p", "99"], "99 ranks"),
+        (["--collective", "bcast", "--sizes", "1KiB", "--root", "8"], "root"),
+        (["--collective", "bcast", "--sizes", "1KiB", "--calibration", "none.json"], "none.json"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_sentence_and_status_1(
+    words: list[str], says: str, flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", "--topology", str(flat), *words]) == 1
+    assert says in sentence(capsys)
+
+
+def test_a_disconnected_topology_names_the_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(
+        "name: broken\nnodes: [a, b, lonely]\nlinks:\n"
+        "  - {between: [a, b], latency: 1us, bandwidth: 1GB/s}\n"
+    )
+    words = ["--collective", "bcast", "--sizes", "1KiB"]
+    assert main(["simulate", "--topology", str(path), *words]) == 1
+    assert "lonely" in sentence(capsys)
+
+
+def test_wrong_usage_is_status_2() -> None:
+    for words in ([], ["dance"], ["simulate"], ["table", "polish"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "tuner.cli.main", *words], capture_output=True, text=True
+        )
+        assert ran.returncode == 2
+        assert "usage:" in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    command = f"set -o pipefail; {sys.executable} -m tuner.cli.main algorithms --json | head -n 1"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[\n", "")
+
+
+def test_algorithms_lists_each_with_formula_and_source(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["algorithms", "--json"]) == 0
+    records = json.loads(capsys.readouterr().out)
+    known = {(record["collective"], record["algorithm"]) for record in records}
+    assert {("bcast", "split_binary"), ("allreduce", "rabenseifner")} <= known
+    assert all(record["formula"] and record["source"] for record in records)
+    assert main(["algorithms", "--collective", "bcast"]) == 0
+    assert "scatter_allgather_ring" in capsys.readouterr().out

@@ -1,0 +1,218 @@
+"""MPICH's selection tree: what is written, how it decides, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.ladders import table_of
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export import mpich
+from tuner.export.mpich import Call
+from tuner.table import Choice
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+SMP = {"algorithm=MPIR_Bcast_intra_smp": {}}
+BINOMIAL = {"algorithm=MPIR_Bcast_intra_binomial": {}}
+RING = {"algorithm=MPIR_Bcast_intra_scatter_ring_allgather": {}}
+DOUBLING = {"algorithm=MPIR_Allreduce_intra_recursive_doubling": {}}
+RABENSEIFNER = {"algorithm=MPIR_Allreduce_intra_reduce_scatter_allgather": {}}
+GENERIC: dict[str, Any] = {
+    "collective=bcast": {
+        "comm_type=intra": {
+            "comm_size<8": {
+                "comm_hierarchy=parent": {"avg_msg_size<=0": SMP, "avg_msg_size=any": BINOMIAL},
+                "comm_hierarchy=any": BINOMIAL,
+            },
+            "comm_size=pow2": {"avg_msg_size<=12288": BINOMIAL, "avg_msg_size=any": RING},
+            "comm_size=any": RING,
+        },
+        "comm_type=inter": {"algorithm=MPIR_Bcast_inter_remote_send_local_bcast": {}},
+    },
+    "collective=allreduce": {
+        "comm_type=intra": {
+            "is_op_built_in=no": DOUBLING,
+            "is_op_built_in=yes": {"count<pow2": DOUBLING, "count=any": RABENSEIFNER},
+        },
+        "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
+    },
+    "collective=barrier": {"algorithm=MPIR_Barrier_intra_smp": {}},
+}
+PIPELINE = Choice("pipeline", {"segment": 8192})
+TABLE = table_of({
+    (BCAST, 4): [(0, Choice()), (1024, PIPELINE)],
+    (BCAST, 8): [(0, Choice("binomial")), (1024, Choice())],
+    (ALLREDUCE, 4): [(0, Choice()), (1024, Choice("recursive_doubling"))],
+    (ALLREDUCE, 4, "commutative"): [(0, Choice("rabenseifner")), (1024, Choice("ring"))],
+})  # fmt: skip
+
+
+def leaf(collective: Collective, call: Call) -> str:
+    tree = mpich.parse(mpich.emit(TABLE, GENERIC))
+    return mpich.decide(tree, collective, call).name.partition("intra_")[2]
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (Call(4, 0), "smp"),
+        (Call(4, 1023), "binomial"),
+        (Call(4, 1024), "pipelined_tree"),
+        (Call(4, 1 << 40), "pipelined_tree"),
+        (Call(3, 1024), "binomial"),
+        (Call(5, 1024), "binomial"),
+        (Call(8, 1023), "binomial"),
+        (Call(8, 1024), "binomial"),
+        (Call(8, 12289), "scatter_ring_allgather"),
+        (Call(9, 1), "scatter_ring_allgather"),
+        (Call(4, 0, hierarchy="node"), "binomial"),
+    ],
+)
+def test_bcast_decisions(call: Call, name: str) -> None:
+    assert leaf(BCAST, call) == name
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (Call(4, 1023), "reduce_scatter_allgather"),
+        (Call(4, 8), "recursive_doubling"),  # two elements are too few for Rabenseifner
+        (Call(4, 1023, built_in=False), "recursive_doubling"),
+        (Call(4, 1024), "ring"),
+        (Call(4, 1024, commutative=False), "recursive_doubling"),
+        (Call(2, 1024), "reduce_scatter_allgather"),
+    ],
+)
+def test_allreduce_guards(call: Call, name: str) -> None:
+    assert leaf(ALLREDUCE, call) == name
+
+
+def test_everything_else_stays() -> None:
+    tree = json.loads(mpich.emit(TABLE, GENERIC))
+    assert tree["collective=barrier"] == GENERIC["collective=barrier"]
+    for name in ("collective=bcast", "collective=allreduce"):
+        assert tree[name]["comm_type=inter"] == GENERIC[name]["comm_type=inter"]
+        assert tree[name]["comm_type=intra"]["comm_size=any"] == GENERIC[name]["comm_type=intra"]
+
+
+def paths(node: Any, above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not node:
+        return [above]
+    return [path for key, below in node.items() for path in paths(below, (*above, key))]
+
+
+def test_form_that_the_library_needs() -> None:
+    tree = json.loads(mpich.emit(TABLE, GENERIC))
+    for path in paths(tree["collective=bcast"]["comm_type=intra"]["comm_size<=4"]):
+        leaf_at = next(i for i, key in enumerate(path) if key.startswith("algorithm="))
+        about = ["msg_size" in key for key in path[:leaf_at]]
+        assert about == sorted(about), "communicator conditions come first"
+    leaves = [p for p in paths(tree) if any("pipelined_tree" in key for key in p)]
+    assert {p[-1] for p in leaves} == {
+        "tree_type=kary", "k=1", "is_non_blocking=1", "chunk_size=8192", "recv_pre_posted=0",
+    }  # fmt: skip
+
+
+def test_check_sees_a_moved_bound() -> None:
+    text = mpich.emit(TABLE, GENERIC)
+    assert mpich.check(TABLE, text, GENERIC) == []
+    moved = text.replace("avg_msg_size<=1023", "avg_msg_size<=1024", 1)
+    assert moved != text
+    assert "1024 bytes on 4 ranks" in mpich.check(TABLE, moved, GENERIC)[0]
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "rabenseifner"])
+def test_unsafe_rules_need_the_commutative_ladder(algorithm: str) -> None:
+    with pytest.raises(InputError, match=f"on 2 ranks.*{algorithm}.*non-commutative"):
+        mpich.emit(table_of({(ALLREDUCE, 2): [(0, Choice(algorithm))]}), GENERIC)
+
+
+@pytest.mark.parametrize("choice", [Choice("split_binary"), Choice("pipeline"), Choice("nonsense")])
+def test_foreign_rules_are_refused_by_name_or_replaced(choice: Choice) -> None:
+    table = table_of({(BCAST, 2): [(0, Choice()), (64, choice)]})
+    with pytest.raises(InputError, match=rf"bcast on 2 ranks, \[64, inf\) bytes: {choice}"):
+        mpich.emit(table, GENERIC)
+    replaced, lost = mpich.portable(table)
+    assert lost == (f"bcast on 2 ranks, [64, inf) bytes: {choice}",)
+    assert all(rule.choice.is_default for rule in replaced.rules)
+    assert mpich.emit(replaced, GENERIC)
+
+
+BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BINOMIAL}}
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"bcast": SMP}, "'bcast' is no collective"),
+        ({"collective=bcast": {}}, "nothing follows collective=bcast"),
+        ({"collective=bcast": {"$schema": SMP}}, r"'\$schema' is no condition"),
+        ({"collective=bcast": {"avg_msg_size<=8": SMP}}, "not with =any"),
+        ({"collective=bcast": {"avg_msg_size<=2147483648": SMP}}, "largest bound is 2147483647"),
+        ({"collective=bcast": {**SMP, **RING}}, "must stand alone"),
+        ({}, "no collectives"),
+    ],
+)
+def test_trees_that_the_library_would_abort_on(tree: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        mpich.parse(json.dumps(tree))
+
+
+def test_truncated_and_repeated() -> None:
+    text = json.dumps({"collective=bcast": BCAST_RULE})
+    assert mpich.decide(mpich.parse(text), BCAST, Call(2, 9)).name.endswith("binomial")
+    with pytest.raises(InputError, match="truncated"):
+        mpich.parse(text[:-5])
+    with pytest.raises(InputError, match="listed twice"):
+        mpich.parse('{"collective=a": {}, "collective=a": {}}')
+    with pytest.raises(InputError, match="must hold every collective"):
+        mpich.decide(mpich.parse(text), ALLREDUCE, Call(2, 9))
+
+
+def test_generic_tuning_is_found_in_a_binary(tmp_path: Path) -> None:
+    library = tmp_path / "libmpi.so.12"
+    shm = b'{"collective=bcast":{"algorithm=MPIDI_POSIX_mpi_bcast_release_gather":{}}}'
+    library.write_bytes(b"\x7fELF\0" + shm + b"\0" + json.dumps(GENERIC).encode() + b"\0rest")
+    assert mpich.generic_tuning(library) == GENERIC
+    library.write_bytes(b"\x7fELF\0" + shm)
+    with pytest.raises(InputError, match="no collective selection rules"):
+        mpich.generic_tuning(library)
+    with pytest.raises(InputError, match="cannot be read"):
+        mpich.generic_tuning(tmp_path / "missing.so")
+
+
+@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
+@pytest.mark.parametrize("nbytes", [4, 65536, 1 << 20])
+def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: int) -> None:
+    arms = mpich.candidates(collective, 4, nbytes)
+    assert arms[0].is_default
+    for arm in arms:
+        names = mpich.settings(collective, arm).keys()
+        assert names == mpich.settings(collective, Choice()).keys()
+        steps = [(0, arm)] if mpich.order_safe(collective, arm) else [(0, Choice())]
+        ladders = {(collective, 4): steps, (collective, 4, "commutative"): [(0, arm)]}
+        assert mpich.emit(table_of(ladders), GENERIC)
+
+
+CHOICES = st.sampled_from(mpich.candidates(BCAST, 8, 1 << 20))
+LADDERS = st.dictionaries(
+    st.integers(1, 40),
+    st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(ladders=LADDERS, first=CHOICES)
+def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choice) -> None:
+    table = table_of(
+        {(BCAST, p): [(0, first), *sorted(steps.items())] for p, steps in ladders.items()}
+    )
+    text = mpich.emit(table, GENERIC)
+    assert mpich.check(table, text, GENERIC) == []

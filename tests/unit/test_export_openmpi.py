@@ -1,0 +1,225 @@
+"""The classic rules file of Open MPI: what is written, how it is read back, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.ladders import CLUSTER, table_of
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export import openmpi
+from tuner.export.openmpi.algorithms import ALGORITHMS
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+CHAIN = Choice("chain", {"chains": 2, "segment": 8192})
+TABLE = table_of({
+    (BCAST, 4): [(0, Choice()), (1024, CHAIN), (65536, Choice("scatter_allgather_ring"))],
+    (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))],
+    (ALLREDUCE, 2, "commutative"): [(0, Choice("recursive_doubling")), (4096, Choice("ring"))],
+})  # fmt: skip
+FILE = """\
+2 # collectives
+2 # allreduce
+3 # communicator sizes
+0 # ranks
+1 # message sizes
+0 0 0 0 # default
+2 # ranks
+1 # message sizes
+0 3 0 0 # recursive_doubling
+3 # ranks
+1 # message sizes
+0 0 0 0 # default
+7 # bcast
+3 # communicator sizes
+0 # ranks
+1 # message sizes
+0 0 0 0 # default
+4 # ranks
+3 # message sizes
+0 0 0 0 # default
+1024 2 2 8192 # chain(chains=2, segment=8192)
+65536 9 0 0 # scatter_allgather_ring
+5 # ranks
+1 # message sizes
+0 0 0 0 # default
+"""
+
+
+def test_golden_file() -> None:
+    assert openmpi.emit(TABLE) == FILE
+
+
+@pytest.mark.parametrize(
+    ("p", "nbytes", "choice"),
+    [
+        (4, 1023, Choice()),
+        (4, 1024, CHAIN),
+        (4, 65535, CHAIN),
+        (4, 65536, Choice("scatter_allgather_ring")),
+        (4, 1 << 40, Choice("scatter_allgather_ring")),
+        (3, 65536, Choice()),
+        (5, 65536, Choice()),
+        (1000, 65536, Choice()),
+    ],
+)
+def test_decisions(p: int, nbytes: int, choice: Choice) -> None:
+    assert openmpi.decide(openmpi.parse(FILE), BCAST, p, nbytes) == choice
+
+
+def test_without_a_fence_smaller_communicators_get_the_first_entry() -> None:
+    rules = openmpi.parse("1\n7\n1\n4\n1\n0 6 0 0\n")
+    assert openmpi.decide(rules, BCAST, 2, 1) == Choice("binomial")
+
+
+def test_commutative_rules_only_on_request() -> None:
+    text = openmpi.emit(TABLE, commutative_only=True)
+    assert openmpi.decide(openmpi.parse(text), ALLREDUCE, 2, 4096) == Choice("ring")
+    assert openmpi.check(TABLE, text, commutative_only=True) == []
+    assert "4096 bytes on 2 ranks" in openmpi.check(TABLE, text)[0]
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "segmented_ring"])
+def test_algorithms_that_reorder_operands_are_refused(algorithm: str) -> None:
+    table = table_of({(ALLREDUCE, 2): [(0, Choice()), (64, Choice(algorithm))]})
+    with pytest.raises(InputError, match=rf"\[64, inf\).*{algorithm}.*non-commutative"):
+        openmpi.emit(table)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (Choice("swing"), r"\[64, inf\) bytes: swing: .* no bcast algorithm 'swing': it has"),
+        (Choice("linear", {"segment": 8}), "takes no parameter 'segment'"),
+        (Choice("knomial", {"radix": 2}), "one radix, 4, for the whole program"),
+    ],
+)
+def test_inexpressible_rules_are_refused_by_name(choice: Choice, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        openmpi.emit(table_of({(BCAST, 2): [(0, Choice()), (64, choice)]}))
+
+
+def test_gather_must_not_depend_on_size() -> None:
+    split = table_of({(Collective.GATHER, 4): [(0, Choice()), (64, Choice("binomial"))]})
+    with pytest.raises(InputError, match="hang"):
+        openmpi.emit(split)
+    whole = table_of({(Collective.GATHER, 4): [(0, Choice("binomial"))]})
+    assert "\n0 2 0 0 # binomial\n" in openmpi.emit(whole)
+
+
+def test_allgather_sizes_count_the_data_of_all_ranks() -> None:
+    table = table_of({(Collective.ALLGATHER, 8): [(0, Choice("bruck")), (1000, Choice("ring"))]})
+    text = openmpi.emit(table)
+    assert "\n8000 4 0 0 # ring\n" in text
+    assert openmpi.decide(openmpi.parse(text), Collective.ALLGATHER, 8, 999) == Choice("bruck")
+
+
+def test_keys_with_the_same_ranks_must_agree() -> None:
+    def table(other: str) -> TuningTable:
+        spread = [Key(BCAST, 1, 4), Key(BCAST, 2, 2)]
+        rules = [
+            Rule(key, 0, float("inf"), Choice(name), Evidence("measured"))
+            for key, name in zip(spread, ["binomial", other], strict=True)
+        ]
+        return TuningTable(CLUSTER, "openmpi 5.0.11", tuple(rules))
+
+    assert openmpi.emit(table("binomial")).count("0 6 0 0") == 1
+    with pytest.raises(InputError, match="1 nodes x 4 ranks .* and 2 nodes x 2 ranks .* differ"):
+        openmpi.emit(table("linear"))
+
+
+def test_rules_for_device_memory_are_refused() -> None:
+    rule = TABLE.rules[0]
+    device = replace(rule, key=replace(rule.key, memory="cuda"))
+    with pytest.raises(InputError, match="cuda"):
+        openmpi.emit(TuningTable(CLUSTER, "openmpi 5.0.11", (device,)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (FILE.rsplit("\n", 3)[0], "truncated"),
+        ("", "truncated"),
+        (FILE + "7\n", "line 26: 7 is beyond the counted rules"),
+        (FILE.replace("1024 2 2 8192", "1024 2 2 8192 5"), "line 21: a row of 5 numbers where 4"),
+        (FILE.replace("1024 2 2 8192", "1024 2 2"), "line 21: a row of 3 numbers where 4"),
+        (FILE.replace("1024 2 2", "1024 17 2"), "line 21: algorithm 17 does not exist"),
+        (FILE.replace("1024 2 2", "01024 2 2"), "line 21: '01024' is not a plain decimal"),
+        (FILE.replace("1024 2 2", "1k 2 2"), "line 21: '1k' is not a plain decimal"),
+        (FILE.replace("1024 2 2", "-1 2 2"), "'-1' is not a plain decimal"),
+        (FILE.replace("1024 2 2", "70000 2 2"), "must start at 0 and ascend"),
+        (FILE.replace("3 # message sizes\n0 0", "3 # message sizes\n1 0"), "must start at 0"),
+        (FILE.replace("5 # ranks", "4 # ranks"), "communicator size 4 follows 4"),
+        (FILE.replace("7 # bcast", "5 # reduce_local"), "line 13: collective 5 is unknown"),
+        (FILE.replace("7 # bcast", "2 # again"), "collective 2 is listed twice"),
+        ("# comment first\nrule-file-version-2\n" + FILE, "line 2: 'rule-file-version-2' is not"),
+        ("rule-file-version-3\n" + FILE, "version 3 is not known"),
+        ("rule-file-version-2\n" + FILE, "a row of 4 numbers where 5"),
+    ],
+)  # fmt: skip
+def test_files_that_the_library_would_drop_or_misread(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        openmpi.parse(text)
+
+
+def test_version_two_has_a_fifth_column() -> None:
+    rules = openmpi.parse("rule-file-version-2\n1\n7\n1\n2\n1\n0 6 0 1024 3\n")
+    assert openmpi.decide(rules, BCAST, 2, 1) == Choice("binomial", {"segment": 1024})
+
+
+@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
+@pytest.mark.parametrize("p", [2, 3, 4, 8])
+@pytest.mark.parametrize("nbytes", [4, 64, 65536, 1 << 20])
+def test_candidates_are_distinct_known_and_legal(
+    collective: Collective, p: int, nbytes: int
+) -> None:
+    arms = openmpi.candidates(collective, p, nbytes)
+    assert arms[0].is_default
+    assert len(set(arms)) == len(arms)
+    for arm in arms[1:]:
+        algorithm = algorithms.describe(collective, arm.algorithm)
+        assert set(arm.params) <= set(algorithm.params)
+        assert arm.params.get("segment", 0) < nbytes
+
+
+def test_large_messages_see_every_algorithm() -> None:
+    for collective in (BCAST, ALLREDUCE):
+        offered = {arm.algorithm for arm in openmpi.candidates(collective, 4, 1 << 20)}
+        assert offered == set(ALGORITHMS[collective]) == {*algorithms.names(collective), "default"}
+
+
+def test_settings_of_the_default_undo_every_other() -> None:
+    for arm in openmpi.candidates(BCAST, 8, 1 << 20):
+        assert openmpi.settings(BCAST, arm).keys() == openmpi.settings(BCAST, Choice()).keys()
+    assert openmpi.settings(BCAST, CHAIN) == {
+        "coll_tuned_bcast_algorithm": 2,
+        "coll_tuned_bcast_algorithm_segmentsize": 8192,
+        "coll_tuned_bcast_algorithm_chain_fanout": 2,
+    }
+
+
+CHOICES = st.sampled_from(openmpi.candidates(BCAST, 8, 1 << 20))
+LADDERS = st.dictionaries(
+    st.integers(1, 40),
+    st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(ladders=LADDERS, first=CHOICES)
+def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choice) -> None:
+    table = table_of(
+        {(BCAST, p): [(0, first), *sorted(steps.items())] for p, steps in ladders.items()}
+    )
+    text = openmpi.emit(table)
+    assert openmpi.check(table, text) == []
+    number = text.splitlines().index("0 # ranks")
+    moved = [*text.splitlines()[: number + 2], "0 1 0 0", *text.splitlines()[number + 3 :]]
+    assert 1 in ladders or openmpi.check(table, "\n".join(moved))

@@ -1,0 +1,144 @@
+"""Known parameters must come back from noisy synthetic samples."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.cost import Calibration, Estimate, read_calibration, write_calibration
+from tuner.errors import InputError
+from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.probe.fit import calibrate
+from tuner.probe.piecewise import breaks, fit_lines
+from tuner.probe.planning import PINGPONG_SIZES, REDUCTION_SIZES
+
+EAGER, OVERHEAD, CALL = 4000, 1e-7, 2e-7
+SHORT, LONG = (5e-7, 4e-10), (3e-6, 5e-11)  # alpha (overhead included), beta
+LAUNCH, GAMMA = 5e-8, 3e-11
+CLUSTER = Cluster("box", 1, 2, "cpu", 2**33)
+
+
+def one_way(nbytes: int, slowdown: float = 1.0) -> float:
+    alpha, beta = SHORT if nbytes < EAGER else LONG
+    return alpha + beta * slowdown * nbytes
+
+
+def series(
+    kind: str, subject: str, p: int, nbytes: int, seconds: float, seed: int, **params: int
+) -> Measurement:
+    rng = np.random.default_rng([seed, nbytes, p, *params.values()])
+    samples = seconds * (1 + 0.02 * rng.standard_normal(41))
+    outliers = rng.random(41) < 0.05
+    samples = np.where(outliers, samples * 20, samples)
+    return Measurement(kind, subject, 1, p, p, nbytes, tuple(samples.tolist()), params=params)
+
+
+def probed(slowdown: float = 1.5, seed: int = 0) -> Measurements:
+    found = [series("call", "proc_null", 1, 0, CALL, seed)]
+    found.append(series("eager", "node", 2, EAGER, 2e-3, seed))
+    for subject, p, slow in (("node", 2, 1.0), ("node_oversubscribed", 4, slowdown)):
+        found += [
+            series("pingpong", subject, p, n, one_way(n, slow) + CALL, seed) for n in PINGPONG_SIZES
+        ]
+        for count in (1, 33):
+            seconds = 3e-6 + count * (OVERHEAD + 8 * LONG[1])
+            found.append(series("burst", subject, p, 8, seconds, seed, messages=count))
+    found += [
+        series("reduction", "sum_float32", 1, n, 4e-7 + (LAUNCH + GAMMA * n if n else 0), seed)
+        for n in REDUCTION_SIZES
+    ]
+    return Measurements(CLUSTER, "openmpi 5.0.11", {}, tuple(found))
+
+
+@pytest.fixture(scope="module")
+def calibration() -> Calibration:
+    return calibrate(probed())
+
+
+def near(estimate: Estimate, value: float, tolerance: float) -> None:
+    assert estimate.low <= estimate.value <= estimate.high
+    assert estimate.value == pytest.approx(value, rel=tolerance)
+
+
+def test_the_break_lies_at_the_eager_limit_and_nowhere_else(calibration: Calibration) -> None:
+    path = calibration.path("node")
+    assert [segment.lo for segment in path.segments] == [0.0, EAGER]
+    assert path.segments[-1].hi == math.inf
+    assert path.eager_limit == EAGER
+
+
+def test_alpha_beta_and_overhead_come_back(calibration: Calibration) -> None:
+    path = calibration.path("node")
+    near(path.overhead, OVERHEAD, 0.25)
+    near(path.segments[0].alpha, SHORT[0] - OVERHEAD, 0.1)
+    near(path.segments[0].beta, SHORT[1], 0.1)
+    near(path.segments[1].alpha, LONG[0] - OVERHEAD, 0.1)
+    near(path.segments[1].beta, LONG[1], 0.05)
+
+
+def test_predicted_times_are_the_true_ones_at_sizes_that_were_not_measured(
+    calibration: Calibration,
+) -> None:
+    path = calibration.path("node")
+    for nbytes in (100, 3000, 5000, 100_000, 3_000_000):
+        assert path.seconds(nbytes) == pytest.approx(one_way(nbytes), rel=0.05)
+
+
+def test_reduction_cost_comes_back(calibration: Calibration) -> None:
+    near(calibration.reduction["host"].gamma, GAMMA, 0.05)
+    near(calibration.reduction["host"].launch, LAUNCH, 0.5)
+
+
+def test_capacity_is_what_all_pairs_move_together(calibration: Calibration) -> None:
+    near(calibration.capacities["memory_bus"], 2 / (1.5 * LONG[1]), 0.05)
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    covered = []
+    for seed in range(6):
+        path = calibrate(probed(seed=seed)).path("node")
+        for segment, (_, beta) in zip(path.segments, (SHORT, LONG), strict=True):
+            covered.append(segment.beta.low <= beta <= segment.beta.high)
+    assert np.mean(covered) > 0.75
+
+
+def test_without_contention_the_capacity_is_left_open_and_named() -> None:
+    calibration = calibrate(probed(slowdown=1.0))
+    assert calibration.capacities == {}
+    assert any("memory_bus" in gap for gap in calibration.provenance["undetermined"])
+
+
+def test_a_calibration_survives_its_file(calibration: Calibration, tmp_path: Path) -> None:
+    write_calibration(calibration, tmp_path / "c.json")
+    assert read_calibration(tmp_path / "c.json") == calibration
+
+
+@pytest.mark.parametrize("kind", ["pingpong", "burst", "call", "eager", "reduction"])
+def test_missing_series_are_named(kind: str) -> None:
+    whole = probed()
+    left = tuple(one for one in whole.series if one.kind != kind)
+    with pytest.raises(InputError, match=kind):
+        calibrate(replace(whole, series=left))
+
+
+def test_times_never_drop_at_a_break() -> None:
+    sizes = np.array([float(n) for n in PINGPONG_SIZES])
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        times = 1e-6 * np.exp(np.cumsum(np.abs(rng.normal(0, 0.4, len(sizes)))))
+        lines = fit_lines(sizes, times, np.zeros(len(sizes)))
+        begins = breaks(lines, sizes, [4017])
+        assert len(begins) == len(lines) - 1
+        for left, right, begin in zip(lines, lines[1:], begins, strict=False):
+            assert sizes[left.last - 1] <= begin <= sizes[right.first]
+            assert right.at(begin) >= left.at(begin) * (1 - 1e-6)
+
+
+def test_one_straight_line_is_fitted_by_one() -> None:
+    sizes = np.array([float(n) for n in PINGPONG_SIZES])
+    lines = fit_lines(sizes, 2e-6 + 1e-10 * sizes, np.full(len(sizes), 0.01))
+    assert len(lines) == 1
+    assert lines[0].alpha == pytest.approx(2e-6)
+    assert lines[0].beta == pytest.approx(1e-10)

@@ -1,0 +1,132 @@
+"""The report says what the figures say, and says so when nothing was gained."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tuner.collective import Collective
+from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.report import LibraryResult, geometric_mean, render_page, split, summarise
+from tuner.report.curves import measured, predicted
+from tuner.report.summary import verdict
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable
+
+CLUSTER = Cluster("box", 1, 2, "A CPU & more", 8 << 30)
+LIBRARY = "openmpi 5.0.11"
+
+
+def held(ratio: float, width: float = 1.05, algorithm: str = "ring", p: int = 4) -> dict[str, Any]:
+    return {
+        "collective": "allreduce", "p": p, "nbytes": 3000, "algorithm": algorithm,
+        "default_s": 1e-5 * ratio, "tuned_s": 1e-5, "ratio": ratio,
+        "ci95": [ratio / width, ratio * width],
+    }  # fmt: skip
+
+
+def proof(confirmed: bool) -> dict[str, Any]:
+    return {
+        "collective": "bcast", "p": 4, "nbytes": 4096, "expected": "knomial", "executed": "linear",
+        "confirmed": confirmed, "reason": "" if confirmed else "it fell back",
+    }  # fmt: skip
+
+
+def series(algorithm: str, nbytes: int, seconds: float, **params: int) -> Measurement:
+    return Measurement("collective", "bcast", 1, 4, 4, nbytes, (seconds,) * 3, algorithm, params)
+
+
+@pytest.fixture
+def result() -> LibraryResult:
+    key = Key(Collective.BCAST, 1, 4)
+    table = TuningTable(
+        CLUSTER, LIBRARY,
+        (Rule(key, 0, 1024, Choice(), Evidence("none")),
+         Rule(key, 1024, math.inf, Choice("knomial", {"radix": 4}),
+              Evidence("measured", (2048,), (2e-5,), (1e-5,), gain=2.0, gain_ci95=(1.8, 2.2)))),
+    )  # fmt: skip
+    probed = [
+        series(name, nbytes, 1e-6 * nbytes)
+        for name in ("default", "knomial", "linear")
+        for nbytes in (64, 2048, 65536)
+    ]
+    predictions = [{"collective": "bcast", "algorithm": "knomial", "params": {}, "p": 4,
+                    "nbytes": 64, "seconds": 1e-6}]  # fmt: skip
+    return LibraryResult(
+        "openmpi", Measurements(CLUSTER, LIBRARY, {}, tuple(probed)), table, predictions,
+        [proof(True), proof(False)], [held(2.0), held(0.5), held(1.0, algorithm="default")],
+    )  # fmt: skip
+
+
+def test_geometric_mean_is_of_ratios_and_narrows_with_more_points() -> None:
+    assert geometric_mean([held(2.0), held(0.5)])[0] == pytest.approx(1.0)
+    assert geometric_mean([held(4.0)]) == pytest.approx((4.0, 4.0 / 1.05, 4.0 * 1.05))
+    _, low, high = geometric_mean([held(2.0)] * 4)
+    assert high / low == pytest.approx(1.05 ** (2 * 4**0.5 / 4))
+
+
+def test_figures_count_rules_and_name_what_is_not_confirmed(result: LibraryResult) -> None:
+    record = summarise([result])
+    assert (record["rules_total"], record["rules_confirmed"]) == (2, 1)
+    assert record["rules_unconfirmed"][0]["rule"] == "bcast on 4 ranks at 4KiB: knomial"
+    assert record["rules_unconfirmed"][0]["reason"] == "it fell back"
+    assert record["geomean_speedup"] == pytest.approx(1.0)
+    changed = record["changed"]
+    assert (changed["calls"], changed["faster"], changed["slower"]) == (2, 1, 1)
+    assert record["control"]["calls"] == 1
+    assert set(record["heldout"][0]) >= {
+        "collective", "p", "nbytes", "algorithm", "default_s", "tuned_s", "ratio", "ci95",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("heldout", "opening"),
+    [
+        ([], "Nothing was compared"),
+        ([held(1.0, algorithm="default")], "Nothing was gained and nothing lost"),
+        ([held(1.01)], "Nothing was gained by the changed calls"),
+        ([held(1.3)] * 5, "Calls whose algorithm the table changes became 1.30 times"),
+        ([held(0.8)] * 5, "Something was lost"),
+        ([held(1.3), held(0.5), held(1.5)], "Some calls gained, but not all"),
+    ],
+)
+def test_verdict_opens_with_the_truth(heldout: list[dict[str, Any]], opening: str) -> None:
+    assert verdict(heldout).startswith(opening)
+
+
+def test_verdict_warns_when_the_same_code_seems_to_differ_from_itself() -> None:
+    unequal = [held(1.24, algorithm="default")] * 8
+    assert "Caution: 8 of the 8" in verdict([held(1.3), *unequal])
+    equal = [held(1.01, algorithm="default")] * 8
+    assert "Caution" not in verdict([held(1.3), *equal])
+
+
+def test_control_is_what_the_table_leaves_alone() -> None:
+    changed, control = split([held(2.0), held(1.0, algorithm="default")])
+    assert [record["ratio"] for record in changed] == [2.0]
+    assert [record["ratio"] for record in control] == [1.0]
+
+
+def test_curves_take_the_best_parameters_and_ascend() -> None:
+    probed = [
+        series("chain", 64, 3e-6, chains=4), series("chain", 64, 2e-6, chains=2),
+        series("chain", 8, 1e-6, chains=2),
+    ]  # fmt: skip
+    assert measured(probed, "bcast", 4) == {"chain": [(8, 1e-6), (64, 2e-6)]}
+    assert measured(probed, "bcast", 2) == {}
+    record = {"collective": "bcast", "p": 4, "algorithm": "chain", "nbytes": 8, "seconds": 5.0}
+    assert predicted([record, {**record, "seconds": 4.0}], "bcast", 4) == {"chain": [(8, 4.0)]}
+
+
+def test_page_is_one_file_with_its_plots_inside(result: LibraryResult, tmp_path: Path) -> None:
+    page = render_page([result])
+    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawings) == 3  # changed calls, control, one collective
+    for drawing in drawings:
+        ElementTree.fromstring(drawing)
+    assert "A CPU &amp; more" in page
+    assert "no: it fell back" in page
+    assert not re.search(r"(src|href)=['\"]http", page)
+    assert page == render_page([result])  # the same data gives the same file

@@ -1,0 +1,101 @@
+"""When a point has enough samples, in which order they are taken, and what they say."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tuner.probe.sampling import FEWEST, MOST, Account, next_look, order, settled
+from tuner.statistics import median_interval, paired_gain, relative_half_width
+
+
+def noisy(
+    rng: np.random.Generator, seconds: float, spread: float, count: int = 60
+) -> NDArray[np.float64]:
+    return seconds * rng.lognormal(sigma=spread, size=count)
+
+
+def test_order_is_a_permutation_that_changes_with_the_repetition() -> None:
+    orders = {tuple(order(seed=3, repetition=k, arms=6)) for k in range(20)}
+    assert all(sorted(one) == list(range(6)) for one in orders)
+    assert len(orders) > 15
+    assert tuple(order(3, 7, 6)) == tuple(order(3, 7, 6))
+
+
+def test_every_arm_is_first_now_and_then() -> None:
+    assert {int(order(1, k, 5)[0]) for k in range(60)} == set(range(5))
+
+
+def test_settled_waits_for_the_noisy_contender_and_not_for_the_hopeless_one() -> None:
+    rng = np.random.default_rng(0)
+    quiet, noisy_rival = noisy(rng, 1e-5, 0.01), noisy(rng, 1e-5, 0.5)
+    noisy_loser = noisy(rng, 9e-5, 0.5)
+    assert settled(np.column_stack([quiet, quiet]), 0.03)
+    assert not settled(np.column_stack([quiet, noisy_rival]), 0.03)
+    assert settled(np.column_stack([quiet, noisy_loser]), 0.03)
+
+
+def test_settled_always_wants_the_reference_precise() -> None:
+    rng = np.random.default_rng(0)
+    slow_reference, best = noisy(rng, 9e-5, 0.5), noisy(rng, 1e-5, 0.01)
+    assert not settled(np.column_stack([slow_reference, best]), 0.03)
+
+
+def test_settled_needs_the_fewest_samples_however_alike_they_are() -> None:
+    assert not settled(np.ones((FEWEST - 1, 2)), 0.03)
+    assert settled(np.ones((FEWEST, 2)), 0.03)
+
+
+def test_looks_grow_rarer() -> None:
+    looks = [next_look(0)]
+    while looks[-1] < MOST:
+        looks.append(next_look(looks[-1]))
+    assert looks[0] == FEWEST
+    assert len(looks) < 30
+
+
+def test_account_hands_unused_seconds_to_later_points() -> None:
+    account = Account(10.0, [1.0, 1.0, 2.0])
+    assert account.allot(1.0) == pytest.approx(2.5)
+    account.spend(0.5)
+    assert account.allot(1.0) == pytest.approx(9.5 / 3)
+    account.spend(20.0)
+    assert account.allot(2.0) == 0.0
+
+
+@pytest.mark.parametrize(("count", "below"), [(5, 0), (6, 0), (9, 1), (20, 5), (100, 39)])
+def test_median_interval_uses_the_binomial_order_statistics(count: int, below: int) -> None:
+    assert median_interval(range(count)) == ((count - 1) / 2, below, count - 1 - below)
+
+
+def test_median_interval_covers_the_median_and_is_not_wasteful() -> None:
+    rng = np.random.default_rng(1)
+    trials = [median_interval(rng.lognormal(size=25).tolist()) for _ in range(800)]
+    covered = np.mean([low <= 1.0 <= high for _, low, high in trials])
+    assert 0.94 < covered < 0.99
+
+
+def test_median_interval_of_very_many_samples() -> None:
+    median, low, high = median_interval(range(5001))
+    assert median == 2500
+    assert 2400 < low < 2500 < high < 2600
+
+
+def test_relative_half_width_is_unknown_for_few_samples() -> None:
+    assert relative_half_width([1.0] * 5) == float("inf")
+    assert relative_half_width([1.0] * 6) == 0.0
+
+
+def test_paired_gain_cancels_what_hits_both() -> None:
+    rng = np.random.default_rng(2)
+    disturbance = rng.lognormal(sigma=0.5, size=80)
+    default = 2e-5 * disturbance
+    chosen = 1e-5 * disturbance * rng.lognormal(sigma=0.01, size=80)
+    gain, low, high = paired_gain(default.tolist(), chosen.tolist())
+    assert low < 2.0 < high
+    assert high - low < 0.15  # unpaired, this disturbance would make it wider than 0.5
+    assert gain == pytest.approx(np.median(default) / np.median(chosen))
+
+
+def test_paired_gain_refuses_series_of_different_length() -> None:
+    with pytest.raises(ValueError, match="not paired"):
+        paired_gain([1.0, 2.0], [1.0])

@@ -1,0 +1,419 @@
+"""From measurements to a table: known winners are found, noise changes nothing."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.select.contest import NOISE, hold
+from tuner.select.dataset import Point, Row, by_point, label
+from tuner.select.lookup import chooser, lookup
+from tuner.select.regret import held_out_regret, regret
+from tuner.select.selector import train
+from tuner.select.tabulate import tabulate
+from tuner.table import Choice, Key, Rule, TuningTable
+
+CLUSTER = Cluster("ares", nodes=1, cores=4, cpu="any cpu", memory=2**30)
+LADDER = tuple(4**k for k in range(2, 11))  # 16 B to 1 MiB
+DEFAULT, TREE, RING = Choice(), Choice("binomial"), Choice("ring", {"segment": 4096})
+Times = Mapping[Choice, Callable[[int], float]]
+# The tree starts fast, the ring moves bytes fast: they cross where 9 us = 0.9 ns * nbytes: 10 kB.
+CROSSING: Times = {
+    DEFAULT: lambda n: 2e-5 + 2e-9 * n,
+    TREE: lambda n: 1e-6 + 1e-9 * n,
+    RING: lambda n: 1e-5 + 1e-10 * n,
+}
+
+
+def simulate(point: Point, choice: Choice) -> float:
+    """Right in shape, wrong by a constant factor; the tree's is hopelessly optimistic."""
+    factor = {"binomial": 0.1, "ring": 0.8}.get(choice.algorithm)
+    return math.nan if factor is None else factor * CROSSING[choice](point.nbytes)
+
+
+def series(
+    algorithm: Choice, nbytes: int, samples: Iterable[float], collective: str = "bcast", p: int = 4
+) -> Measurement:
+    taken = tuple(map(float, samples))
+    return Measurement("collective", collective, 1, p, p, nbytes, taken,
+                       algorithm.algorithm, algorithm.params)  # fmt: skip
+
+
+def probe(
+    times: Times,
+    noise: float = 0.01,
+    collective: str = "bcast",
+    sizes: Sequence[int] = LADDER,
+    repetitions: int = 20,
+    seed: int = 1,
+) -> Measurements:
+    """Log-normal timings around `times`, of which the first is measured first."""
+    draw = np.random.default_rng(seed)
+    taken = [
+        series(choice, n, seconds(n) * np.exp(noise * draw.standard_normal(repetitions)),
+               collective)
+        for n in sizes for choice, seconds in times.items()
+    ]  # fmt: skip
+    return measured(taken)
+
+
+def measured(taken: Sequence[Measurement]) -> Measurements:
+    return Measurements(CLUSTER, "openmpi 5.0.11", {"seed": 1}, tuple(taken))
+
+
+def order_safe(collective: Collective, choice: Choice) -> bool:
+    return not collective.reduces or choice.algorithm != "ring"
+
+
+def table_of(measurements: Measurements) -> TuningTable:
+    rows = label(measurements, simulate)
+    return tabulate(measurements, rows, train(rows, simulate), order_safe)
+
+
+def ladder_of(table: TuningTable, operators: str = "any") -> tuple[Rule, ...]:
+    return table.ladder(Key(table.keys[0].collective, 1, 4, "host", operators))
+
+
+def point(nbytes: int, collective: str = "bcast", ppn: int = 4) -> Point:
+    return Point(Collective(collective), 1, ppn, "host", nbytes)
+
+
+# rows
+
+
+def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None:
+    taken = [series(DEFAULT, 64, [3e-6, 1e-6, 2e-6]), series(TREE, 64, [4e-6] * 7)]
+    pingpong = Measurement("pingpong", "node", 1, 2, 2, 64, (1e-6,))
+    default, tree = label(measured([pingpong, *taken]), simulate)
+    assert (default.point, default.choice) == (point(64), DEFAULT)
+    assert (default.median, default.low, default.high) == (2e-6, 1e-6, 3e-6)
+    assert math.isnan(default.simulated)
+    assert tree.simulated == simulate(point(64), TREE)
+    assert default.point.p == 4
+
+
+def test_rows_report_progress() -> None:
+    seen: list[tuple[int, int]] = []
+    label(measured([series(DEFAULT, 8, [1.0])]), simulate, lambda *done: seen.append(done))
+    assert seen == [(0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("taken", "message"),
+    [
+        ([series(TREE, 8, [1.0]), series(TREE, 8, [1.0])], "binomial was measured twice"),
+        ([series(TREE, 8, [])], "needs samples above 0 s"),
+        ([series(TREE, 8, [0.0])], "needs samples above 0 s"),
+        ([series(TREE, 8, [1.0], "gossip")], "no collective 'gossip'"),
+        ([Measurement("collective", "bcast", 2, 2, 3, 8, (1.0,), "ring")], "3 ranks is not 2"),
+    ],
+)
+def test_rows_refuse_what_cannot_be_compared(taken: list[Measurement], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        label(measured(taken), simulate)
+
+
+# selector
+
+
+def test_the_selector_is_exact_where_measured_and_sensible_between() -> None:
+    rows = label(probe(CROSSING, noise=0.002), simulate)
+    selector = train(rows, simulate)
+    for row in rows:
+        assert selector.seconds(row.point, row.choice)[0] == pytest.approx(row.median, rel=0.01)
+    for nbytes in (100, 3000, 200_000):
+        for choice in (TREE, RING):
+            truth = CROSSING[choice](nbytes)
+            expected, low, high = selector.seconds(point(nbytes), choice)
+            assert expected == pytest.approx(truth, rel=0.02)
+            assert low < truth < high
+        assert selector.seconds(point(nbytes), DEFAULT)[0] == pytest.approx(
+            CROSSING[DEFAULT](nbytes), rel=0.2
+        )
+
+
+def test_the_selector_is_less_certain_further_from_the_measurements() -> None:
+    selector = train(label(probe(CROSSING), simulate), simulate)
+
+    def width(nbytes: int) -> float:
+        _, low, high = selector.seconds(point(nbytes), TREE)
+        return high / low
+
+    assert width(1024) < width(1536) < width(2048) < width(LADDER[-1] * 16)
+
+
+def test_without_any_schedule_the_measurements_alone_are_interpolated() -> None:
+    def blind(_point: Point, _choice: Choice) -> float:
+        return math.nan
+
+    rows = label(probe({DEFAULT: lambda n: 1e-8 * n}, 0.001), blind)
+    selector = train(rows, blind)
+    assert selector.seconds(point(2**11), DEFAULT)[0] == pytest.approx(1e-8 * 2**11, rel=0.1)
+
+
+def test_the_selector_chooses_the_fastest_at_unmeasured_sizes() -> None:
+    selector = train(label(probe(CROSSING), simulate), simulate)
+    assert selector.choose(point(100)) == TREE
+    assert selector.choose(point(100_000)) == RING
+    assert selector.choose(point(100_000), allowed=[TREE]) == TREE
+    assert selector.choose(point(100_000), allowed=[]) == DEFAULT
+
+
+def test_the_selector_chooses_nothing_that_was_not_measured_nearby() -> None:
+    small = {DEFAULT: CROSSING[DEFAULT], TREE: CROSSING[TREE]}
+    taken = [*probe(small).series, *probe({RING: CROSSING[RING]}, sizes=LADDER[:2]).series]
+    selector = train(label(measured(taken), simulate), simulate)
+    assert selector.covers(point(64), RING)
+    assert selector.covers(point(200), RING)
+    assert not selector.covers(point(256), RING)
+    assert selector.choose(point(2**20)) == TREE
+    assert selector.choose(point(2**20 * 4)) == TREE
+    assert selector.choose(point(2**20 * 4 + 1)) == DEFAULT
+    assert selector.choose(point(2**10, ppn=8)) == DEFAULT
+    assert selector.choose(point(2**10, "allreduce")) == DEFAULT
+    with pytest.raises(InputError, match="chain was never measured for bcast"):
+        selector.seconds(point(64), Choice("chain"))
+
+
+def test_nothing_can_be_learned_from_nothing() -> None:
+    with pytest.raises(InputError, match="run the probe"):
+        train([], simulate)
+
+
+# table
+
+
+def test_known_winners_are_found_and_switch_where_they_cross() -> None:
+    rules = ladder_of(table_of(probe(CROSSING)))
+    assert [rule.choice for rule in rules] == [DEFAULT, TREE, RING, DEFAULT]
+    assert rules[0].hi == 4  # one ladder gap below 16
+    assert rules[1].hi == pytest.approx(10_000, rel=0.1)
+    assert rules[2].hi == 4 * 2**20
+    assert rules[3].hi == math.inf
+    assert [rule.evidence.basis for rule in rules] == ["none", "measured", "measured", "none"]
+
+
+def test_evidence_says_what_was_measured_and_simulated() -> None:
+    measurements = probe(CROSSING)
+    _, tree, ring, _ = ladder_of(table_of(measurements))
+    assert tree.evidence.nbytes + ring.evidence.nbytes == LADDER
+    assert ring.evidence.nbytes[0] == 4**7
+    assert ring.evidence.runner_up == "binomial"
+    first = ring.evidence
+    truth = [CROSSING[DEFAULT](n) / CROSSING[RING](n) for n in first.nbytes]
+    assert first.gain == pytest.approx(math.prod(truth) ** (1 / len(truth)), rel=0.02)
+    assert 1 + NOISE < first.gain_ci95[0] < first.gain < first.gain_ci95[1]
+    assert first.predicted_s == tuple(simulate(point(n), RING) for n in first.nbytes)
+    for n, default, chosen in zip(first.nbytes, first.default_s, first.chosen_s, strict=True):
+        assert default == pytest.approx(CROSSING[DEFAULT](n), rel=0.02)
+        assert chosen == pytest.approx(CROSSING[RING](n), rel=0.02)
+
+
+def test_operators_that_do_not_commute_never_meet_an_unsafe_choice() -> None:
+    table = table_of(probe(CROSSING, collective="allreduce"))
+    safe = ladder_of(table, "any")
+    assert {rule.choice for rule in safe} == {DEFAULT, TREE}
+    assert {rule.evidence.runner_up for rule in safe} == {"default", ""}
+    assert {rule.choice for rule in ladder_of(table, "commutative")} == {DEFAULT, TREE, RING}
+    assert {key.operators for key in table_of(probe(CROSSING)).keys} == {"any"}
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1, 0.5])
+def test_where_nothing_is_faster_the_library_decides_everywhere(noise: float) -> None:
+    same = {DEFAULT: lambda n: 1e-5 + 1e-9 * n} | {
+        Choice(f"copy{i}"): lambda n: 1e-5 + 1e-9 * n for i in range(8)
+    }
+    rules = ladder_of(table_of(probe(same, noise)))
+    assert {rule.choice for rule in rules} == {DEFAULT}
+    assert [rule.evidence.basis for rule in rules] == ["none", "measured", "none"]
+    assert rules[1].evidence.nbytes == LADDER
+    assert rules[1].evidence.gain == 1
+
+
+def test_noise_seldom_wins() -> None:
+    """Over many points without a difference at most the promised 5 % leave the default."""
+    same = {Choice(f"copy{i}" if i else "default"): lambda _: 1e-5 for i in range(9)}
+    rows = label(probe(same, 0.2, sizes=range(1, 201), seed=3), simulate)
+    contests = [hold(at, own) for at, own in by_point(rows).items()]
+    wrong = [c for c in contests if c.acceptable(lambda _: True) != {DEFAULT}]
+    assert len(wrong) <= 10
+
+
+def test_a_gain_below_the_noise_threshold_is_left_alone() -> None:
+    slight = {DEFAULT: lambda _: 1.01e-5, TREE: lambda _: 1e-5}
+    assert {rule.choice for rule in ladder_of(table_of(probe(slight, 1e-4)))} == {DEFAULT}
+    clear = {DEFAULT: lambda _: 1.04e-5, TREE: lambda _: 1e-5}
+    assert TREE in {rule.choice for rule in ladder_of(table_of(probe(clear, 1e-4)))}
+
+
+def test_single_samples_prove_nothing() -> None:
+    rules = ladder_of(table_of(probe(CROSSING, repetitions=1)))
+    assert {rule.choice for rule in rules} == {DEFAULT}
+    rules = ladder_of(table_of(probe(CROSSING, repetitions=6)))
+    assert {rule.choice for rule in rules} == {DEFAULT, TREE, RING}
+
+
+def test_a_drift_that_hits_all_alike_hides_no_winner() -> None:
+    draw = np.random.default_rng(5)
+    taken = []
+    for n in LADDER:
+        drift = np.exp(0.5 * draw.standard_normal(20))
+        taken += [series(DEFAULT, n, 1.3e-5 * drift), series(TREE, n, 1e-5 * drift)]
+    assert TREE in {rule.choice for rule in ladder_of(table_of(measured(taken)))}
+
+
+def test_choices_as_good_as_one_another_do_not_alternate() -> None:
+    close = {
+        DEFAULT: lambda _: 2e-5,
+        TREE: lambda n: 1e-5 * (1.01 if LADDER.index(n) % 2 else 1),
+        RING: lambda n: 1e-5 * (1 if LADDER.index(n) % 2 else 1.01),
+    }
+    rules = ladder_of(table_of(probe(close, 0.002)))
+    assert len({rule.choice for rule in rules[1:-1]}) == len(rules[1:-1]) == 1
+    assert rules[1].choice in (TREE, RING)
+
+
+def test_a_choice_that_is_clearly_worse_does_not_stand_in() -> None:
+    apart = {
+        DEFAULT: lambda _: 4e-5,
+        TREE: lambda n: 2e-5 if n == 1024 else 1e-5,
+        RING: lambda n: 1e-5 if n == 1024 else 2e-5,
+    }
+    chosen = [rule.choice for rule in ladder_of(table_of(probe(apart)))]
+    assert chosen == [DEFAULT, TREE, RING, TREE, DEFAULT]
+
+
+def test_noise_does_not_excuse_a_choice_that_looks_much_worse() -> None:
+    """The tree's times at 256 bytes vary too much to tell; the better median still counts."""
+    unsteady = [3e-5, 0.9e-5] * 10 + [3e-5]
+    taken = []
+    for n, tree, ring in ((64, [1e-5] * 21, 4e-5), (256, unsteady, 1e-5)):
+        taken += [series(DEFAULT, n, [1e-4] * 21), series(RING, n, [ring] * 21)]
+        taken.append(series(TREE, n, tree))
+    rules = ladder_of(table_of(measured(taken)))
+    assert [rule.choice for rule in rules[1:-1]] == [TREE, RING]
+
+
+def test_a_candidate_missing_at_one_size_is_not_used_there() -> None:
+    taken = [
+        entry for entry in probe(CROSSING).series
+        if entry.algorithm == "default" or entry.nbytes not in (256, 1024)
+    ]  # fmt: skip
+    table = table_of(measured(taken))
+    key = Key(Collective.BCAST, 1, 4)
+    chosen = [lookup(table, key, n).choice for n in (64, 256, 1024, 4096)]
+    assert chosen == [TREE, DEFAULT, DEFAULT, TREE]
+
+
+def test_series_cut_short_are_compared_over_what_they_share() -> None:
+    taken = [
+        series(DEFAULT, 64, [2e-6] * 20), series(DEFAULT, 128, [2e-6] * 20),
+        series(TREE, 64, [1e-6] * 8), series(TREE, 128, [1e-6] * 8),
+    ]  # fmt: skip
+    assert TREE in {rule.choice for rule in ladder_of(table_of(measured(taken)))}
+
+
+def test_one_probed_size_speaks_for_its_surroundings_alone() -> None:
+    rules = ladder_of(table_of(probe(CROSSING, sizes=[4096])))
+    assert [(rule.lo, rule.hi) for rule in rules] == [(0, 2048), (2048, 8192), (8192, math.inf)]
+    assert [rule.choice for rule in rules] == [DEFAULT, TREE, DEFAULT]
+
+
+def test_a_missing_default_is_named() -> None:
+    taken = [entry for entry in probe(CROSSING).series
+             if entry.algorithm != "default" or entry.nbytes != 1024]  # fmt: skip
+    with pytest.raises(InputError, match=r"bcast of 1024 bytes on 1 x 4 ranks: .* default was not"):
+        table_of(measured(taken))
+
+
+def test_no_collective_makes_no_table() -> None:
+    rows = label(probe(CROSSING), simulate)
+    with pytest.raises(InputError, match="run the probe"):
+        tabulate(measured([]), [], train(rows, simulate), order_safe)
+
+
+choices = st.sampled_from([TREE, RING, Choice("chain", {"chains": 2}), Choice("smp")])
+sizes = st.lists(st.integers(0, 2**31), min_size=1, max_size=5, unique=True)
+
+
+@st.composite
+def probes(draw: st.DrawFn) -> Measurements:
+    """Any sizes, any candidates measured at some of them, any number of samples."""
+    seconds = st.floats(1e-7, 1e-3)
+    taken = []
+    for nbytes in draw(sizes):
+        for choice in [DEFAULT, *draw(st.sets(choices, max_size=4))]:
+            scale = draw(seconds)
+            jitter = draw(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=12))
+            samples = [scale * factor for factor in jitter]
+            taken.append(series(choice, nbytes, samples, "allreduce"))
+    return measured(taken)
+
+
+@settings(max_examples=60, deadline=None)
+@given(probes())
+def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
+    measurements: Measurements,
+) -> None:
+    def steady(at: Point, choice: Choice) -> float:
+        return math.nan if choice.algorithm == "smp" else 1e-6 + 1e-9 * at.nbytes
+
+    rows = label(measurements, steady)
+    table = tabulate(measurements, rows, train(rows, steady), order_safe)
+    probed = {row.point.nbytes for row in rows}
+    assert {key.operators for key in table.keys} == {"any", "commutative"}
+    for key in table.keys:
+        ladder = table.ladder(key)
+        assert ladder[0].lo == 0
+        assert ladder[-1].hi == math.inf
+        assert all(low.hi == high.lo for low, high in pairwise(ladder))
+        assert ladder[-1].choice.is_default
+        assert ladder[-1].lo > max(probed)
+        assert {n for rule in ladder for n in rule.evidence.nbytes} == probed
+        for rule in ladder:
+            assert all(rule.lo <= n < rule.hi for n in rule.evidence.nbytes)
+            assert rule.choice.is_default or rule.evidence.gain_ci95[0] > 1 + NOISE
+            assert key.operators == "commutative" or order_safe(key.collective, rule.choice)
+
+
+# regret and lookup
+
+
+def test_regret_compares_with_the_best_measured() -> None:
+    rows = [
+        Row(point(nbytes), choice, (), seconds, seconds, seconds)
+        for nbytes, times in ((8, (2.0, 1.0)), (16, (1.0, 1.5)))
+        for choice, seconds in zip((DEFAULT, TREE), times, strict=True)
+    ]
+    result = regret(lambda _: DEFAULT, rows)
+    assert (result.mean, result.worst, result.points) == (0.5, 1.0, 2)
+    assert result.p95 == pytest.approx(0.95)
+    with pytest.raises(InputError, match=r"bcast of 8 bytes.*ring.* was not measured"):
+        regret(lambda _: RING, rows)
+    with pytest.raises(InputError, match="no points"):
+        regret(lambda _: DEFAULT, [])
+
+
+def test_a_good_table_and_selector_have_little_regret() -> None:
+    rows = label(probe(CROSSING), simulate)
+    table = table_of(probe(CROSSING))
+    assert regret(chooser(table), rows).mean < 0.02
+    assert regret(lambda _: DEFAULT, rows).mean > 1
+    unseen = held_out_regret(rows, simulate)
+    assert unseen.points == len(LADDER) - 2
+    assert unseen.mean < 0.05
+
+
+def test_lookup_falls_back_to_the_rules_for_any_operator() -> None:
+    table = table_of(probe(CROSSING))
+    key = Key(Collective.BCAST, 1, 4, "host", "commutative")
+    assert lookup(table, key, 100).choice == TREE
+    with pytest.raises(InputError, match=r"no rules for bcast on 1 x 8 .* it has bcast on 1 x 4"):
+        lookup(table, Key(Collective.BCAST, 1, 8), 100)

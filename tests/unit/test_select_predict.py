@@ -1,0 +1,57 @@
+"""Simulated times of candidates: the real builder and simulator, at the point's own ranks."""
+
+import math
+
+import pytest
+
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.cost import Calibration, PathCost
+from tuner.errors import InputError
+from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.select.dataset import Point
+from tuner.select.predict import predict_points, simulator
+from tuner.sim import simulate
+from tuner.table import Choice
+from tuner.topologies import single_node
+from tuner.topology import Placement
+
+CLUSTER = Cluster("ares", nodes=1, cores=8, cpu="any cpu", memory=2**30)
+CALIBRATION = Calibration("ares", "openmpi", {("node", "host"): PathCost.line(1e-6, 1e-9)})
+TOPOLOGY = single_node(CLUSTER, CALIBRATION)
+POINT = Point(Collective.BCAST, 1, 4, "host", 4096)
+
+
+def test_a_candidate_costs_what_its_schedule_costs_on_the_points_ranks() -> None:
+    chain = Choice("chain", {"segment": 1024, "chains": 2})
+    schedule = algorithms.build(
+        Collective.BCAST, "chain", 4, nbytes=4096, params={"segment": 1024, "chains": 2}
+    )
+    expected = simulate(schedule, Placement.block(TOPOLOGY, 4, 4), CALIBRATION, 4096)
+    seconds = simulator(CALIBRATION, TOPOLOGY)
+    assert seconds(POINT, chain) == expected
+    assert seconds(POINT, Choice("linear")) != expected
+
+
+def test_an_algorithm_of_the_library_alone_has_no_simulated_time() -> None:
+    seconds = simulator(CALIBRATION, TOPOLOGY)
+    assert math.isnan(seconds(POINT, Choice("smp")))
+    assert math.isnan(seconds(POINT, Choice()))
+
+
+def test_a_parameter_that_no_schedule_has_is_named() -> None:
+    with pytest.raises(InputError, match="no parameter 'fanout'"):
+        simulator(CALIBRATION, TOPOLOGY)(POINT, Choice("binomial", {"fanout": 2}))
+
+
+def test_every_measured_point_is_predicted() -> None:
+    taken = tuple(
+        Measurement("collective", "bcast", 1, 4, 4, 4096, (1e-5,) * 6, name)
+        for name in ("default", "linear", "smp")
+    )
+    rows = predict_points(Measurements(CLUSTER, "openmpi", {}, taken), CALIBRATION, TOPOLOGY)
+    expected = simulator(CALIBRATION, TOPOLOGY)(POINT, Choice("linear"))
+    assert [row.choice.algorithm for row in rows] == ["default", "linear", "smp"]
+    assert rows[1].simulated == expected
+    assert math.isnan(rows[0].simulated)
+    assert math.isnan(rows[2].simulated)

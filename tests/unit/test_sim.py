@@ -1,0 +1,189 @@
+"""Two engines, one semantics; closed forms; the outside oracle."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import simgrid
+from tests.support.machines import calibrations, calls, placements
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
+from tuner.errors import InputError
+from tuner.schedule import Round, schedule
+from tuner.sim import events, fast, finish_times, simulate
+from tuner.sim.traffic import traffic
+from tuner.topologies import given_calibration
+from tuner.topologies.short import topology_from
+from tuner.topology import Placement
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+ENGINES = pytest.mark.parametrize("engine", ["fast", "events"])
+
+GOLDEN = [  # rows of simgrid_pure.csv: algorithm, ranks, bytes, seconds
+    ("lr", 8, 1024, 2.816128e-05),
+    ("lr", 8, 1048576, 1.7481856e-04),
+    ("rdb", 64, 1048576, 5.1532416e-04),
+    ("rab_rdb", 64, 1048576, 1.8916608e-04),
+    ("binomial_tree", 64, 1048576, 5.1532416e-04),
+]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_the_engines_agree(data: st.DataObject) -> None:
+    placement = data.draw(placements())
+    made, nbytes = data.draw(calls(placement.p))
+    played = traffic(made, placement, data.draw(calibrations()), nbytes)
+    ours, reference = fast.finish_times(played), events.finish_times(played)
+    np.testing.assert_allclose(ours, reference, rtol=1e-12, atol=0.0)
+
+
+@ENGINES
+@pytest.mark.parametrize(("algorithm", "p", "nbytes", "seconds"), GOLDEN)
+def test_golden_rows_of_the_oracle(
+    algorithm: str, p: int, nbytes: int, seconds: float, engine: str
+) -> None:
+    assert simgrid.seconds(algorithm, p, nbytes, engine) == pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize(("engine", "largest"), [("fast", 64), ("events", 16)])
+def test_oracle_rows(shared: Path, engine: str, largest: int) -> None:
+    """The larger rows: tests/bench/oracle.py, minutes on the event engine."""
+    with (shared / "oracle" / "simgrid_pure.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if int(row["ranks"]) <= largest]
+    assert len(rows) > 40
+    for row in rows:
+        ours = simgrid.seconds(row["algorithm"], int(row["ranks"]), int(row["bytes"]), engine)
+        assert ours == pytest.approx(float(row["simulated_s"]), rel=1e-9), row
+
+
+def flat(p: int, **more: object) -> Placement:
+    record = {"name": "flat", "nodes": p, "latency": "1us", "bandwidth": "1GB/s", **more}
+    return Placement.block(topology_from(record), 1)
+
+
+def star(ppn: int, **local: str) -> Placement:
+    record = {"name": "star", "nodes": 2, "latency": "1us", "bandwidth": "1GB/s", "local": local}
+    return Placement.block(topology_from(record), ppn)
+
+
+@ENGINES
+@pytest.mark.parametrize(
+    ("collective", "name", "params", "formula"),
+    [
+        (BCAST, "linear", {}, lambda a, b, g: a + 7 * b),
+        (BCAST, "pipeline", {"segment": 1000}, lambda a, b, g: (8 + 8 - 2) * (a + b / 8)),
+        (BCAST, "binomial", {}, lambda a, b, g: 3 * (a + b)),
+        (BCAST, "scatter_allgather", {}, lambda a, b, g: 6 * a + 2 * 7 / 8 * b),
+        (BCAST, "scatter_allgather_ring", {}, lambda a, b, g: 10 * a + 2 * 7 / 8 * b),
+        (ALLREDUCE, "recursive_doubling", {}, lambda a, b, g: 3 * (a + b + g)),
+        (ALLREDUCE, "ring", {}, lambda a, b, g: 14 * a + 7 / 8 * (2 * b + g)),
+        (ALLREDUCE, "rabenseifner", {}, lambda a, b, g: 6 * a + 7 / 8 * (2 * b + g)),
+    ],
+)
+def test_closed_forms(
+    collective: Collective, name: str, params: dict[str, int], formula: object, engine: str
+) -> None:
+    """p = 8, m = 8000 bytes, alpha 1 us, 1 GB/s, gamma 0.5 ns/B."""
+    reduction = {"host": ReductionCost(Estimate.exact(0.0), Estimate.exact(0.5e-9))}
+    placement = flat(8)
+    costs = replace(given_calibration(placement.topology), reduction=reduction)
+    made = algorithms.build(collective, name, 8, nbytes=8000, params=params)
+    expected = formula(1e-6, 8000 * 1e-9, 8000 * 0.5e-9)
+    assert simulate(made, placement, costs, 8000, engine=engine) == pytest.approx(expected)
+
+
+@ENGINES
+def test_ranks_of_a_node_share_its_link(engine: str) -> None:
+    """Two simultaneous flows of 1 MB over one 1 GB/s uplink take 2 ms; one takes 1 ms."""
+    rows = Round.of([0, 1], [2, 3], 0)
+    made = schedule(BCAST, 4, 1, [rows])
+    placement = star(2, latency="0us", bandwidth="100GB/s")
+    costs = given_calibration(placement.topology)
+    times = finish_times(made, placement, costs, 1_000_000, engine=engine)
+    np.testing.assert_allclose(times, 2e-3 + 1e-6)
+
+
+@ENGINES
+def test_memory_bus_is_shared(engine: str) -> None:
+    placement = star(4, latency="0us", bandwidth="10GB/s", memory_bandwidth="10GB/s")
+    made = schedule(BCAST, 8, 1, [Round.of([0, 1], [2, 3], 0)])
+    costs = given_calibration(placement.topology)
+    assert simulate(made, placement, costs, 10**7, engine=engine) == pytest.approx(2e-3)
+
+
+@ENGINES
+def test_fifo_against_shared_ports(engine: str) -> None:
+    """Two messages from one port: FIFO ends them one after the other, sharing together."""
+    made = schedule(BCAST, 3, 1, [Round.of(0, [1, 2], 0)])
+    placement = flat(3)
+    fifo = given_calibration(placement.topology)
+    shared = replace(fifo, shared_from=0.0)
+    times = finish_times(made, placement, fifo, 1000, engine=engine)
+    np.testing.assert_allclose(times, [3e-6, 2e-6, 3e-6])
+    times = finish_times(made, placement, shared, 1000, engine=engine)
+    np.testing.assert_allclose(times, [3e-6, 3e-6, 3e-6])
+
+
+@ENGINES
+def test_eager_does_not_wait_but_rendezvous_does(engine: str) -> None:
+    """Rank 0 sends to rank 1, which first receives from rank 2 and answers it."""
+    rounds = [Round.of(2, 1, 0), Round.of(1, 2, 0), Round.of(0, 1, 0)]
+    made = schedule(BCAST, 3, 1, rounds)
+    placement = flat(3)
+    waiting = given_calibration(placement.topology)
+    path = ("2 links, 1us, 1e+09B/s", "host")
+    eager = replace(waiting, paths={path: PathCost.line(1e-6, 1e-9, eager_limit=math.inf)})
+    slow = finish_times(made, placement, waiting, 100, engine=engine)
+    np.testing.assert_allclose(slow, [3.3e-6, 3.3e-6, 2.2e-6])
+    quick = finish_times(made, placement, eager, 100, engine=engine)
+    # Rank 1's port takes rank 2's message first; then rank 0 is free, whatever rank 1 does.
+    np.testing.assert_allclose(quick, [0.2e-6, 1.2e-6, 2.2e-6])
+
+
+def test_trace_has_every_transfer() -> None:
+    placement = flat(4)
+    made = algorithms.build(BCAST, "binomial", 4)
+    bars = events.trace(traffic(made, placement, given_calibration(placement.topology), 1000))
+    assert [(bar.src, bar.dst, bar.round) for bar in bars] == [(0, 1, 0), (0, 2, 1), (1, 3, 1)]
+    assert [bar.arrived for bar in bars] == pytest.approx([2e-6, 4e-6, 4e-6])
+    assert all(bar.arrived - bar.released == pytest.approx(1e-6) for bar in bars)
+
+
+def test_nothing_to_do_takes_no_time() -> None:
+    placement = flat(1)
+    made = algorithms.build(ALLREDUCE, "ring", 1)
+    assert simulate(made, placement, given_calibration(placement.topology), 1000) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ppn", "nbytes", "itemsize", "engine", "sentence"),
+    [
+        (1, 1000, 3, "fast", "1000 bytes are no whole number of 3-byte elements"),
+        (1, 1000, 1, "quick", "there is no engine 'quick'; known: fast, events"),
+        (2, 1000, 1, "fast", "placement holds 4 ranks"),
+    ],
+)
+def test_bad_calls(ppn: int, nbytes: int, itemsize: int, engine: str, sentence: str) -> None:
+    placement = star(ppn)
+    made = algorithms.build(BCAST, "binomial", 2)
+    with pytest.raises(InputError, match=sentence):
+        simulate(made, placement, given_calibration(placement.topology), nbytes, itemsize, engine)
+
+
+def test_missing_prices_are_named() -> None:
+    made = algorithms.build(BCAST, "binomial", 4)
+    placement = star(2)
+    with pytest.raises(InputError, match="does not say what a message inside a node costs"):
+        simulate(made, placement, given_calibration(placement.topology), 1000)
+    with pytest.raises(InputError, match="no path class 'node_oversubscribed'"):
+        simulate(made, placement, Calibration("lab", "x", {}), 1000)

@@ -1,0 +1,62 @@
+"""Finished stages are kept exactly as long as their inputs are."""
+
+from pathlib import Path
+
+import pytest
+
+from tuner.cli.stages import RECORD, Stages
+from tuner.errors import InputError
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "in"
+    path.write_text("1")
+    return path
+
+
+def test_a_stage_runs_once_and_again_when_an_input_changes(tmp_path: Path, source: Path) -> None:
+    made = tmp_path / "out"
+    runs: list[str] = []
+
+    def make() -> None:
+        runs.append(source.read_text())
+        made.write_text("made")
+
+    assert Stages(tmp_path).run("fit", [source], [made], make)
+    assert not Stages(tmp_path).run("fit", [source], [made], make)
+    source.write_text("2")
+    assert Stages(tmp_path).run("fit", [source], [made], make)
+    assert runs == ["1", "2"]
+
+
+def test_a_stage_runs_again_when_its_output_is_gone(tmp_path: Path, source: Path) -> None:
+    made = tmp_path / "out"
+    stages = Stages(tmp_path)
+    stages.run("fit", [source], [made], lambda: made.touch())
+    made.unlink()
+    assert not stages.finished("fit", [source], [made])
+
+
+def test_a_stage_that_failed_is_not_finished(tmp_path: Path, source: Path) -> None:
+    made = tmp_path / "out"
+
+    def fail() -> None:
+        made.touch()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Stages(tmp_path).run("fit", [source], [made], fail)
+    assert not Stages(tmp_path).finished("fit", [source], [made])
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / RECORD).write_text("{")
+    with pytest.raises(InputError, match=r"stages\.json.*delete it"):
+        Stages(tmp_path)
+
+
+def test_an_out_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be"):
+        Stages(tmp_path / "file" / "out")

@@ -1,0 +1,128 @@
+"""Broadcast: the root's buffer reaches every rank."""
+
+import numpy as np
+
+from tuner.algorithms import trees
+from tuner.algorithms.allgather import recursive_doubling, ring
+from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.scatter import binomial_scatter
+from tuner.collective import Collective
+from tuner.schedule import Round, Schedule, concat, rotate, schedule
+
+BCAST = Collective.BCAST
+
+
+@algorithm(BCAST, "linear")
+def linear(p: int, root: int) -> Schedule:
+    """The root sends the whole message to every other rank, all at once.
+
+    Cost: alpha + (p-1) m beta
+    Source: Open MPI coll_base_bcast.c, basic_linear
+    """
+    return rotate(trees.broadcast(trees.linear(p), 1), root)
+
+
+@algorithm(BCAST, "chain")
+def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> Schedule:
+    """Segments flow down several lines of ranks that all start at the root.
+
+    Cost: (ceil((p-1)/chains) + S - 1) (alpha + chains m/S beta)
+    Source: Open MPI coll_base_bcast.c, chain
+    """
+    return rotate(trees.broadcast(trees.chain(p, chains), segments(nbytes, segment)), root)
+
+
+@algorithm(BCAST, "pipeline")
+def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
+    """Segments flow down one line of ranks.
+
+    Cost: (S + p - 2) (alpha + m/S beta)
+    Source: standard; the pipelined chain of MVAPICH2-GDR (arXiv 1707.09414)
+    """
+    return rotate(trees.broadcast(trees.chain(p, 1), segments(nbytes, segment)), root)
+
+
+@algorithm(BCAST, "binary")
+def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
+    """Segments flow down a complete binary tree.
+
+    Cost: (floor(log2 p) + S - 1) (alpha + 2 m/S beta)
+    Source: Open MPI coll_base_bcast.c, bintree
+    """
+    return rotate(trees.broadcast(trees.binary(p), segments(nbytes, segment)), root)
+
+
+@algorithm(BCAST, "split_binary")
+def split_binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
+    """One half of the message flows down each subtree of a binary tree, then halves are swapped.
+
+    Cost: (floor(log2 p) + S/2 - 1) (alpha + 2 m/S beta) + alpha + m/2 beta
+    Source: Open MPI coll_base_bcast.c, split_bintree
+    """
+    half = segments(-(-nbytes // 2), segment)
+    down = trees.broadcast(trees.binary(p), half)
+    left_half_ranks = np.arange(p) % 2 == 1  # the root's left subtree holds the odd ranks
+
+    def halved(r: Round) -> Round:
+        """Every transfer carries the segment of the half that its receiver's subtree gets."""
+        return Round.of(r.src, r.dst, r.first + np.where(left_half_ranks[r.dst], 0, half))
+
+    rounds = [halved(r) for r in down.rounds()]
+    odd = np.arange(1, p, 2)
+    paired = odd[odd + 1 < p]
+    alone = odd[odd + 1 >= p]
+    first = np.repeat([0, half, half], [len(paired), len(paired), len(alone)])
+    swap = Round.of(
+        np.concatenate([paired, paired + 1, np.zeros_like(alone)]),
+        np.concatenate([paired + 1, paired, alone]),
+        first,
+        count=half,
+    )
+    return rotate(schedule(BCAST, p, 2 * half, [*rounds, swap]), root)
+
+
+@algorithm(BCAST, "binomial")
+def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
+    """In the s-th round every holder serves the rank 2^s away, one child after the other.
+
+    Segmented, the segments are pipelined down the same tree and a rank serves all its children at
+    once, as in Open MPI.
+
+    Cost: ceil(log2 p) (alpha + m beta) unsegmented
+    Source: MPICH bcast_intra_binomial.c; Open MPI coll_base_bcast.c, binomial
+    """
+    if segment > 0:
+        return rotate(trees.broadcast(trees.binomial(p), segments(nbytes, segment)), root)
+    holders = [np.arange(min(1 << s, p - (1 << s))) for s in range((p - 1).bit_length())]
+    rounds = [Round.of(v, v + (1 << s), 0) for s, v in enumerate(holders)]
+    return rotate(schedule(BCAST, p, 1, rounds), root)
+
+
+@algorithm(BCAST, "knomial")
+def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) -> Schedule:
+    """Every holder serves radix - 1 new ranks per hop.
+
+    Cost: ceil(log_k p) (alpha + (k-1) m beta), k the radix
+    Source: Open MPI coll_base_bcast.c, knomial
+    """
+    return rotate(trees.broadcast(trees.knomial(p, radix), segments(nbytes, segment)), root)
+
+
+@algorithm(BCAST, "scatter_allgather")
+def scatter_allgather(p: int, root: int) -> Schedule:
+    """Binomial scatter of p pieces, then allgather by recursive doubling (van de Geijn).
+
+    Cost: 2 log2 p alpha + 2 (p-1)/p m beta, p a power of two
+    Source: MPICH bcast_intra_scatter_recursive_doubling_allgather.c
+    """
+    return rotate(concat(BCAST, binomial_scatter(p), recursive_doubling(p)), root)
+
+
+@algorithm(BCAST, "scatter_allgather_ring")
+def scatter_allgather_ring(p: int, root: int) -> Schedule:
+    """Binomial scatter of p pieces, then allgather round a ring.
+
+    Cost: (log2 p + p - 1) alpha + 2 (p-1)/p m beta
+    Source: MPICH bcast_intra_scatter_ring_allgather.c
+    """
+    return rotate(concat(BCAST, binomial_scatter(p), ring(p)), root)

@@ -1,0 +1,75 @@
+"""Reduce: the combined vector ends at the root. Each tree is a broadcast tree turned round."""
+
+import numpy as np
+
+from tuner.algorithms import trees
+from tuner.algorithms.registry import algorithm, segments
+from tuner.collective import Collective
+from tuner.schedule import (
+    ARRIVING_OP_DST,
+    DST_OP_ARRIVING,
+    Round,
+    Schedule,
+    reverse,
+    rotate,
+    schedule,
+)
+
+REDUCE = Collective.REDUCE
+
+
+def _up(tree: trees.Tree, root: int, chunks: int) -> Schedule:
+    return rotate(reverse(trees.broadcast(tree, chunks), REDUCE, DST_OP_ARRIVING), root)
+
+
+@algorithm(REDUCE, "linear")
+def linear(p: int, root: int) -> Schedule:
+    """Every rank sends its vector to the root, which folds them in rank order.
+
+    Cost: alpha + (p-1) m (beta + gamma)
+    Source: Open MPI coll_base_reduce.c, basic_linear
+    """
+    below, above = np.arange(root)[::-1], np.arange(root + 1, p)
+    reduce = np.repeat([ARRIVING_OP_DST, DST_OP_ARRIVING], [len(below), len(above)])
+    rows = Round.of(np.concatenate([below, above]), root, 0, reduce=reduce)
+    return schedule(REDUCE, p, 1, [rows], root=root)
+
+
+@algorithm(REDUCE, "chain")
+def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> Schedule:
+    """Segments flow up several lines of ranks and are reduced at each stop.
+
+    Cost: (ceil((p-1)/chains) + S - 1) (alpha + chains m/S (beta + gamma))
+    Source: Open MPI coll_base_reduce.c, chain; the chunked chain of S-Caffe (PPoPP'17)
+    """
+    return _up(trees.chain(p, chains), root, segments(nbytes, segment))
+
+
+@algorithm(REDUCE, "pipeline")
+def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
+    """Segments flow up one line of ranks and are reduced at each stop.
+
+    Cost: (S + p - 2) (alpha + m/S (beta + gamma))
+    Source: Open MPI coll_base_reduce.c, pipeline
+    """
+    return _up(trees.chain(p, 1), root, segments(nbytes, segment))
+
+
+@algorithm(REDUCE, "binary")
+def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
+    """Segments flow up a complete binary tree.
+
+    Cost: (floor(log2 p) + S - 1) (alpha + 2 m/S (beta + gamma))
+    Source: Open MPI coll_base_reduce.c, binary
+    """
+    return _up(trees.binary(p), root, segments(nbytes, segment))
+
+
+@algorithm(REDUCE, "binomial")
+def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
+    """Up a binomial tree whose subtrees are runs of consecutive ranks.
+
+    Cost: ceil(log2 p) (alpha + m (beta + gamma)) unsegmented
+    Source: Open MPI coll_base_reduce.c, binomial (in-order tree)
+    """
+    return _up(trees.knomial(p, 2), root, segments(nbytes, segment))

@@ -1,0 +1,139 @@
+"""Every algorithm by name, and how a call becomes its schedule."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.schedule import Schedule
+from tuner.verify import Facts, verify
+
+Builder = Callable[..., Schedule]
+VERIFIED_SLOTS = 1 << 16  # p * n_chunks up to which every schedule is verified when it is built
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to carry out one collective.
+
+    params      parameter name -> default; `segment` is in bytes, 0 for unsegmented
+    formula     predicted seconds with alpha (s), beta (s/byte), gamma (s/byte), m bytes, p ranks,
+                S segments (of m/S bytes)
+    source      where algorithm and formula are described
+    """
+
+    collective: Collective
+    name: str
+    summary: str
+    formula: str
+    source: str
+    params: Mapping[str, int]
+    builder: Builder
+
+
+_REGISTRY: dict[tuple[Collective, str], Algorithm] = {}
+_FACTS: dict[tuple[object, ...], Facts] = {}
+
+
+def algorithm(collective: Collective, name: str) -> Callable[[Builder], Builder]:
+    """Register a builder under its canonical name.
+
+    It takes p, of root and nbytes what it needs, and its parameters, which have defaults. Its
+    docstring is the description: summary, then a `Cost:` and a `Source:` line.
+    """
+
+    def register(builder: Builder) -> Builder:
+        text = inspect.getdoc(builder) or ""
+        summary, cost, source = re.split(r"\n\n?(?:Cost|Source): ", text)
+        params = {
+            key: value.default
+            for key, value in inspect.signature(builder).parameters.items()
+            if value.default is not inspect.Parameter.empty
+        }
+        summary, cost, source = (" ".join(part.split()) for part in (summary, cost, source))
+        _REGISTRY[collective, name] = Algorithm(
+            collective, name, summary, cost, source, params, builder
+        )
+        return builder
+
+    return register
+
+
+def names(collective: Collective) -> tuple[str, ...]:
+    """The canonical names of a collective's algorithms."""
+    return tuple(name for owner, name in _REGISTRY if owner is collective)
+
+
+def describe(collective: Collective, name: str) -> Algorithm:
+    """Raises InputError for an unknown name, naming the known ones."""
+    try:
+        return _REGISTRY[collective, name]
+    except KeyError:
+        raise InputError(
+            f"there is no {collective} algorithm {name!r};"
+            f" known: {', '.join(names(collective)) or 'none'}"
+        ) from None
+
+
+def build(
+    collective: Collective,
+    name: str,
+    p: int,
+    *,
+    root: int = 0,
+    nbytes: int = 0,
+    params: Mapping[str, int] | None = None,
+) -> Schedule:
+    """The schedule of one call shape, verified when p * n_chunks <= VERIFIED_SLOTS.
+
+    Larger ones come from the same builders and are too long to replay at every build.
+    Raises InputError for an unknown algorithm or parameter, p < 1, a root outside 0..p-1 or
+    negative values; ScheduleError when verification fails.
+    """
+    entry = describe(collective, name)
+    if p < 1 or not 0 <= root < p:
+        raise InputError(f"{collective} needs p >= 1 and a root below p, not p={p}, root={root}")
+    chosen = _chosen(entry, params or {})
+    call = {"root": root, "nbytes": nbytes}
+    needed = {key: call[key] for key in call if key in inspect.signature(entry.builder).parameters}
+    made = entry.builder(p, **needed, **chosen)
+    made = replace(made, algorithm=name, params=chosen, root=root)
+    if made.p * made.n_chunks <= VERIFIED_SLOTS:
+        facts_of(made)
+    return made
+
+
+def _chosen(entry: Algorithm, params: Mapping[str, int]) -> dict[str, Any]:
+    unknown = set(params) - set(entry.params)
+    if unknown:
+        raise InputError(
+            f"{entry.collective} {entry.name} has no parameter {sorted(unknown)[0]!r};"
+            f" it has: {', '.join(entry.params) or 'none'}"
+        )
+    least = {"segment": 0, "radix": 2}
+    for key, value in params.items():
+        if value < least.get(key, 1):
+            raise InputError(
+                f"{entry.collective} {entry.name}: {key} must be at least {least.get(key, 1)},"
+                f" not {value}"
+            )
+    return {**entry.params, **params}
+
+
+def facts_of(made: Schedule) -> Facts:
+    """The facts of a built schedule; each shape is verified once."""
+    shape = (made.collective, made.algorithm, made.p, made.root, made.n_chunks,
+             *sorted(made.params.items()))  # fmt: skip
+    if shape not in _FACTS:
+        _FACTS[shape] = verify(made)
+    return _FACTS[shape]
+
+
+def segments(nbytes: int, segment: int) -> int:
+    """How many chunks a segment size of `segment` bytes makes of a message; 0 is unsegmented."""
+    return 1 if segment == 0 else max(1, -(-nbytes // segment))

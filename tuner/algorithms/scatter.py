@@ -1,0 +1,44 @@
+"""Scatter: chunk r of the root's buffer reaches rank r."""
+
+import numpy as np
+
+from tuner.algorithms.registry import algorithm
+from tuner.collective import Collective
+from tuner.schedule import Round, Schedule, rotate, rotate_chunks, schedule
+
+SCATTER = Collective.SCATTER
+
+
+def binomial_scatter(p: int) -> Schedule:
+    """Root 0 keeps the lower half and hands on the upper one; every receiver does the same.
+
+    Blocking sends: a rank serves its next child when the previous one has everything.
+    """
+    rounds = []
+    for s in reversed(range((p - 1).bit_length())):
+        holder = np.arange(0, p, 2 << s)
+        receiver = holder + (1 << s)
+        holder, receiver = holder[receiver < p], receiver[receiver < p]
+        rounds.append(Round.of(holder, receiver, receiver, count=np.minimum(1 << s, p - receiver)))
+    return schedule(SCATTER, p, p, rounds)
+
+
+@algorithm(SCATTER, "linear")
+def linear(p: int, root: int) -> Schedule:
+    """The root sends every rank its chunk, all at once.
+
+    Cost: alpha + (p-1)/p m beta, m the whole buffer
+    Source: Open MPI coll_base_scatter.c, basic_linear
+    """
+    others = np.delete(np.arange(p), root)
+    return schedule(SCATTER, p, p, [Round.of(root, others, others)], root=root)
+
+
+@algorithm(SCATTER, "binomial")
+def binomial(p: int, root: int) -> Schedule:
+    """Halves of halves down a binomial tree.
+
+    Cost: log2 p alpha + (p-1)/p m beta, m the whole buffer
+    Source: MPICH scatter_intra_binomial.c
+    """
+    return rotate_chunks(rotate(binomial_scatter(p), root), root)

@@ -1,0 +1,32 @@
+"""The collective operations and what distinguishes them."""
+
+from enum import StrEnum
+
+
+class Collective(StrEnum):
+    """One MPI collective; the value is its name in files, tables and on the command line."""
+
+    BCAST = "bcast"
+    REDUCE = "reduce"
+    ALLREDUCE = "allreduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALLGATHER = "allgather"
+    GATHER = "gather"
+    SCATTER = "scatter"
+
+    @property
+    def rooted(self) -> bool:
+        """One rank is special: it alone gives, or alone receives, the whole."""
+        return self in (Collective.BCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER)
+
+    @property
+    def reduces(self) -> bool:
+        """Contributions of several ranks are combined by an operator."""
+        return self in (Collective.REDUCE, Collective.ALLREDUCE, Collective.REDUCE_SCATTER)
+
+    @property
+    def divided(self) -> bool:
+        """Chunks belong to ranks: rank r owns the r-th of p equal runs of chunks."""
+        return self in (
+            Collective.REDUCE_SCATTER, Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER,
+        )  # fmt: skip

@@ -1,0 +1,178 @@
+"""What was measured about a cluster: `Calibration`. It knows no topology.
+
+Units: seconds, bytes, seconds per byte, bytes per second.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import InputError
+from tuner.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A fitted value and its 95 % interval; `low == high == value` for a given (not fitted) one."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def exact(cls, value: float) -> Estimate:
+        """A value that was given, not fitted."""
+        return cls(value, value, value)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Messages of [lo, hi) bytes cost alpha + beta * bytes (Hockney)."""
+
+    lo: float
+    hi: float
+    alpha: Estimate  # s, from first byte sent to last byte received, beyond the flow itself
+    beta: Estimate  # s per byte
+
+
+@dataclass(frozen=True)
+class PathCost:
+    """How one message travels on one path class in one kind of memory."""
+
+    segments: tuple[Segment, ...]  # contiguous from 0 to infinity
+    eager_limit: float = 0.0  # messages of fewer bytes do not wait for the receiver
+    overhead: Estimate = field(default_factory=lambda: Estimate.exact(0.0))
+    # s both ports stay busy per message, beyond the flow
+
+    def segment(self, nbytes: float) -> Segment:
+        """The segment that a message of `nbytes` falls into."""
+        return next(s for s in self.segments if s.lo <= nbytes < s.hi)
+
+    def seconds(self, nbytes: float) -> float:
+        """An undisturbed message, end to end."""
+        segment = self.segment(nbytes)
+        return self.overhead.value + segment.alpha.value + segment.beta.value * nbytes
+
+    @classmethod
+    def line(cls, alpha: float, beta: float, eager_limit: float = 0.0) -> PathCost:
+        """One given alpha-beta line for all sizes."""
+        whole = Segment(0.0, math.inf, Estimate.exact(alpha), Estimate.exact(beta))
+        return cls((whole,), eager_limit)
+
+
+@dataclass(frozen=True)
+class ReductionCost:
+    """`dst = dst op arriving` on one device: launch + gamma * bytes."""
+
+    launch: Estimate  # s
+    gamma: Estimate  # s per byte
+
+
+FREE_REDUCTION = ReductionCost(Estimate.exact(0.0), Estimate.exact(0.0))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Everything the simulator needs to know about a cluster besides its shape.
+
+    paths       (path class, memory kind) -> PathCost
+    reduction   memory kind -> ReductionCost
+    capacities  name of a shared resource (a link class of the topology) -> bytes per second
+    shared_from messages of at least this many bytes share a port side by side (fluid);
+                smaller ones queue for it, one at a time (FIFO)
+    envelope    bytes added to every message
+    given       nothing was measured: paths that `paths` does not name cost what the topology says
+    """
+
+    cluster: str
+    library: str
+    paths: Mapping[tuple[str, str], PathCost]
+    reduction: Mapping[str, ReductionCost] = field(default_factory=dict)
+    capacities: Mapping[str, Estimate] = field(default_factory=dict)
+    shared_from: float = math.inf
+    envelope: float = 0.0
+    given: bool = False
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def path(self, path_class: str, memory: str = "host") -> PathCost:
+        """Raises InputError when this path class was never measured."""
+        try:
+            return self.paths[path_class, memory]
+        except KeyError:
+            known = ", ".join(sorted(f"{c} ({m})" for c, m in self.paths))
+            raise InputError(
+                f"calibration of {self.cluster} has no path class {path_class!r} in {memory}"
+                f" memory (it has {known}): probe that path or choose another topology"
+            ) from None
+
+
+def calibration_record(calibration: Calibration) -> dict[str, Any]:
+    """What JSON can hold of it: infinities as the string "inf"."""
+    record = asdict(calibration)
+    record["version"] = 1
+    record["paths"] = [
+        {"path_class": path_class, "memory": memory, **asdict(cost)}
+        for (path_class, memory), cost in calibration.paths.items()
+    ]
+    return dict(_finite(record))
+
+
+def calibration_from_record(content: Mapping[str, Any]) -> Calibration:
+    """The reverse. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
+    record = _infinite(content)
+    if record.pop("version") != 1:
+        raise ValueError("another format version")
+    record["paths"] = {
+        (entry.pop("path_class"), entry.pop("memory")): _path_cost(entry)
+        for entry in record["paths"]
+    }
+    record["reduction"] = {
+        memory: ReductionCost(Estimate(**cost["launch"]), Estimate(**cost["gamma"]))
+        for memory, cost in record["reduction"].items()
+    }
+    record["capacities"] = {name: Estimate(**value) for name, value in record["capacities"].items()}
+    return Calibration(**record)
+
+
+def write_calibration(calibration: Calibration, path: Path) -> None:
+    """The record as a JSON file. Raises InputError when it cannot be written."""
+    write_atomically(path, json.dumps(calibration_record(calibration), indent=1) + "\n")
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Raises InputError for a file that is no version-1 calibration."""
+    try:
+        return calibration_from_record(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
+        raise InputError(
+            f"{path}: not a calibration ({reason}); make one with `tuner calibrate`"
+        ) from None
+
+
+def _path_cost(entry: dict[str, Any]) -> PathCost:
+    segments = tuple(
+        Segment(s["lo"], s["hi"], Estimate(**s["alpha"]), Estimate(**s["beta"]))
+        for s in entry["segments"]
+    )
+    return PathCost(segments, entry["eager_limit"], Estimate(**entry["overhead"]))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return "inf" if value == math.inf else value
+
+
+def _infinite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _infinite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_infinite(item) for item in value]
+    return math.inf if value == "inf" else value

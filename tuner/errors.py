@@ -1,0 +1,17 @@
+"""Errors whose message is written for the person at the terminal: what, where, what to do."""
+
+
+class TunerError(Exception):
+    """Something the user can act on. The command line prints it and exits with 1."""
+
+
+class InputError(TunerError):
+    """A file, argument or environment that cannot be used as it is."""
+
+
+class ScheduleError(TunerError):
+    """A schedule that is malformed or does not do what its collective promises."""
+
+
+class ProbeError(TunerError):
+    """Measuring failed: no launcher, too few slots, a rank that died, a wrong result."""

@@ -1,0 +1,207 @@
+"""The one representation of an algorithm: `Schedule`, a sequence of `Round`s.
+
+A round is a table with one row per transfer. Sends, receives, reductions and copies are
+projections of a row, so a send without its receive cannot be written.
+
+Meaning, complete:
+
+1. In a round a rank starts all its transfers at once; what it sends is the value at that rank's
+   start of the round.
+2. A rank enters its next round when its own transfers are complete; ranks do not wait for others.
+3. A reduction folds the arrivals into the destination in row order, after the wait.
+4. A schedule knows no bytes, costs, protocols or places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tuner.collective import Collective
+from tuner.errors import ScheduleError
+
+Ints = NDArray[np.int32]
+
+NO_REDUCTION = 0
+DST_OP_ARRIVING = 1
+ARRIVING_OP_DST = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """Transfers as parallel read-only arrays, all of shape (transfers,).
+
+    src, dst    ranks; src == dst is a local copy or a local reduction
+    first       first chunk at the source
+    into        first chunk at the destination
+    count       consecutive chunks that travel as one message
+    reduce      NO_REDUCTION, DST_OP_ARRIVING or ARRIVING_OP_DST
+    """
+
+    src: Ints
+    dst: Ints
+    first: Ints
+    into: Ints
+    count: Ints
+    reduce: Ints
+
+    @classmethod
+    def of(
+        cls,
+        src: ArrayLike,
+        dst: ArrayLike,
+        first: ArrayLike,
+        into: ArrayLike | None = None,
+        count: ArrayLike = 1,
+        reduce: ArrayLike = NO_REDUCTION,
+    ) -> Round:
+        """A round from columns or scalars, broadcast together; `into` defaults to `first`."""
+        into = first if into is None else into
+        columns = np.broadcast_arrays(src, dst, first, into, count, reduce)
+        return cls(*(_column(column) for column in columns))
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def columns(self) -> tuple[Ints, ...]:
+        """The six columns in the order of the constructor."""
+        return (self.src, self.dst, self.first, self.into, self.count, self.reduce)
+
+    def take(self, rows: ArrayLike) -> Round:
+        """The given rows (indices or mask) as a round."""
+        return Round(*(_column(column[np.asarray(rows)]) for column in self.columns))
+
+
+def _column(values: NDArray[np.int_] | Ints) -> Ints:
+    column = np.array(values, dtype=np.int32).reshape(-1)
+    column.setflags(write=False)
+    return column
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """What every rank does in one call of a collective.
+
+    Chunks [0, n_chunks) are the user's buffer, [n_chunks, 2 n_chunks) are scratch. `make` gives a
+    fresh iterator over the rounds each time, so that rounds may be produced lazily.
+    """
+
+    collective: Collective
+    p: int
+    n_chunks: int
+    make: Callable[[], Iterable[Round]]
+    algorithm: str = ""
+    root: int = 0
+    params: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.p < 1 or self.n_chunks < 1 or not 0 <= self.root < self.p:
+            raise ScheduleError(
+                f"{self}: needs p >= 1, n_chunks >= 1 and a root below p,"
+                f" not p={self.p}, n_chunks={self.n_chunks}, root={self.root}"
+            )
+        if self.collective.divided and self.n_chunks % self.p:
+            raise ScheduleError(f"{self}: {self.n_chunks} chunks cannot be divided over {self.p}")
+
+    def __str__(self) -> str:
+        return f"{self.collective} {self.algorithm or 'schedule'} (p={self.p}, root={self.root})"
+
+    def rounds(self) -> Iterator[Round]:
+        """The rounds in order, without empty ones; each call starts afresh."""
+        return (r for r in self.make() if len(r))
+
+    def offsets(self, count: int) -> NDArray[np.int64]:
+        """Element offsets of the chunks, shape (n_chunks + 1,), of a buffer of `count` elements.
+
+        The first `count mod n_chunks` chunks hold one element more than the others.
+        """
+        share, longer = divmod(count, self.n_chunks)
+        chunk = np.arange(self.n_chunks + 1)
+        return chunk * share + np.minimum(chunk, longer)
+
+    def owner(self, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ranks that chunks belong to in a divided collective."""
+        return chunk * self.p // self.n_chunks
+
+
+def schedule(
+    collective: Collective, p: int, n_chunks: int, rounds: Iterable[Round], root: int = 0
+) -> Schedule:
+    """A schedule whose rounds are held in memory."""
+    kept = tuple(rounds)
+    return Schedule(collective, p, n_chunks, lambda: kept, root=root)
+
+
+def concat(collective: Collective, *parts: Schedule, root: int = 0) -> Schedule:
+    """The parts one after another; each rank enters the next part by itself.
+
+    Raises ScheduleError unless all parts have the same p and n_chunks.
+    """
+    shapes = {(part.p, part.n_chunks) for part in parts}
+    if len(shapes) != 1:
+        raise ScheduleError(f"cannot join schedules of different (p, n_chunks): {sorted(shapes)}")
+    p, n_chunks = shapes.pop()
+
+    def make() -> Iterator[Round]:
+        for part in parts:
+            yield from part.rounds()
+
+    return Schedule(collective, p, n_chunks, make, root=root)
+
+
+def relabel(part: Schedule, rank_of: ArrayLike, p: int | None = None, root: int = 0) -> Schedule:
+    """The schedule with rank r's role played by `rank_of[r]` in a communicator of p ranks."""
+    ranks = np.asarray(rank_of, dtype=np.int32)
+
+    def make() -> Iterator[Round]:
+        for r in part.rounds():
+            yield replace(r, src=_column(ranks[r.src]), dst=_column(ranks[r.dst]))
+
+    return replace(part, p=part.p if p is None else p, make=make, root=root)
+
+
+def rotate(part: Schedule, root: int) -> Schedule:
+    """A schedule written for root 0, with rank r's role played by (r + root) mod p."""
+    if root == 0:
+        return part
+    return relabel(part, (np.arange(part.p) + root) % part.p, root=root)
+
+
+def reverse(part: Schedule, collective: Collective, reduce: int = NO_REDUCTION) -> Schedule:
+    """Time and direction turned round: a broadcast becomes a reduction, a scatter a gather.
+
+    A rank takes its arrivals in ascending rank order, so that a tree whose subtrees are runs of
+    consecutive ranks keeps the order of the operands.
+    """
+
+    def turned(r: Round) -> Round:
+        ascending = np.argsort(r.dst, kind="stable")
+        return Round.of(r.dst, r.src, r.into, r.first, r.count, reduce).take(ascending)
+
+    rounds = [turned(r) for r in part.rounds()]
+    return schedule(collective, part.p, part.n_chunks, rounds[::-1], root=part.root)
+
+
+def rotate_chunks(part: Schedule, shift: int) -> Schedule:
+    """Chunk c's role played by chunk (c + shift) mod n_chunks; wrapping transfers are split."""
+    if shift == 0:
+        return part
+    n = part.n_chunks
+
+    def turned(r: Round) -> Round:
+        first = (r.first + shift) % n
+        head = np.minimum(r.count, n - first)
+        wraps = head < r.count
+        start = np.concatenate([first, np.zeros(wraps.sum(), dtype=int)])
+        return Round.of(
+            np.concatenate([r.src, r.src[wraps]]), np.concatenate([r.dst, r.dst[wraps]]), start,
+            count=np.concatenate([head, (r.count - head)[wraps]]),
+            reduce=np.concatenate([r.reduce, r.reduce[wraps]]),
+        )  # fmt: skip
+
+    rounds = [turned(r) for r in part.rounds()]
+    return schedule(part.collective, part.p, n, rounds, root=part.root)

@@ -1,0 +1,1 @@
+"""From measurements and simulated times to the fastest choice of every call."""

@@ -1,0 +1,122 @@
+"""From measured series to labelled rows: one per call (`Point`) and candidate (`Choice`)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.measurement import Measurement, Measurements
+from tuner.statistics import median_interval
+from tuner.table import Choice, Key
+
+
+@dataclass(frozen=True, order=True)
+class Point:
+    """One call of a collective: `nbytes` of each rank's buffer on nodes x ppn ranks."""
+
+    collective: Collective
+    nodes: int
+    ppn: int
+    memory: str
+    nbytes: int
+
+    @property
+    def p(self) -> int:
+        """Ranks of the communicator."""
+        return self.nodes * self.ppn
+
+    def key(self, operators: str = "any") -> Key:
+        """The key of a table that this call falls under."""
+        return Key(self.collective, self.nodes, self.ppn, self.memory, operators)
+
+    def at(self, nbytes: int) -> Point:
+        """The same call with another size."""
+        return replace(self, nbytes=nbytes)
+
+    def __str__(self) -> str:
+        return f"{self.collective} of {self.nbytes} bytes on {self.nodes} x {self.ppn} ranks"
+
+
+Simulate = Callable[[Point, Choice], float]  # seconds; NaN where no schedule of ours says it
+Chooser = Callable[[Point], Choice]
+Progress = Callable[[int, int], None]  # (done, of how many)
+
+
+def quietly(_done: int, _total: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured and simulated for one choice at one point. Seconds.
+
+    median, low, high   of the samples, with the 95 % interval of the median
+    simulated           NaN for the library's default and for algorithms of the library that no
+                        schedule of ours describes
+    """
+
+    point: Point
+    choice: Choice
+    samples: tuple[float, ...]
+    median: float
+    low: float
+    high: float
+    simulated: float = math.nan
+
+
+def label(
+    measurements: Measurements, simulate: Simulate, progress: Progress = quietly
+) -> tuple[Row, ...]:
+    """Every measured collective with its simulated time, sorted by point, in measured order.
+
+    Raises InputError for unknown collectives, series without samples or measured twice, and
+    placements that are not nodes x ppn.
+    """
+    series = [entry for entry in measurements.series if entry.kind == "collective"]
+    rows: dict[tuple[Point, Choice], Row] = {}
+    for done, entry in enumerate(series):
+        progress(done, len(series))
+        point, choice = _point(entry), Choice(entry.algorithm, entry.params)
+        if (point, choice) in rows:
+            raise InputError(f"{point}: {choice} was measured twice; probe again")
+        if not entry.samples or min(entry.samples) <= 0:
+            raise InputError(f"{point}: {choice} needs samples above 0 s; probe again")
+        simulated = math.nan if choice.is_default else simulate(point, choice)
+        rows[point, choice] = Row(
+            point, choice, entry.samples, *median_interval(entry.samples), simulated
+        )
+    progress(len(series), len(series))
+    return tuple(sorted(rows.values(), key=lambda row: row.point))
+
+
+def by_point(rows: Iterable[Row]) -> dict[Point, list[Row]]:
+    """Rows of the same call together, points ascending."""
+    groups: dict[Point, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.point].append(row)
+    return dict(sorted(groups.items()))
+
+
+def ladders(rows: Iterable[Row]) -> dict[Key, list[int]]:
+    """The sizes probed under each key (operators `any`), ascending."""
+    sizes: dict[Key, set[int]] = defaultdict(set)
+    for row in rows:
+        sizes[row.point.key()].add(row.point.nbytes)
+    return {key: sorted(probed) for key, probed in sizes.items()}
+
+
+def _point(series: Measurement) -> Point:
+    try:
+        collective = Collective(series.subject)
+    except ValueError:
+        raise InputError(f"measurements: there is no collective {series.subject!r}") from None
+    if series.nodes * series.ppn != series.p:
+        raise InputError(
+            f"measurements: {collective} on p = {series.p} ranks is not {series.nodes} nodes x"
+            f" {series.ppn} ranks; probe communicators with the same ppn on every node"
+        )
+    return Point(collective, series.nodes, series.ppn, series.memory, series.nbytes)

@@ -1,0 +1,35 @@
+"""Asking a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.errors import InputError
+from tuner.select.dataset import Chooser, Point
+from tuner.table import Choice, Key, Rule, TuningTable
+
+
+def lookup(table: TuningTable, key: Key, nbytes: int) -> Rule:
+    """The rule for a call of `nbytes`. A `commutative` operator falls back to the `any` rules.
+
+    Raises InputError when the table has no rules for this collective on these ranks.
+    """
+    for wanted in (key, replace(key, operators="any")):
+        rule = table.lookup(wanted, nbytes)
+        if rule is not None:
+            return rule
+    shapes = sorted({(k.collective, k.nodes, k.ppn, k.memory) for k in table.keys})
+    known = ", ".join(f"{c} on {nodes} x {ppn} ({memory})" for c, nodes, ppn, memory in shapes)
+    raise InputError(
+        f"the table of {table.cluster.name} has no rules for {key.collective} on {key.nodes} x"
+        f" {key.ppn} ranks in {key.memory} memory; it has {known}"
+    )
+
+
+def chooser(table: TuningTable, operators: str = "any") -> Chooser:
+    """The table's choice at any point, for `regret`."""
+
+    def choose(point: Point) -> Choice:
+        return lookup(table, point.key(operators), point.nbytes).choice
+
+    return choose

@@ -1,0 +1,43 @@
+"""Simulated times of candidates, from our schedules on the calibrated topology."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from tuner import algorithms
+from tuner.cost import Calibration
+from tuner.measurement import Measurements
+from tuner.select.dataset import Point, Progress, Row, Simulate, label, quietly
+from tuner.sim import simulate
+from tuner.table import Choice
+from tuner.topology import Placement, Topology
+
+
+def simulator(calibration: Calibration, topology: Topology) -> Simulate:
+    """Seconds of (point, choice), remembered; NaN for an algorithm that has no schedule.
+
+    Raises InputError when the point's ranks do not fit on the topology.
+    """
+
+    @cache
+    def seconds(point: Point, choice: Choice) -> float:
+        if choice.algorithm not in algorithms.names(point.collective):
+            return math.nan
+        schedule = algorithms.build(
+            point.collective, choice.algorithm, point.p, nbytes=point.nbytes, params=choice.params
+        )
+        placement = Placement.block(topology, point.ppn, point.p)
+        return simulate(schedule, placement, calibration, point.nbytes)
+
+    return seconds
+
+
+def predict_points(
+    measurements: Measurements,
+    calibration: Calibration,
+    topology: Topology,
+    progress: Progress = quietly,
+) -> tuple[Row, ...]:
+    """Every candidate at every measured point, simulated: the rows of `dataset.label`."""
+    return label(measurements, simulator(calibration, topology), progress)

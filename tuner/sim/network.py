@@ -1,0 +1,172 @@
+"""Ports and links of the reference engine, on SimPy.
+
+Exact times matter: two engines must agree about which of two messages came first. SimPy computes
+`now + delay`; `at` schedules for an absolute time instead, so that no rounding creeps in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappush
+
+import numpy as np
+import simpy
+from simpy.events import EventPriority
+
+from tuner.sim.sharing import fair_rates
+from tuner.sim.traffic import Traffic
+
+SOON = 1  # SimPy's normal priority: everything that happens at an instant ...
+SETTLE = 2  # ... happens before ports and rates are settled for that instant
+
+
+class Clock(simpy.Environment):
+    """A SimPy environment that also schedules for absolute times."""
+
+    def at(self, time: float, action: Callable[[], object], priority: int = SOON) -> None:
+        """Call `action` at exactly `time`."""
+        event = simpy.Event(self)
+        event.callbacks.append(partial(_call, action))
+        event._ok, event._value = True, None
+        heappush(self._queue, (time, EventPriority(priority), next(self._eid), event))
+
+
+def _call(action: Callable[[], object], _: simpy.Event) -> None:
+    action()
+
+
+@dataclass
+class Transfer:
+    """One message on its way. Times in seconds, infinite until known."""
+
+    number: int
+    sent: simpy.Event  # the sender's part is complete
+    received: simpy.Event  # the receiver's part is complete
+    send_posted: bool = False
+    receive_posted: bool = False
+    started: float = math.inf
+    finished: float = math.inf
+    arrived: float = math.inf
+    rate: float = 0.0
+    left: float = 0.0  # bytes at `since`
+    since: float = 0.0
+
+
+class Network:
+    """Moves transfers through FIFO ports and max-min shared links.
+
+    A FIFO message joins the queue of its sender's and of its receiver's port when it is ready, and
+    starts when it heads both. A shared message starts at once; its share of the ports is bounded
+    like its share of a link.
+    """
+
+    def __init__(self, clock: Clock, traffic: Traffic) -> None:
+        self.clock = clock
+        self.traffic = traffic
+        p, k = traffic.p, len(traffic.src)
+        self.sending: list[deque[Transfer]] = [deque() for _ in range(p)]
+        self.receiving: list[deque[Transfer]] = [deque() for _ in range(p)]
+        self.transfers = [Transfer(i, clock.event(), clock.event()) for i in range(k)]
+        ports = np.stack([traffic.src, traffic.dst + p], axis=1)
+        shift = np.where(traffic.links < 0, -1, traffic.links + 2 * p)
+        self.resources = np.concatenate([ports, shift], axis=1)
+        beta = np.repeat(traffic.beta[:, None], 2, axis=1)
+        self.use = np.concatenate([beta, np.ones(traffic.links.shape)], axis=1)
+        self.capacity = np.concatenate([np.ones(2 * p), traffic.capacity])
+        self.ready: list[Transfer] = []
+        self.flowing: dict[int, Transfer] = {}
+        self.settling = self.changed = False
+
+    def post(self, number: int, rank: int) -> simpy.Event:
+        """A rank starts its part of a transfer; the event tells when that part is complete."""
+        transfer, sender = self.transfers[number], rank == self.traffic.src[number]
+        if sender:
+            transfer.send_posted = True
+        else:
+            transfer.receive_posted = True
+            if transfer.arrived <= self.clock.now:
+                transfer.received.succeed()
+        both = transfer.send_posted and transfer.receive_posted
+        if (sender and self.traffic.eager[number]) or (both and not self.traffic.eager[number]):
+            self.ready.append(transfer)
+            self._settle_soon()
+        return transfer.sent if sender else transfer.received
+
+    def _settle_soon(self) -> None:
+        if not self.settling:
+            self.settling = True
+            self.clock.at(self.clock.now, self._settle, SETTLE)
+
+    def _settle(self) -> None:
+        """Everything of this instant has happened: admit, start, share out rates."""
+        self.settling = False
+        for transfer in sorted(self.ready, key=lambda t: t.number):
+            if self.traffic.shared[transfer.number]:
+                self._start(transfer)
+            else:
+                self.sending[self.traffic.src[transfer.number]].append(transfer)
+                self.receiving[self.traffic.dst[transfer.number]].append(transfer)
+        self.ready.clear()
+        for queue in self.sending:
+            if queue and queue[0].started == math.inf:
+                head = queue[0]
+                if self.receiving[self.traffic.dst[head.number]][0] is head:
+                    self._start(head)
+        if self.changed:
+            self._share()
+
+    def _start(self, transfer: Transfer) -> None:
+        transfer.started = self.clock.now
+        overhead = float(self.traffic.overhead[transfer.number])
+        if overhead > 0.0:
+            self.clock.at(transfer.started + overhead, partial(self._flow, transfer))
+        else:
+            self._flow(transfer)
+
+    def _flow(self, transfer: Transfer) -> None:
+        transfer.left = float(self.traffic.nbytes[transfer.number])
+        transfer.since = self.clock.now
+        self.flowing[transfer.number] = transfer
+        self.changed = True
+        self._settle_soon()
+
+    def _share(self) -> None:
+        """New max-min rates; a flow whose rate stays is left alone."""
+        self.changed = False
+        numbers = np.array(sorted(self.flowing), dtype=np.int64)
+        rates = fair_rates(self.resources[numbers], self.use[numbers], self.capacity)
+        now = self.clock.now
+        for number, rate in zip(numbers.tolist(), rates.tolist(), strict=True):
+            transfer = self.flowing[number]
+            if rate != transfer.rate:
+                if transfer.rate > 0.0:
+                    transfer.left = max(0.0, transfer.left - transfer.rate * (now - transfer.since))
+                transfer.rate, transfer.since = rate, now
+                transfer.finished = now + transfer.left / rate
+                self.clock.at(transfer.finished, partial(self._finish, transfer, transfer.finished))
+
+    def _finish(self, transfer: Transfer, due: float) -> None:
+        if due != transfer.finished or transfer.number not in self.flowing:
+            return  # its rate changed on the way
+        number = transfer.number
+        del self.flowing[number]
+        self.changed = True
+        if not self.traffic.shared[number]:
+            self.sending[self.traffic.src[number]].popleft()
+            self.receiving[self.traffic.dst[number]].popleft()
+        if self.traffic.eager[number]:
+            transfer.sent.succeed()
+        arrival = self.clock.now + float(self.traffic.alpha[number])
+        self.clock.at(arrival, partial(self._arrive, transfer))
+        self._settle_soon()
+
+    def _arrive(self, transfer: Transfer) -> None:
+        transfer.arrived = self.clock.now
+        if not self.traffic.eager[transfer.number]:
+            transfer.sent.succeed()
+        if transfer.receive_posted:
+            transfer.received.succeed()

@@ -1,0 +1,69 @@
+"""Max-min fair rates of flows that share links and ports.
+
+A flow that crosses a resource uses `use` units of it per byte: 1 on a link (capacity in bytes per
+second), beta on a port (capacity 1: a port is busy for beta seconds per byte). Progressive filling:
+all rates grow alike until a resource is full; its flows are frozen; the others go on
+(Bertsekas and Gallager, Data Networks, section 6.5.2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+TOGETHER = 1.0 + 1e-12  # resources that fill up within this factor fill up at the same time
+
+
+@njit(cache=True)
+def fair_rates(resources: Ints, use: Floats, capacity: Floats) -> Floats:
+    """Rates in bytes per second, shape (flows,); infinite where nothing bounds a flow.
+
+    resources   shape (flows, most resources of a flow), -1 where there is none
+    use         the same shape: units per byte
+    capacity    units per second of each resource, may be infinite
+    """
+    rates = np.full(len(resources), np.inf)
+    free = capacity.copy()
+    demand = np.zeros(len(capacity))
+    growing = np.arange(len(resources))
+    while len(growing) > 0:
+        _add_up(resources, use, growing, demand)
+        level = np.array([_level(resources[i], use[i], free, demand) for i in growing])
+        lowest = level.min()
+        if lowest == np.inf:
+            break
+        frozen = level <= lowest * TOGETHER
+        rates[growing[frozen]] = level[frozen]
+        for i in growing[frozen]:
+            for k in range(resources.shape[1]):
+                if resources[i, k] >= 0:
+                    free[resources[i, k]] -= rates[i] * use[i, k]
+        growing = growing[~frozen]
+    return rates
+
+
+@njit(cache=True)
+def _add_up(resources: Ints, use: Floats, growing: Ints, demand: Floats) -> None:
+    """Units per second that each resource gives up when all growing flows gain 1 byte/s."""
+    for i in growing:
+        for k in range(resources.shape[1]):
+            if resources[i, k] >= 0:
+                demand[resources[i, k]] = 0.0
+    for i in growing:
+        for k in range(resources.shape[1]):
+            if resources[i, k] >= 0:
+                demand[resources[i, k]] += use[i, k]
+
+
+@njit(cache=True)
+def _level(resources: Ints, use: Floats, free: Floats, demand: Floats) -> float:
+    """The rate at which the first resource of a flow is full."""
+    level = np.inf
+    for k in range(len(resources)):
+        if resources[k] >= 0 and use[k] > 0.0:
+            level = min(level, free[resources[k]] / demand[resources[k]])
+    return level

@@ -1,0 +1,194 @@
+"""The product: `TuningTable`, rules with evidence.
+
+Rules of one key (collective, nodes, ppn, memory, operators) cover [0, inf) bytes without gap or
+overlap. `operators` is `any` (safe for every operator, also non-commutative ones) or `commutative`
+(may reorder operands). A lookup for a non-commutative operator sees `any` rules alone.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.files import write_atomically
+from tuner.measurement import Cluster
+
+FORMAT_VERSION = 1
+DEFAULT = "default"  # the algorithm name that means: leave the choice to the library
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An algorithm with its parameters; `DEFAULT` leaves the choice to the library."""
+
+    algorithm: str = DEFAULT
+    params: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_default(self) -> bool:
+        """The library decides by itself."""
+        return self.algorithm == DEFAULT
+
+    def __str__(self) -> str:
+        inside = ", ".join(f"{name}={value}" for name, value in sorted(self.params.items()))
+        return f"{self.algorithm}({inside})" if inside else self.algorithm
+
+    def __hash__(self) -> int:
+        return hash((self.algorithm, tuple(sorted(self.params.items()))))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Why a rule says what it says. Times in seconds, medians.
+
+    basis       measured | simulated | none (no probe in this range)
+    nbytes      the probed sizes that speak for the rule
+    gain        default time / chosen time at these sizes, geometric mean; 1 for the default
+    gain_ci95   its 95 % interval
+    """
+
+    basis: str
+    nbytes: tuple[int, ...] = ()
+    default_s: tuple[float, ...] = ()
+    chosen_s: tuple[float, ...] = ()
+    predicted_s: tuple[float, ...] = ()
+    gain: float = 1.0
+    gain_ci95: tuple[float, float] = (1.0, 1.0)
+    runner_up: str = ""
+
+
+@dataclass(frozen=True)
+class Key:
+    """The calls a run of rules is for."""
+
+    collective: Collective
+    nodes: int
+    ppn: int
+    memory: str = "host"
+    operators: str = "any"
+
+    @property
+    def p(self) -> int:
+        """Ranks of the communicator."""
+        return self.nodes * self.ppn
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Messages of [lo, hi) bytes under `key` use `choice`."""
+
+    key: Key
+    lo: int
+    hi: float
+    choice: Choice
+    evidence: Evidence
+
+
+class TuningTable:
+    """Immutable rules for one cluster and one library; checked when made.
+
+    Raises InputError when the rules of a key leave a gap, overlap, or do not end at infinity.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        library: str,
+        rules: tuple[Rule, ...],
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.library = library
+        self.rules = tuple(
+            sorted(rules, key=lambda r: (r.key.collective, r.key.nodes, r.key.ppn,
+                                         r.key.memory, r.key.operators, r.lo))
+        )  # fmt: skip
+        self.provenance = dict(provenance or {})
+        self._ladders: dict[Key, list[Rule]] = {}
+        for rule in self.rules:
+            self._ladders.setdefault(rule.key, []).append(rule)
+        for key, ladder in self._ladders.items():
+            _check_ladder(key, ladder)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Every key that has rules."""
+        return tuple(self._ladders)
+
+    def ladder(self, key: Key) -> tuple[Rule, ...]:
+        """The rules of one key in ascending size; empty for an unknown key."""
+        return tuple(self._ladders.get(key, ()))
+
+    def lookup(self, key: Key, nbytes: int) -> Rule | None:
+        """The rule for a call of `nbytes`, by bisection; None where the table is silent."""
+        ladder = self._ladders.get(key)
+        if not ladder:
+            return None
+        return ladder[bisect.bisect_right([rule.lo for rule in ladder], nbytes) - 1]
+
+
+def _check_ladder(key: Key, ladder: list[Rule]) -> None:
+    bounds = [0.0, *(rule.hi for rule in ladder)]
+    for lower, rule in zip(bounds, ladder, strict=False):
+        if rule.lo != lower or rule.hi <= rule.lo:
+            raise InputError(
+                f"table: {key.collective} on {key.nodes} x {key.ppn} ranks: the rule"
+                f" [{rule.lo}, {rule.hi}) should start at {lower:g} and end above its start"
+            )
+    if bounds[-1] != math.inf:
+        raise InputError(
+            f"table: {key.collective} on {key.nodes} x {key.ppn} ranks:"
+            f" no rule from {bounds[-1]:g} bytes on; the last rule must end at inf"
+        )
+
+
+def rule_record(rule: Rule) -> dict[str, Any]:
+    """A rule as JSON carries it: an infinite `hi` as "inf"."""
+    return {**asdict(rule), "hi": "inf" if rule.hi == math.inf else rule.hi}
+
+
+def table_record(table: TuningTable) -> dict[str, Any]:
+    """What a table file holds, version 1."""
+    return {
+        "kind": "table", "version": FORMAT_VERSION, "cluster": asdict(table.cluster),
+        "library": table.library, "provenance": table.provenance,
+        "rules": [rule_record(rule) for rule in table.rules],
+    }  # fmt: skip
+
+
+def write_table(table: TuningTable, path: Path) -> None:
+    """JSON; raises InputError when it cannot be written."""
+    write_atomically(path, json.dumps(table_record(table), indent=1) + "\n")
+
+
+def read_table(path: Path) -> TuningTable:
+    """Raises InputError for a file that is no valid version-1 table."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["kind"] != "table" or record["version"] != FORMAT_VERSION:
+            raise ValueError(f"not a version-{FORMAT_VERSION} table")
+        rules = tuple(_rule(entry) for entry in record["rules"])
+        cluster = Cluster(**record["cluster"])
+        return TuningTable(cluster, record["library"], rules, record["provenance"])
+    except InputError as reason:
+        raise InputError(f"{path}: {reason}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
+        raise InputError(
+            f"{path}: not a tuning table ({reason}); make one with `tuner tune`"
+        ) from None
+
+
+def _rule(entry: dict[str, Any]) -> Rule:
+    key = Key(**{**entry["key"], "collective": Collective(entry["key"]["collective"])})
+    listed = entry["evidence"].items()
+    fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in listed}
+    evidence = Evidence(**fields)
+    hi = math.inf if entry["hi"] == "inf" else entry["hi"]
+    return Rule(key, entry["lo"], hi, Choice(**entry["choice"]), evidence)

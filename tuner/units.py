@@ -1,0 +1,69 @@
+"""Sizes, times and rates as people write them, and back.
+
+Inside the program a quantity is a plain number of bytes, seconds or bytes per second.
+"""
+
+import math
+import re
+
+from tuner.errors import InputError
+
+SIZES = {
+    "": 1, "B": 1,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+    "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+}  # fmt: skip
+TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+RATES = {f"{unit}/s": factor for unit, factor in SIZES.items() if unit} | {
+    "Mb/s": 1e6 / 8, "Gb/s": 1e9 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
+}  # fmt: skip
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
+
+
+def _parse(text: object, units: dict[str, float], what: str, example: str) -> float:
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None or match[2] not in units:
+        raise InputError(f"{text!r} is not a {what}: write it like {example}")
+    value = float(match[1]) * units[match[2]]
+    if not math.isfinite(value):
+        raise InputError(f"{text!r} is too large for a {what}: write it like {example}")
+    return value
+
+
+def parse_size(text: object) -> int:
+    """Bytes of `64KiB`, `1.5MiB`, `4096`; raises InputError for anything else."""
+    value = _parse(text, SIZES, "size", "64KiB")
+    if value != int(value):
+        raise InputError(f"{text!r} is not a whole number of bytes: write it like 64KiB")
+    return int(value)
+
+
+def parse_time(text: object) -> float:
+    """Seconds of `2us`; the unit is mandatory; raises InputError."""
+    return _parse(text, TIMES, "time", "2us")
+
+
+def parse_bandwidth(text: object) -> float:
+    """Bytes per second of `12.5GB/s` or `100Gb/s`; raises InputError, also for zero."""
+    rate = _parse(text, RATES, "bandwidth", "12.5GB/s")
+    if rate == 0:
+        raise InputError("a bandwidth of zero moves nothing: write it like 12.5GB/s")
+    return rate
+
+
+def format_size(nbytes: float) -> str:
+    """`64KiB` for 65536; exact: a size that is no multiple of a larger unit stays in bytes."""
+    if math.isinf(nbytes):
+        return "inf"
+    for unit in ("GiB", "MiB", "KiB"):
+        if nbytes >= SIZES[unit] and nbytes % SIZES[unit] == 0:
+            return f"{int(nbytes // SIZES[unit])}{unit}"
+    return f"{int(nbytes)}B"
+
+
+def format_time(seconds: float) -> str:
+    """`12.3us`, three significant digits."""
+    for unit in ("s", "ms", "us"):
+        if abs(seconds) >= TIMES[unit]:
+            return f"{seconds / TIMES[unit]:.3g}{unit}"
+    return f"{seconds / TIMES['ns']:.3g}ns"
