@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
@@ -97,26 +97,27 @@ class Topology:
                     f" {direction} {self.nodes[0].name}; add the missing link"
                 )
 
+    def _matrix(self, values: ArrayLike) -> csr_array:
+        """One value per link as a sparse matrix over (source, target)."""
+        ends = [[self._index[link.source] for link in self.links],
+                [self._index[link.target] for link in self.links]]  # fmt: skip
+        return csr_array((values, ends), shape=(len(self._index), len(self._index)))
+
     @cached_property
     def _graph(self) -> csr_array:
         """Hops as weights, with latencies as a tie-break too small to add up to one hop."""
         total = sum(link.latency for link in self.links) or 1.0
-        weight = [1.0 + 0.5 * link.latency / total for link in self.links]
-        ends = [[self._index[link.source] for link in self.links],
-                [self._index[link.target] for link in self.links]]  # fmt: skip
-        return csr_array((weight, ends), shape=(len(self._index), len(self._index)))
+        return self._matrix([1.0 + 0.5 * link.latency / total for link in self.links])
 
     def routes(self, source: Indices, target: Indices) -> Routes:
         """Shortest routes between nodes, given by index; shapes (k,), source != target."""
         origins, row = np.unique(source, return_inverse=True)
         _, before = dijkstra(self._graph, indices=origins, return_predecessors=True)
-        link_number = csr_array(
-            (np.arange(1, len(self.links) + 1), self._graph.nonzero()), shape=self._graph.shape
-        )
+        number = self._matrix(np.arange(1, len(self.links) + 1))
         at, hops = np.asarray(target), []
         while (at != source).any():
             previous = np.where(at == source, at, before[row, at])
-            hops.append(np.where(at == source, 0, link_number[previous, at]) - 1)
+            hops.append(np.where(at == source, 0, number[previous, at]) - 1)
             at = previous
         links = np.array(hops[::-1], dtype=np.int64).reshape(len(hops), len(at)).T
         return Routes(self, links)

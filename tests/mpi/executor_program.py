@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from tests.support.calls import ALL, Buffer, every_schedule, inputs, matrix_product, outputs
+from tests.support.calls import ALL, every_schedule, inputs, matrix_product, outputs
 from tuner.algorithms import facts_of
 from tuner.collective import Collective
 from tuner.runtime.executor import execute

@@ -1,12 +1,10 @@
 """The executor under the real MPI gives what interpreter and verifier say."""
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.runtime.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("executor_program.py")
 ROOT = PROGRAM.parents[2]

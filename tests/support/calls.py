@@ -31,14 +31,14 @@ def segmented(collective: Collective, name: str, segment: int) -> dict[str, int]
     return {"segment": segment} if "segment" in algorithms.describe(collective, name).params else {}
 
 
-def every_schedule(collective: Collective, name: str, p: int, nbytes: int = 64) -> Iterator[Schedule]:
+def every_schedule(
+    collective: Collective, name: str, p: int, nbytes: int = 64
+) -> Iterator[Schedule]:
     """The algorithm's schedules for p ranks: every root, unsegmented and in several segments."""
     variants = [segmented(collective, name, segment) for segment in (0, 20)]
     for params in variants[: 1 + (variants[0] != variants[1])]:
         for root in range(p) if collective.rooted else [0]:
-            yield algorithms.build(
-                collective, name, p, root=root, nbytes=nbytes, params=params
-            )
+            yield algorithms.build(collective, name, p, root=root, nbytes=nbytes, params=params)
 
 
 def inputs(p: int, count: int, seed: int = 0) -> list[Buffer]:
@@ -59,7 +59,9 @@ def outputs(
     if collective.reduces:
         whole = reduce(op, buffers)
     elif collective in (Collective.ALLGATHER, Collective.GATHER):
-        whole = np.concatenate([buffer[share] for buffer, share in zip(buffers, shares, strict=True)])
+        whole = np.concatenate(
+            [buffer[share] for buffer, share in zip(buffers, shares, strict=True)]
+        )
     else:
         whole = buffers[schedule.root]
     if collective in (Collective.SCATTER, Collective.REDUCE_SCATTER):

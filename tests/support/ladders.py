@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
-from tuner.collective import Collective
 from tuner.measurement import Cluster
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
@@ -15,7 +15,7 @@ Steps = Sequence[tuple[int, Choice]]  # from so many bytes on, this choice
 
 
 def table_of(
-    ladders: Mapping[tuple[Collective, int] | tuple[Collective, int, str], Steps],
+    ladders: Mapping[Any, Steps],
     probed: tuple[int, ...] = (),
     library: str = "openmpi 5.0.11",
 ) -> TuningTable:

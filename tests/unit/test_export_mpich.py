@@ -17,13 +17,14 @@ from tuner.export import mpich
 from tuner.export.mpich import Call
 from tuner.table import Choice
 
+Node = dict[str, Any]
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-SMP = {"algorithm=MPIR_Bcast_intra_smp": {}}
-BINOMIAL = {"algorithm=MPIR_Bcast_intra_binomial": {}}
-RING = {"algorithm=MPIR_Bcast_intra_scatter_ring_allgather": {}}
-DOUBLING = {"algorithm=MPIR_Allreduce_intra_recursive_doubling": {}}
-RABENSEIFNER = {"algorithm=MPIR_Allreduce_intra_reduce_scatter_allgather": {}}
-GENERIC: dict[str, Any] = {
+SMP: Node = {"algorithm=MPIR_Bcast_intra_smp": {}}
+BINOMIAL: Node = {"algorithm=MPIR_Bcast_intra_binomial": {}}
+RING: Node = {"algorithm=MPIR_Bcast_intra_scatter_ring_allgather": {}}
+DOUBLING: Node = {"algorithm=MPIR_Allreduce_intra_recursive_doubling": {}}
+RABENSEIFNER: Node = {"algorithm=MPIR_Allreduce_intra_reduce_scatter_allgather": {}}
+GENERIC: Node = {
     "collective=bcast": {
         "comm_type=intra": {
             "comm_size<8": {
@@ -159,7 +160,7 @@ BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BI
         ({}, "no collectives"),
     ],
 )
-def test_trees_that_the_library_would_abort_on(tree: dict[str, Any], message: str) -> None:
+def test_trees_that_the_library_would_abort_on(tree: Node, message: str) -> None:
     with pytest.raises(InputError, match=message):
         mpich.parse(json.dumps(tree))
 

@@ -130,7 +130,7 @@ def test_keys_with_the_same_ranks_must_agree() -> None:
         return TuningTable(CLUSTER, "openmpi 5.0.11", tuple(rules))
 
     assert openmpi.emit(table("binomial")).count("0 6 0 0") == 1
-    with pytest.raises(InputError, match="1 nodes x 4 ranks .* and 2 nodes x 2 ranks .* differ"):
+    with pytest.raises(InputError, match=r"1 nodes x 4 ranks .* and 2 nodes x 2 ranks .* differ"):
         openmpi.emit(table("linear"))
 
 

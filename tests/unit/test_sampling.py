@@ -34,6 +34,13 @@ def test_settled_waits_for_the_noisy_contender_and_not_for_the_hopeless_one() ->
     assert settled(np.column_stack([quiet, noisy_loser]), 0.03)
 
 
+def test_settled_waits_for_every_size_of_a_ladder() -> None:
+    rng = np.random.default_rng(0)
+    short, long = noisy(rng, 1e-6, 0.01), noisy(rng, 1e-3, 0.5)
+    assert settled(np.column_stack([short, long]), 0.03)
+    assert not settled(np.column_stack([short, long]), 0.03, compete=False)
+
+
 def test_settled_always_wants_the_reference_precise() -> None:
     rng = np.random.default_rng(0)
     slow_reference, best = noisy(rng, 9e-5, 0.5), noisy(rng, 1e-5, 0.01)

@@ -1,0 +1,66 @@
+"""Every row of an exact simulator's table on both engines: python -m tests.bench.oracle FILE.csv
+
+Prints the worst relative error and the seconds taken, per engine and algorithm; exits with 1 when
+any row is off by more than 1e-9. The reference engine gets the rows whose schedule has at most
+`MOST_TRANSFERS` transfers; the rows it does not get are counted and named.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from tests.support import simgrid
+from tuner.sim import ENGINES
+
+TOLERANCE = 1e-9
+MOST_TRANSFERS = {"fast": 10_000_000, "events": 200_000}
+
+
+def transfers(algorithm: str, p: int, nbytes: int) -> int:
+    """Roughly how many messages a row has."""
+    if algorithm == "lr":
+        return 2 * p * p
+    if algorithm in ("rab1", "scatter_LR_allgather"):
+        return p * p
+    if algorithm.startswith("NTSL"):
+        return p * -(-nbytes // 8192)
+    if algorithm == "ompi_pipeline":
+        return p * -(-nbytes // (128 << 10))
+    return 20 * p
+
+
+def main(path: Path) -> int:
+    """The exit status."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    wrong = 0
+    for engine in ENGINES:
+        worst, taken, played = defaultdict(float), defaultdict(float), defaultdict(int)
+        left_out: list[str] = []
+        for row in rows:
+            name, p, nbytes = row["algorithm"], int(row["ranks"]), int(row["bytes"])
+            if transfers(name, p, nbytes) > MOST_TRANSFERS[engine]:
+                left_out.append(f"{name} p={p} {nbytes} B")
+                continue
+            begun = time.perf_counter()
+            ours = simgrid.seconds(name, p, nbytes, engine)
+            taken[name] += time.perf_counter() - begun
+            error = abs(ours / float(row["simulated_s"]) - 1)
+            worst[name], played[name] = max(worst[name], error), played[name] + 1
+            wrong += error > TOLERANCE
+        for name in sorted(played):
+            print(f"{engine:7} {name:22} {played[name]:3} rows  worst relative error"
+                  f" {worst[name]:.1e}  {taken[name]:7.2f} s", flush=True)  # fmt: skip
+        print(f"{engine:7} {sum(played.values())} of {len(rows)} rows", flush=True)
+        for text in left_out:
+            print(f"{engine:7} not run, too many transfers: {text}")
+    print(f"{wrong} rows off by more than {TOLERANCE:g}")
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

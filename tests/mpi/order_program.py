@@ -1,0 +1,20 @@
+"""Allreduce with an operator that does not commute: `order_program.py [[p, matrices], ...]`.
+
+Prints one JSON line per case: {p, matrices, right}.
+"""
+
+import json
+import sys
+
+from mpi4py import MPI
+
+from tuner.probe.collectives import keeps_order
+
+world = MPI.COMM_WORLD
+for p, matrices in json.loads(sys.argv[1]):
+    comm = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
+    if comm != MPI.COMM_NULL:
+        right = comm.allreduce(keeps_order(comm, matrices, seed=7), MPI.LAND)
+        if world.rank == 0:
+            print(json.dumps({"p": p, "matrices": matrices, "right": right}), flush=True)
+        comm.Free()

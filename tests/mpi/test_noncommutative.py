@@ -1,0 +1,106 @@
+"""No emitted table makes a non-commutative reduction wrong; the unsafe algorithms really are.
+
+Each choice gets a few bytes of the message size to itself, so one launch tries them all; sizes are
+whole numbers of 2x2 integer matrices (16 bytes), the product is taken modulo 10007.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import staircase, table_of
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export import mpich, openmpi
+from tuner.export.mpich.proof import activation as mpich_activation
+from tuner.export.openmpi.proof import activation as openmpi_activation
+from tuner.runtime.launch import Launcher
+from tuner.table import Choice, TuningTable
+
+PROGRAM = Path(__file__).with_name("order_program.py")
+ALLREDUCE = Collective.ALLREDUCE
+MATRIX = 16  # bytes
+FIRST = 64 * MATRIX
+SMALL = Choice("segmented_ring", {"segment": 64})
+UNSAFE = (Choice("ring"), SMALL)
+
+
+def right(
+    launcher: Launcher, settings: Mapping[str, str], choices: int, ranks: tuple[int, ...]
+) -> dict[tuple[int, int], bool]:
+    """(p, number of the choice) -> whether the product was right."""
+    cases = [(p, FIRST // MATRIX + i) for p in ranks for i in range(choices)]
+    run = launcher.run(
+        max(ranks), [str(PROGRAM), json.dumps(cases)], settings=settings, timeout=60.0
+    )
+    answers = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    assert len(answers) == len(cases)
+    return {(a["p"], a["matrices"] - FIRST // MATRIX): a["right"] for a in answers}
+
+
+def stairs(choices: tuple[Choice, ...], ranks: tuple[int, ...], operators: str) -> TuningTable:
+    steps = staircase(choices, FIRST, MATRIX)
+    default = [(0, Choice())]
+    ladders = {(ALLREDUCE, p, "any"): steps if operators == "any" else default for p in ranks}
+    return table_of(ladders | {(ALLREDUCE, p, operators): steps for p in ranks})
+
+
+def test_every_safe_choice_of_openmpi(launcher: Launcher, tmp_path: Path) -> None:
+    offered = openmpi.candidates(ALLREDUCE, 4, FIRST)
+    safe = tuple(c for c in offered if openmpi.order_safe(ALLREDUCE, c))
+    assert {c.algorithm for c in safe} == {
+        "default", "linear", "nonoverlapping", "recursive_doubling", "rabenseifner",
+    }  # fmt: skip
+    rules = tmp_path / "rules.conf"
+    rules.write_text(openmpi.emit(stairs(safe, (2, 3, 4), "any")))
+    answers = right(launcher, openmpi_activation(rules), len(safe), (2, 3, 4))
+    assert answers == dict.fromkeys(answers, True)
+
+
+def test_unsafe_choices_of_openmpi_are_wrong_and_never_emitted(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.conf"
+    rules.write_text(openmpi.emit(stairs(UNSAFE, (3, 4), "commutative"), commutative_only=True))
+    answers = right(launcher, openmpi_activation(rules), len(UNSAFE), (3, 4))
+    assert answers == dict.fromkeys(answers, False)
+    for choice in UNSAFE:
+        assert not openmpi.order_safe(ALLREDUCE, choice)
+        with pytest.raises(InputError, match="non-commutative"):
+            openmpi.emit(stairs((choice,), (4,), "any"))
+    rules.write_text(openmpi.emit(stairs(UNSAFE, (3, 4), "commutative")))
+    answers = right(launcher, openmpi_activation(rules), len(UNSAFE), (3, 4))
+    assert answers == dict.fromkeys(answers, True)
+
+
+def test_mpich_guards_keep_the_order(mpich_launcher: Launcher, tmp_path: Path) -> None:
+    generic = mpich.generic_tuning(library_of(mpich_launcher))
+    choices = tuple(mpich.candidates(ALLREDUCE, 3, FIRST))
+    assert {c.algorithm for c in choices if not mpich.order_safe(ALLREDUCE, c)} == {
+        "ring", "rabenseifner",
+    }  # fmt: skip
+    for operators in ("commutative", "any"):
+        tried = tuple(c for c in choices if operators != "any" or mpich.order_safe(ALLREDUCE, c))
+        file = tmp_path / f"{operators}.json"
+        file.write_text(mpich.emit(stairs(tried, (2, 3), operators), generic))
+        answers = right(mpich_launcher, mpich_activation(file), len(tried), (2, 3))
+        assert answers == dict.fromkeys(answers, True)
+
+
+def test_mpich_without_the_guard_is_wrong(mpich_launcher: Launcher, tmp_path: Path) -> None:
+    generic = mpich.generic_tuning(library_of(mpich_launcher))
+    text = mpich.emit(stairs((Choice("ring"),), (3,), "commutative"), generic)
+    tree = json.loads(text)
+    ranks = tree["collective=allreduce"]["comm_type=intra"]["comm_size<=3"]
+    ranks["is_commutative=no"] = ranks["is_commutative=yes"]
+    file = tmp_path / "unguarded.json"
+    file.write_text(json.dumps(tree))
+    assert not right(mpich_launcher, mpich_activation(file), 1, (3,))[3, 0]
+
+
+def library_of(launcher: Launcher) -> Path:
+    return launcher.executable.resolve().parents[1] / "lib" / "libmpi.so.12"

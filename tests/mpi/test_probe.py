@@ -1,0 +1,203 @@
+"""Probing this computer with real ranks: a whole probe, an interrupted one, wrong results."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.collective import Collective
+from tuner.errors import InputError, ProbeError
+from tuner.export import openmpi
+from tuner.measurement import read_measurements, read_partial
+from tuner.probe.fit import calibrate
+from tuner.probe.run import Progress, probe
+from tuner.runtime.launch import Launcher
+from tuner.table import Choice
+
+QUICK: dict[str, Any] = {"ranks": 3, "budget": 2.0, "sizes": [64], "target": 0.5}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A complete probe, interrupted by Ctrl-C on its way, and what it had by then."""
+    out = tmp_path_factory.mktemp("probe") / "measurements.ndjson"
+    seen: list[Progress] = []
+
+    def interrupt(progress: Progress) -> None:
+        seen.append(progress)
+        if progress.done == 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        probe(out, on_progress=interrupt, **QUICK)
+    with out.open("a", encoding="utf-8") as file:
+        file.write('{"kind": "pingpong", "subject": "no')  # as a killed rank leaves it
+    _, before, _ = read_partial(out)
+    resumed: list[Progress] = []
+    measurements = probe(out, on_progress=resumed.append, **QUICK)
+    return {"out": out, "before": before, "measurements": measurements, "seen": seen,
+            "resumed": resumed}  # fmt: skip
+
+
+def test_an_interrupted_probe_resumes_and_measures_everything_once(whole: dict[str, Any]) -> None:
+    series = whole["measurements"].series
+    names = [(s.point, s.algorithm, tuple(s.params.items())) for s in series]
+    assert len(names) == len(set(names))
+    assert len(whole["before"]) >= 20
+    assert all(one in series for one in whole["before"])
+    assert whole["resumed"][0].done >= 11
+    assert whole["resumed"][0].total == whole["seen"][0].total
+
+
+def test_every_candidate_is_measured_at_every_point(whole: dict[str, Any]) -> None:
+    found = {
+        (s.subject, s.p): {t.algorithm for t in whole["measurements"].series if t.point == s.point}
+        for s in whole["measurements"].series
+        if s.kind == "collective"
+    }
+    assert set(found) == {(c, p) for c in ("bcast", "allreduce") for p in (2, 3)}
+    for (collective, p), algorithms in found.items():
+        wanted = {choice.algorithm for choice in openmpi.candidates(Collective(collective), p, 64)}
+        assert algorithms == wanted
+        assert len(wanted) > 3
+
+
+def test_samples_of_one_point_are_paired_and_positive(whole: dict[str, Any]) -> None:
+    lengths: dict[object, set[int]] = {}
+    for series in whole["measurements"].series:
+        assert min(series.samples) > 0
+        lengths.setdefault(series.point, set()).add(len(series.samples))
+    assert all(len(counts) == 1 for counts in lengths.values())
+
+
+def test_a_finished_probe_is_not_repeated(whole: dict[str, Any]) -> None:
+    told: list[Progress] = []
+    again = probe(whole["out"], on_progress=told.append, **QUICK)
+    assert told == []
+    assert again == whole["measurements"]
+
+
+def test_a_file_of_another_plan_is_refused_and_left_alone(whole: dict[str, Any]) -> None:
+    content = whole["out"].read_bytes()
+    with pytest.raises(InputError, match="--out"):
+        probe(whole["out"], **{**QUICK, "sizes": [128]})
+    assert whole["out"].read_bytes() == content
+
+
+def test_the_probe_is_enough_for_a_calibration(whole: dict[str, Any]) -> None:
+    calibration = calibrate(whole["measurements"])
+    assert calibration.path("node").seconds(2**20) > calibration.path("node").seconds(4) > 0
+    assert calibration.path("node").eager_limit > 256
+    assert calibration.reduction["host"].gamma.value > 0
+
+
+def test_an_algorithm_with_a_wrong_result_is_named_and_not_timed(tmp_path: Path) -> None:
+    """Open MPI's ring reorders operands: wrong for an operator that does not commute."""
+    wanted = {**QUICK, "sizes": [4096], "operators": "any"}
+    measurements = probe(tmp_path / "m.ndjson", **wanted)
+    timed = {(s.p, s.algorithm) for s in measurements.series if s.subject == "allreduce"}
+    assert (3, "ring") not in timed
+    assert {(3, "default"), (3, "linear"), (3, "recursive_doubling")} <= timed
+    excluded = measurements.provenance["excluded"]
+    assert any("allreduce p=3 4096 B: ring: wrong result" in line for line in excluded)
+    assert read_measurements(tmp_path / "m.ndjson") == measurements
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"ranks": 1}, "at least 2"),
+        ({"sizes": [6]}, "multiples of 4"),
+        ({"operators": "some"}, "operators are"),
+    ],
+)
+def test_arguments_that_cannot_be_used(
+    tmp_path: Path, arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        probe(tmp_path / "m.ndjson", **{**QUICK, **arguments})
+    assert list(tmp_path.iterdir()) == []
+
+
+FORCED = """
+import ctypes, json, sys
+import numpy as np
+from mpi4py import MPI
+from tuner.probe.control import Forcing
+from tuner.runtime.control_variables import loaded_library
+forcing = Forcing("openmpi")
+comm = forcing.communicator(MPI.COMM_WORLD, json.loads(sys.argv[1]))
+comm.Bcast(np.zeros(80000, np.uint8), 0)
+forcing.release()
+# The monitor reports when the library is torn down, which an open tool interface prevents.
+ctypes.CDLL(str(loaded_library())).MPI_T_finalize()
+"""
+
+
+@pytest.mark.parametrize(
+    ("params", "peers", "messages"),
+    [({"chains": 2, "segment": 8000}, {1, 3}, 10), ({"chains": 4}, {1, 2, 3, 4}, 1)],
+)
+def test_fan_out_and_segment_of_a_chain_take_effect(
+    params: dict[str, int], peers: set[int], messages: int
+) -> None:
+    """The library's own traffic monitor shows whom the root sends the message to, in how many."""
+    forced = openmpi.settings(Collective.BCAST, Choice("chain", params))
+    run = Launcher.find("openmpi").run(
+        5,
+        ["-c", FORCED, json.dumps(forced)],
+        settings={
+            "coll_tuned_use_dynamic_rules": "1",
+            "pml_monitoring_enable": "2",
+            "pml_monitoring_enable_output": "1",
+        },
+    )
+    sent: dict[int, tuple[int, int]] = {}
+    for line in run.stdout.splitlines():
+        kind, *rest = line.split()
+        if kind == "I" and rest[0] == "0":
+            sent[int(rest[1])] = (int(rest[2]), int(rest[4]))
+    whole = {peer: count for peer, (nbytes, count) in sent.items() if nbytes >= 80000}
+    assert set(whole) == peers
+    assert all(messages <= count < messages + 5 for count in whole.values())
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "a rank died"),
+        ("from tuner.errors import ProbeError; raise ProbeError('too hot')", "^too hot$"),
+        ("raise ValueError('boom')", "a rank failed: ValueError: boom"),
+        ("import no_such_thing", "No module named 'no_such_thing'"),
+        (
+            "raise ModuleNotFoundError(\"No module named 'mpi4py'\")",
+            r"pip install 'tuner\[openmpi\]'",
+        ),
+    ],
+)
+def test_a_failing_rank_becomes_one_sentence(code: str, sentence: str) -> None:
+    with pytest.raises(ProbeError, match=sentence) as failure:
+        Launcher.find("openmpi").run(2, ["-c", code])
+    assert "\n" not in str(failure.value)
+
+
+def test_ranks_that_never_end_are_ended() -> None:
+    with pytest.raises(ProbeError, match="did not end within 1 s"):
+        Launcher.find("openmpi").run(2, ["-c", "import time; time.sleep(60)"], timeout=1.0)
+
+
+def test_a_missing_library_names_the_remedy(tmp_path: Path) -> None:
+    lonely = tmp_path / "bin" / "python"
+    lonely.parent.mkdir()
+    lonely.symlink_to(sys.executable)
+    with pytest.raises(ProbeError, match=r"pip install 'tuner\[mpich\]'"):
+        Launcher.find("mpich", lonely)
+
+
+def test_the_launcher_runs_without_an_mpi_in_this_process() -> None:
+    code = "import sys, tuner.runtime.launch as _; print('mpi4py' in sys.modules)"
+    answer = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert answer.strip() == "False"

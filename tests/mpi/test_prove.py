@@ -1,0 +1,247 @@
+"""What the real libraries run under emitted files, and whether the proof would notice a lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import Steps, staircase, table_of
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export import mpich, openmpi
+from tuner.export.heldout import heldout, points
+from tuner.export.mpich import proof as mpich_proof
+from tuner.export.openmpi import proof as openmpi_proof
+from tuner.export.openmpi.algorithms import normal
+from tuner.export.prove import RuleProof
+from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.table import Choice, TuningTable
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+CHAIN = Choice("chain", {"chains": 2, "segment": 512})
+TABLE = table_of(
+    {
+        (BCAST, 4): [(0, Choice()), (1024, CHAIN), (65536, Choice("scatter_allgather_ring"))],
+        (BCAST, 3): [(0, Choice("linear"))],
+        (ALLREDUCE, 4): [(0, Choice("recursive_doubling")), (4096, Choice())],
+    },
+    probed=(64, 2048, 1 << 17),
+)
+
+
+@dataclass(frozen=True)
+class Deaf:
+    """Starts ranks that do not get the rules file."""
+
+    launcher: Launcher
+
+    @property
+    def library(self) -> str:
+        return self.launcher.library
+
+    def run(
+        self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None, on_line: Callable[[str], None] | None = None,
+        timeout: float | None = None, check: bool = True,
+    ) -> CompletedRun:  # fmt: skip
+        return self.launcher.run(
+            ranks, arguments, environment=environment, on_line=on_line, timeout=timeout, check=check
+        )
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    file = tmp_path / "rules.conf"
+    file.write_text(openmpi.emit(TABLE))
+    return file
+
+
+def commutative_table(ladders: Mapping[tuple[Collective, int], Steps]) -> TuningTable:
+    """The ladders as rules for commutative operators, the default for all others."""
+    safe = {key: steps if key[0] is BCAST else [(0, Choice())] for key, steps in ladders.items()}
+    return table_of(safe | {(*key, "commutative"): steps for key, steps in ladders.items()})
+
+
+def proofs_of(table: TuningTable, launcher: Launcher, directory: Path) -> list[RuleProof]:
+    file = directory / "rules.conf"
+    file.write_text(openmpi.emit(table, commutative_only=True))
+    return openmpi_proof.prove(table, file, launcher, directory, commutative_only=True)
+
+
+def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: Path) -> None:
+    """Each candidate gets eight bytes of the size range to itself: all in one launch."""
+    start = 1 << 18
+    ladders = {
+        (c, p): staircase(openmpi.candidates(c, p, start), start, 8)
+        for c in (BCAST, ALLREDUCE) for p in (2, 3, 4)
+    }  # fmt: skip
+    proofs = proofs_of(commutative_table(ladders), launcher, tmp_path)
+    assert [str(proof) for proof in proofs if not proof.confirmed] == []
+    chosen = [proof for proof in proofs if not proof.rule.choice.is_default]
+    assert {proof.rule.choice.algorithm for proof in chosen} == {
+        name for c in (BCAST, ALLREDUCE) for name in algorithms.names(c)
+    }
+    for proof in chosen:
+        assert set(proof.executed) == {normal(proof.rule.key.collective, proof.rule.choice)}
+
+
+REDIRECTED = [
+    (BCAST, 8, Choice("scatter_allgather"), "linear"),
+    (BCAST, 12, Choice("scatter_allgather_ring"), "linear"),
+    (BCAST, 1000, Choice("split_binary", {"segment": 512}), "chain"),
+    (ALLREDUCE, 8, Choice("ring"), "recursive_doubling"),
+    (ALLREDUCE, 12, Choice("rabenseifner"), "linear"),
+    (ALLREDUCE, 1024, Choice("segmented_ring", {"segment": 512}), "ring"),
+]
+
+
+def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> None:
+    ladders: dict[tuple[Collective, int], list[tuple[int, Choice]]] = {}
+    for collective, nbytes, choice, _ in REDIRECTED:
+        ladders.setdefault((collective, 4), [(0, Choice())]).append((nbytes, choice))
+    for ladder in ladders.values():
+        ladder.append((1028, Choice()))
+    proofs = proofs_of(commutative_table(ladders), launcher, tmp_path)
+    for collective, nbytes, choice, instead in REDIRECTED:
+        proof = next(proof for proof in proofs if proof.rule.choice == choice)
+        assert proof.executed[0].algorithm == instead
+        assert not proof.confirmed
+        assert f"{choice.algorithm} runs as {instead} because" in proof.reason
+        assert choice not in openmpi.candidates(collective, 4, nbytes)
+
+
+def test_watching_confirms_a_good_file(
+    launcher: Launcher, tmp_path: Path, rules: Path
+) -> None:
+    proofs = openmpi_proof.prove(TABLE, rules, launcher, tmp_path)
+    assert len(proofs) == len(TABLE.rules)
+    assert [str(proof) for proof in proofs if not proof.confirmed] == []
+
+
+def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openmpi_proof, "COMPILERS", ("no-such-compiler",))
+    table = table_of({(BCAST, 3): [(0, Choice()), (1024, Choice("linear"))]})
+    rules = tmp_path / "rules.conf"
+    rules.write_text(openmpi.emit(table))
+    good = openmpi_proof.prove(table, rules, launcher, tmp_path)
+    assert [proof.confirmed for proof in good] == [True, True]
+    bad = openmpi_proof.prove(table, rules, Deaf(launcher), tmp_path)
+    assert "[1024] bytes do not reach this rule" in bad[1].reason
+
+
+def test_a_file_that_is_not_followed_is_noticed(
+    launcher: Launcher, tmp_path: Path, rules: Path
+) -> None:
+    proofs = openmpi_proof.prove(TABLE, rules, Deaf(launcher), tmp_path)
+    chain = next(proof for proof in proofs if proof.rule.choice == CHAIN)
+    assert not chain.confirmed
+    assert "at 1024 bytes" in chain.reason
+
+
+def test_the_file_of_another_table_is_refused(
+    launcher: Launcher, tmp_path: Path, rules: Path
+) -> None:
+    other = TuningTable(
+        TABLE.cluster, TABLE.library,
+        tuple(replace(rule, choice=Choice("binomial")) if rule.key.collective is BCAST else rule
+              for rule in TABLE.rules),
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"rules\.conf: not the file of this table: bcast of"):
+        openmpi_proof.prove(other, rules, launcher, tmp_path)
+
+
+def test_heldout_times_every_point_both_ways(
+    launcher: Launcher, tmp_path: Path, rules: Path
+) -> None:
+    wanted = points(TABLE)
+    assert len(wanted) == 6
+    assert {64, 2048, 1 << 17}.isdisjoint(point.nbytes for point in wanted)
+    seen = list[tuple[int, int]]()
+    results = heldout(
+        TABLE, launcher, tmp_path, openmpi_proof.activation(rules), seconds=1.0, cores=2,
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    assert seen[-1] == (6, 6)
+    for result in results:
+        assert result.ratio == pytest.approx(result.default_s / result.tuned_s)
+        assert result.ci95[0] <= result.ratio <= result.ci95[1]
+
+
+def test_one_launch_shows_default_and_tuned(
+    launcher: Launcher, tmp_path: Path, rules: Path
+) -> None:
+    """What the held-out timing rests on: the variable decides for each new communicator."""
+    watcher = openmpi_proof.build_watcher(tmp_path)
+    assert watcher is not None
+    program = tmp_path / "switch.py"
+    program.write_text(
+        "import json, numpy as np\n"
+        "from mpi4py import MPI\n"
+        "from tuner.probe.control import Forcing\n"
+        "from tuner.runtime.prover import executed\n"
+        "forcing = Forcing('openmpi')\n"
+        "arms = [{'coll_tuned_use_dynamic_rules': on} for on in (0, 1)]\n"
+        "comms = [forcing.communicator(MPI.COMM_WORLD, arm) for arm in arms]\n"
+        "for comm in comms * 2:\n"
+        "    executed()\n"
+        "    comm.Bcast(np.zeros(1024, np.uint8))\n"
+        "    if comm.rank == 0: print(json.dumps(executed()[1:4]), flush=True)\n"
+    )
+    run = launcher.run(
+        4, [str(program)], settings=openmpi_proof.activation(rules),
+        environment={"LD_PRELOAD": str(watcher)}, timeout=60.0,
+    )  # fmt: skip
+    default, tuned, *again = [json.loads(line) for line in run.stdout.splitlines()]
+    assert tuned == [2, 2, 512]
+    assert default != tuned
+    assert again == [default, tuned]
+
+
+MPICH_TABLE = table_of(
+    {
+        (BCAST, 2): [
+            (0, Choice()), (1024, Choice("pipeline", {"segment": 512})), (4096, Choice("binomial")),
+        ],
+        (ALLREDUCE, 2): [(0, Choice("recursive_doubling"))],
+        (ALLREDUCE, 2, "commutative"): [(0, Choice("rabenseifner")), (2048, Choice("ring"))],
+    },
+    probed=(64, 2048, 16384), library="mpich 5.0.2",
+)  # fmt: skip
+
+
+def test_poisoned_leaves_confirm_mpich_rules(mpich_launcher: Launcher, tmp_path: Path) -> None:
+    library = mpich_launcher.executable.resolve().parents[1] / "lib" / "libmpi.so.12"
+    generic = mpich.generic_tuning(library)
+    file = tmp_path / "tuning.json"
+    file.write_text(mpich.emit(MPICH_TABLE, generic))
+    proofs = mpich_proof.prove(MPICH_TABLE, file, generic, mpich_launcher, tmp_path)
+    assert len(proofs) == len(MPICH_TABLE.rules)
+    assert [str(proof) for proof in proofs if not proof.confirmed] == []
+    results = heldout(
+        MPICH_TABLE, mpich_launcher, tmp_path, mpich_proof.activation(file),
+        operators="commutative", seconds=1.0, cores=2,
+    )  # fmt: skip
+    assert len(results) == 4
+
+
+def test_mpich_rules_that_are_not_reached_are_noticed(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    library = mpich_launcher.executable.resolve().parents[1] / "lib" / "libmpi.so.12"
+    generic = mpich.generic_tuning(library)
+    file = tmp_path / "tuning.json"
+    file.write_text(mpich.emit(MPICH_TABLE, generic))
+    proofs = mpich_proof.prove(MPICH_TABLE, file, generic, Deaf(mpich_launcher), tmp_path)
+    assert not any(p.confirmed for p in proofs if p.rule.choice.algorithm == "pipeline")
+    late = mpich_proof.prove(
+        MPICH_TABLE, file, generic, mpich_launcher, tmp_path, seconds=-1.0
+    )
+    assert {p.confirmed for p in late} == {False}
+    assert all("not tried" in p.reason for p in late)

@@ -1,0 +1,214 @@
+"""The whole loop on real ranks, small: what it leaves behind, and that it can be interrupted."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.cli.main import main
+from tuner.db import load_heldout, load_proofs, load_table, open_database, transaction
+from tuner.measurement import read_measurements, read_partial
+from tuner.runtime.launch import Launcher
+from tuner.table import read_table
+
+SMALL = ["--ranks", "2", "--libraries", "openmpi", "--budget", "1s", "--sizes", "64,64KiB"]
+PATIENCE = 120.0  # seconds
+
+
+def command(out: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "tuner.cli.main", "quickstart", "--out", str(out), *words]
+
+
+@pytest.fixture(scope="module")
+def finished(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished quickstart."""
+    out = tmp_path_factory.mktemp("quickstart") / "out"
+    ran = subprocess.run(command(out, *SMALL), capture_output=True, text=True, timeout=PATIENCE)
+    assert ran.returncode == 0, ran.stderr
+    assert "rules were seen at work in openmpi" in ran.stdout
+    assert "left" in ran.stdout  # how long it will take
+    return out
+
+
+def test_everything_is_there(finished: Path) -> None:
+    names = {str(path.relative_to(finished)) for path in finished.rglob("*") if path.is_file()}
+    assert {
+        "report.json", "report.html", "tuner.sqlite", "openmpi/measurements.ndjson",
+        "openmpi/calibration.json", "openmpi/simulated.json", "openmpi/table.json",
+        "openmpi/openmpi.rules", "openmpi/proofs.json", "openmpi/heldout.json",
+    } <= names  # fmt: skip
+    assert not [name for name in names if "/." in f"/{name}"]  # nothing half-written
+
+
+def test_report_has_what_programs_read(finished: Path) -> None:
+    record = json.loads((finished / "report.json").read_text())
+    assert record["rules_total"] >= record["rules_confirmed"] >= 0.95 * record["rules_total"] > 0
+    assert record["geomean_speedup"] > 0
+    probed = {s.nbytes for s in read_measurements(finished / "openmpi/measurements.ndjson").series
+              if s.kind == "collective"}  # fmt: skip
+    assert record["heldout"]
+    for held in record["heldout"]:
+        assert held["nbytes"] not in probed
+        assert held["ci95"][0] <= held["ratio"] <= held["ci95"][1]
+        assert held["default_s"] > 0
+        assert held["tuned_s"] > 0
+
+
+def test_database_holds_what_the_files_hold(finished: Path) -> None:
+    engine = open_database(f"sqlite:///{finished / 'tuner.sqlite'}")
+    with transaction(engine) as session:
+        table = load_table(session)
+        assert table.rules == read_table(finished / "openmpi/table.json").rules
+        assert len(load_proofs(session, 1)) == len(table.ladder(table.keys[0])) + sum(
+            len(table.ladder(key)) for key in table.keys[1:] if key.operators == "any"
+        )
+        heldout = json.loads((finished / "openmpi/heldout.json").read_text())
+        assert len(load_heldout(session, 1)) == len(heldout)
+    engine.dispose()
+
+
+def test_again_repeats_nothing_and_stores_no_second_version(finished: Path) -> None:
+    measured = (finished / "openmpi/measurements.ndjson").read_bytes()
+    ran = subprocess.run(command(finished, *SMALL), capture_output=True, text=True, check=True)
+    assert ran.stdout.count("nothing changed since it was done") == 4
+    assert (finished / "openmpi/measurements.ndjson").read_bytes() == measured
+    engine = open_database(f"sqlite:///{finished / 'tuner.sqlite'}")
+    with transaction(engine) as session:
+        assert load_table(session).rules == load_table(session, 1).rules
+        with pytest.raises(Exception, match="no tuning table, version 2"):
+            load_table(session, 2)
+    engine.dispose()
+
+
+def test_an_interrupted_run_says_how_to_resume_and_resumes(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    file = out / "openmpi/measurements.ndjson"
+    running = subprocess.Popen(command(out, *SMALL), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    _wait_until(lambda: file.exists() and file.read_text().count("\n") > 10)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 130
+    assert b"resumes where it stopped" in said
+    assert b"Traceback" not in said
+    _, before, ended = read_partial(file)
+    assert not ended
+    subprocess.run(command(out, *SMALL), capture_output=True, check=True, timeout=PATIENCE)
+    after = read_measurements(file).series
+    kept = [series for series in before if series in after]
+    assert len(kept) >= len(before) - 2  # a point that was cut off is measured anew
+    assert (out / "report.json").is_file()
+
+
+def _wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def said_once(capsys: pytest.CaptureFixture[str]) -> str:
+    lines = capsys.readouterr().err.strip().split("\n")
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_exported_file_checks_against_its_table(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, rules = finished / "openmpi/table.json", tmp_path / "own.rules"
+    assert main(["table", "export", str(table), "--to", "openmpi", "--out", str(rules)]) == 0
+    assert rules.read_text() == (finished / "openmpi/openmpi.rules").read_text()
+    capsys.readouterr()
+    assert main(["table", "check", str(rules), "--table", str(table), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differences"] == []
+    lines = rules.read_text().replace(" 0 0 0 #", " 1 0 0 #")  # the default becomes linear
+    rules.write_text(lines)
+    assert main(["table", "check", str(rules), "--table", str(table)]) == 1
+    assert "the table says" in capsys.readouterr().out
+
+
+def test_show_and_select_agree(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = str(finished / "openmpi/table.json")
+    assert main(["table", "show", table]) == 0
+    assert "allreduce" in capsys.readouterr().out
+    words = ["select", table, "--collective", "bcast", "--p", "2", "--size", "64KiB"]
+    assert main([*words, "--json"]) == 0
+    rule = json.loads(capsys.readouterr().out)
+    assert rule["lo"] <= 65536
+    assert rule["evidence"]["basis"] == "measured"
+    assert main([*words[:-3], "7", "--size", "64KiB"]) == 1
+    assert "7 ranks" in said_once(capsys)
+
+
+def altered(finished: Path, tmp_path: Path, **changes: Any) -> Path:
+    record = json.loads((finished / "openmpi/table.json").read_text())
+    record["cluster"] |= changes
+    path = tmp_path / "altered.json"
+    path.write_text(json.dumps(record))
+    return path
+
+
+def test_a_table_of_another_cluster_is_not_proved_here(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = altered(finished, tmp_path, name="elsewhere", cores=96)
+    assert main(["table", "prove", str(other), "--json"]) == 1
+    assert "the table is for elsewhere (1 x 96 cores" in capsys.readouterr().err
+
+
+def test_a_truncated_measurements_file_is_refused(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = tmp_path / "cut.ndjson"
+    cut.write_bytes((finished / "openmpi/measurements.ndjson").read_bytes()[:-40])
+    out = tmp_path / "calibration.json"
+    assert main(["calibrate", str(cut), "--out", str(out)]) == 1
+    assert "incomplete" in said_once(capsys)
+    assert not out.exists()
+
+
+def test_calibration_and_measurements_must_belong_together(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibration = json.loads((finished / "openmpi/calibration.json").read_text())
+    calibration["cluster"] = "elsewhere"
+    foreign, out = tmp_path / "foreign.json", tmp_path / "table.json"
+    foreign.write_text(json.dumps(calibration))
+    measurements = str(finished / "openmpi/measurements.ndjson")
+    words = ["--measurements", measurements, "--calibration", str(foreign), "--out", str(out)]
+    assert main(["tune", *words, "--json"]) == 1
+    assert "elsewhere" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_full_disk_leaves_nothing_half_written(finished: Path, tmp_path: Path) -> None:
+    limited = (
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "from tuner.cli.main import main\nsys.exit(main())\n"
+    )  # no file may grow beyond 100 bytes
+    out = tmp_path / "out" / "own.rules"
+    words = ["table", "export", str(finished / "openmpi/table.json"), "--to", "openmpi"]
+    ran = subprocess.run(
+        [sys.executable, "-c", limited, *words, "--out", str(out)], capture_output=True, text=True
+    )
+    assert ran.returncode == 1
+    assert "cannot be written" in ran.stderr
+    assert len(ran.stderr.strip().split("\n")) == 1
+    assert list(out.parent.iterdir()) == []
+
+
+def test_fresh_deletes_only_its_own_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "precious").touch()
+    assert main(["quickstart", "--fresh", "--out", str(tmp_path)]) == 1
+    assert "was not made by" in said_once(capsys)
+    assert (tmp_path / "precious").exists()

@@ -1,0 +1,109 @@
+"""Topologies from YAML, their routes, and what is said about bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.errors import InputError
+from tuner.topologies import load_topology
+from tuner.topology import Link, Node, Placement, Topology
+
+PAIR = """
+name: pair
+nodes: [a, b]
+switches: [s]
+links:
+  - {between: [a, s], latency: 1us, bandwidth: 10GB/s, count: 2}
+  - {between: [b, s], latency: 1us, bandwidth: 10GB/s}
+"""
+
+
+def load(tmp_path: Path, text: str) -> Topology:
+    path = tmp_path / "t.yaml"
+    path.write_text(text)
+    return load_topology(path)
+
+
+def test_short_form_is_end_to_end(tmp_path: Path) -> None:
+    flat = load(tmp_path, "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n")
+    routes = flat.routes(np.array([0, 5]), np.array([63, 4]))
+    assert routes.latency == pytest.approx([2e-6, 2e-6])
+    assert routes.bandwidth.tolist() == [12.5e9, 12.5e9]
+    assert Placement.block(flat, 1).p == 64
+
+
+def test_listed_links_and_routes(tmp_path: Path) -> None:
+    pair = load(tmp_path, PAIR)
+    routes = pair.routes(np.array([0, 1]), np.array([1, 0]))
+    assert [[pair.links[n].source for n in route] for route in routes.links] == [
+        ["a", "s"],
+        ["b", "s"],
+    ]
+    assert routes.bandwidth.tolist() == [10e9, 10e9]
+    assert pair.links[0].capacity == 20e9
+
+
+def test_shortest_route_then_smaller_latency() -> None:
+    def both(a: str, b: str, latency: float) -> list[Link]:
+        return [Link(a, b, 1e9, latency), Link(b, a, 1e9, latency)]
+
+    links = [
+        *both("a", "s", 5e-6),
+        *both("s", "b", 5e-6),
+        *both("a", "t", 1e-6),
+        *both("t", "b", 1e-6),
+    ]
+    detour = [*both("a", "u", 1e-9), *both("u", "v", 1e-9), *both("v", "b", 1e-9)]
+    topology = Topology(
+        "two ways", (Node("a"), Node("b")), ("s", "t", "u", "v"), tuple(links + detour)
+    )
+    routes = topology.routes(np.array([0]), np.array([1]))
+    assert [topology.links[n].target for n in routes.links[0]] == ["t", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name: x\nnodes: [", "line 2: not YAML"),
+        ("- 1", "the topology must be a mapping"),
+        ("name: x\nnodes: 4", "the topology lacks 'bandwidth'"),
+        ("name: x\nnodes: 0\nlatency: 2us\nbandwidth: 1GB/s", "nodes must be a whole number"),
+        (
+            "name: x\nnodes: 10000000\nlatency: 2us\nbandwidth: 1GB/s",
+            "nodes must be a whole number",
+        ),
+        ("name: x\nnodes: 4\nlatency: 2\nbandwidth: 1GB/s", "'2' is not a time|2 is not a time"),
+        ("name: x\nnodes: 4\nlatency: 2us\nbandwidth: fast", "'fast' is not a bandwidth"),
+        ("name: x\nnodes: 4\nlatency: 2us\nbandwidth: 1GB/s\ncolour: red", "unknown key 'colour'"),
+        (PAIR.replace("[b, s]", "[b, z]"), "there is no node or switch 'z'"),
+        (
+            PAIR.replace("[a, b]", "[a, b, c]"),
+            "node c cannot be reached from a; add the missing link",
+        ),
+        (PAIR.replace("between: [b, s]", "from: b, to: s"), "node b cannot be reached from a"),
+        (PAIR.replace("[a, b]", "[a, a]"), "have the same name"),
+        (PAIR.replace("count: 2", "count: 0"), "link 1: count must be a whole number"),
+        (PAIR.replace("between: [b, s]", "between: [b]"), "link 2: write `between: "),
+        (PAIR + "  - {between: [a, s], latency: 1us, bandwidth: 1GB/s}", "written twice"),
+    ],
+)
+def test_bad_topologies_are_named(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence) as caught:
+        load(tmp_path, text)
+    assert "t.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"absent\.yaml: cannot be read: No such file"):
+        load_topology(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(("ppn", "p"), [(0, None), (1, 65), (2, 0)])
+def test_placements_that_do_not_fit(tmp_path: Path, ppn: int, p: int | None) -> None:
+    flat = load(tmp_path, "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n")
+    with pytest.raises(InputError, match=r"do not fit|ppn must be at least 1"):
+        Placement.block(flat, ppn, p)
