@@ -28,7 +28,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
     def interrupt(progress: Progress) -> None:
         seen.append(progress)
-        if progress.done == 12:
+        if progress.done == 7:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -48,7 +48,7 @@ def test_an_interrupted_probe_resumes_and_measures_everything_once(whole: dict[s
     assert len(names) == len(set(names))
     assert len(whole["before"]) >= 20
     assert all(one in series for one in whole["before"])
-    assert whole["resumed"][0].done >= 11
+    assert whole["resumed"][0].done >= 7
     assert whole["resumed"][0].total == whole["seen"][0].total
 
 

@@ -145,6 +145,18 @@ def test_foreign_rules_are_refused_by_name_or_replaced(choice: Choice) -> None:
     assert mpich.emit(replaced, GENERIC)
 
 
+def test_rules_safe_elsewhere_but_not_in_mpich_keep_their_place_for_commutative_operators() -> None:
+    choice = Choice("rabenseifner")
+    steps = [(0, choice)]
+    table = table_of({(ALLREDUCE, 4): steps, (ALLREDUCE, 4, "commutative"): steps})
+    replaced, lost = mpich.portable(table)
+    assert len(lost) == 1
+    assert {rule.key.operators: rule.choice for rule in replaced.rules} == {
+        "any": Choice(), "commutative": choice,
+    }  # fmt: skip
+    assert mpich.emit(replaced, GENERIC)
+
+
 BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BINOMIAL}}
 
 

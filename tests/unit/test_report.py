@@ -98,7 +98,7 @@ def test_verdict_opens_with_the_truth(heldout: list[dict[str, Any]], opening: st
 
 def test_verdict_warns_when_the_same_code_seems_to_differ_from_itself() -> None:
     unequal = [held(1.24, algorithm="default")] * 8
-    assert "Caution: 8 of the 8" in verdict([held(1.3), *unequal])
+    assert "came out at 1.24 to 1.24. Caution" in verdict([held(1.3), *unequal])
     equal = [held(1.01, algorithm="default")] * 8
     assert "Caution" not in verdict([held(1.3), *equal])
 

@@ -1,0 +1,11 @@
+"""The guide, the derivation of the cost formulas, and why things are as they are.
+
+.. include:: guide.md
+.. include:: cost-formulas.md
+.. include:: decisions/0001-one-table-of-transfers.md
+.. include:: decisions/0002-two-environments.md
+.. include:: decisions/0003-measurements-are-lines.md
+.. include:: decisions/0004-default-unless-proved.md
+.. include:: decisions/0005-control-in-the-comparison.md
+.. include:: decisions/0006-command-line-on-argparse.md
+"""

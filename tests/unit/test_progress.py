@@ -1,0 +1,72 @@
+"""What people see while they wait."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from tuner.cli import progress
+from tuner.cli.progress import Display, clock, counted
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (-3, "0:00")])
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+def display(*, terminal: bool) -> tuple[Display, io.StringIO]:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=100, highlight=False)
+    return Display(console, later=90.0), screen
+
+
+def test_a_pipe_gets_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
+    shown, screen = display(terminal=False)
+    with shown.stage("probing", 30.0) as report:
+        report(0.5, 15.0, "bcast [4 ranks]")
+        report(0.0, None, "starting")
+    lines = screen.getvalue().splitlines()
+    assert lines[0] == "probing ... (1:30 left in all)"
+    assert lines[1] == "  probing:  50%, 0:15 left (1:15 left in all)  bcast [4 ranks]"
+    assert "just begun" in lines[2]
+    assert lines[3].startswith("done")
+
+
+def test_a_pipe_is_not_flooded() -> None:
+    shown, screen = display(terminal=False)
+    with shown.stage("probing") as report:
+        for number in range(1000):
+            report(number / 1000, 1.0, "")
+    assert len(screen.getvalue().splitlines()) == 2
+
+
+def test_a_terminal_gets_a_bar_that_is_cleared() -> None:
+    shown, screen = display(terminal=True)
+    with shown.stage("probing", 30.0) as report:
+        report(0.5, 15.0, "bcast")
+    assert "\x1b[2K" in screen.getvalue()
+    assert "done" in screen.getvalue().splitlines()[-1]
+
+
+def test_a_stage_that_fails_is_not_called_done() -> None:
+    shown, screen = display(terminal=False)
+    with pytest.raises(KeyboardInterrupt), shown.stage("probing"):
+        raise KeyboardInterrupt
+    assert "done" not in screen.getvalue()
+
+
+def test_kept_stages_count_off_their_time() -> None:
+    shown, _ = display(terminal=False)
+    shown.skip("kept  probing", 60.0)
+    assert shown.later == 30.0
+
+
+def test_counting_says_nothing_about_the_time_until_enough_is_done() -> None:
+    told: list[float | None] = []
+    tell = counted(lambda fraction, left, text: told.append(left))
+    tell(1, 100)
+    tell(50, 100)
+    assert told[0] is None
+    assert told[1] is not None
+    assert told[1] >= 0

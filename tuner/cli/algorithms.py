@@ -1,0 +1,58 @@
+"""List the algorithms with their cost formulas and sources."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tuner.algorithms import Algorithm, describe, names
+from tuner.cli import parsing
+from tuner.cli.output import add_json, console, emit
+from tuner.collective import Collective
+
+EXAMPLES = """examples:
+  tuner algorithms
+  tuner algorithms --collective bcast
+  tuner algorithms --collective allreduce --json
+
+In the formulas alpha is the latency (s), beta the time per byte (s/B), gamma the reduction time
+per byte (s/B), m the size of the message (B), p the number of ranks, S the number of segments."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--collective", type=parsing.collective, help="only those of one collective"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print every algorithm, or those of one collective."""
+    wanted = [options.collective] if options.collective else list(Collective)
+    found = [describe(owner, name) for owner in wanted for name in names(owner)]
+    emit(options, [_record(algorithm) for algorithm in found], lambda: _print(found))
+
+
+def _record(algorithm: Algorithm) -> dict[str, Any]:
+    return {
+        "collective": algorithm.collective.value, "algorithm": algorithm.name,
+        "summary": algorithm.summary, "formula": algorithm.formula, "source": algorithm.source,
+        "params": dict(algorithm.params),
+    }  # fmt: skip
+
+
+def _print(algorithms: list[Algorithm]) -> None:
+    out = console()
+    previous = None
+    for algorithm in algorithms:
+        if algorithm.collective != previous:
+            out.print(f"\n[bold]{algorithm.collective}[/bold]")
+            previous = algorithm.collective
+        params = ", ".join(f"{name}={value}" for name, value in algorithm.params.items())
+        out.print(f"  [bold]{algorithm.name}[/bold]{f'  ({params})' if params else ''}")
+        for label, text in (
+            ("", algorithm.summary), ("cost    ", algorithm.formula), ("source  ", algorithm.source)
+        ):  # fmt: skip
+            out.print(f"      {label}{text}", markup=False)

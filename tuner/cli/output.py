@@ -1,0 +1,48 @@
+"""What goes to the terminal: JSON for programs, tables for people."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+PLAIN_WIDTH = 120  # columns when the output is no terminal
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option every verb has."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def console(*, error: bool = False) -> Console:
+    """Standard output (or error); colour and width only where a terminal reads it."""
+    stream = sys.stderr if error else sys.stdout
+    width = None if stream.isatty() else PLAIN_WIDTH
+    return Console(file=stream, width=width, highlight=False)
+
+
+def emit(arguments: argparse.Namespace, record: Any, text: Callable[[], None]) -> None:
+    """Print `record` as JSON when asked to, else let `text` print what a person reads."""
+    if arguments.json:
+        print(json.dumps(record, indent=1))
+    else:
+        text()
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()
+) -> None:
+    """A table of text cells; the columns named in `right` are aligned on their last digit."""
+    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    numeric = set(right)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numeric else "left")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)

@@ -1,0 +1,116 @@
+"""What a person sees while something long runs: what is happening, and how long it will take.
+
+A terminal gets one bar that is redrawn; a pipe or a log gets a line every few seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+ENOUGH = 0.1  # done fraction from which on the time taken tells the time left
+LINE_EVERY = 5.0  # seconds between lines where no bar can be redrawn
+
+Report = Callable[[float, float | None, str], None]
+# (fraction done, seconds left or None while nobody knows, what is happening)
+
+
+def clock(seconds: float) -> str:
+    """`2:05`."""
+    whole = max(0, round(seconds))
+    return f"{whole // 60}:{whole % 60:02d}"
+
+
+@dataclass
+class Display:
+    """Stages one after the other; `later` is how long the stages after the present one take."""
+
+    console: Console
+    later: float = 0.0
+    _begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first stage began."""
+        return time.monotonic() - self._begun
+
+    @contextmanager
+    def stage(self, title: str, expected: float = 0.0) -> Iterator[Report]:
+        """Announce a stage, show what it reports, and say how long it took.
+
+        expected    seconds it will take, counted off `later` (which includes it)
+        """
+        self.later = max(0.0, self.later - expected)
+        begun = time.monotonic()
+        if self.console.is_terminal:
+            with self._bar(title) as report:
+                yield report
+        else:
+            self.console.print(f"{title} ...{self._whole(expected)}", markup=False)
+            yield self._lines(title)
+        took = clock(time.monotonic() - begun)
+        self.console.print(f"[green]done[/green]  {title}  ({took})")
+
+    def skip(self, text: str, expected: float) -> None:
+        """A stage that need not run."""
+        self.later = max(0.0, self.later - expected)
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text, markup=False)
+
+    def _left(self, left: float | None) -> str:
+        """Of this stage, and of everything where there is more to come."""
+        if left is None:
+            return "just begun"
+        return f"{clock(left)} left{self._whole(left) if self.later else ''}"
+
+    def _whole(self, left: float) -> str:
+        return f" ({clock(self.later + left)} left in all)" if self.later + left >= 1 else ""
+
+    @contextmanager
+    def _bar(self, title: str) -> Iterator[Report]:
+        columns = (
+            TextColumn("{task.description}"), BarColumn(24),
+            TextColumn("{task.percentage:3.0f} %  {task.fields[times]}  [dim]{task.fields[text]}"),
+        )  # fmt: skip
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            task = progress.add_task(title, total=1.0, times="", text="")
+            yield self._redraw(progress, task)
+
+    def _redraw(self, progress: Progress, task: TaskID) -> Report:
+        def report(fraction: float, left: float | None, text: str) -> None:
+            progress.update(task, completed=fraction, times=self._left(left), text=text)
+
+        return report
+
+    def _lines(self, title: str) -> Report:
+        last = time.monotonic()
+
+        def report(fraction: float, left: float | None, text: str) -> None:
+            nonlocal last
+            if time.monotonic() - last >= LINE_EVERY:
+                last = time.monotonic()
+                self.console.print(
+                    f"  {title}: {fraction:4.0%}, {self._left(left)}  {text}", markup=False
+                )
+
+        return report
+
+
+def counted(report: Report) -> Callable[[int, int], None]:
+    """A callback (done, total) that estimates the time left from the time taken."""
+    begun = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        elapsed = time.monotonic() - begun
+        left = elapsed * (total - done) / done if done > ENOUGH * total else None
+        report(done / total if total else 1.0, left, f"{done} of {total}")
+
+    return tell

@@ -1,0 +1,65 @@
+"""Stages whose inputs are unchanged are not repeated: an interrupted run goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tuner import __version__
+from tuner.errors import InputError
+from tuner.files import write_atomically
+
+RECORD = "stages.json"
+
+
+class Stages:
+    """Remembers, in `out/stages.json`, which inputs each finished stage had.
+
+    Raises InputError when `out` cannot be written.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self._path = out / RECORD
+        self._finished = self._read()
+        self._write()
+
+    def finished(self, name: str, inputs: Sequence[Path | str], outputs: Sequence[Path]) -> bool:
+        """This stage has run with these inputs, and what it wrote is still there."""
+        same = self._finished.get(name) == self._digest(inputs)
+        return same and all(path.is_file() for path in outputs)
+
+    def run(
+        self,
+        name: str,
+        inputs: Sequence[Path | str],
+        outputs: Sequence[Path],
+        make: Callable[[], None],
+    ) -> bool:
+        """Run `make` unless the stage is finished; true when it ran."""
+        if self.finished(name, inputs, outputs):
+            return False
+        make()
+        self._finished[name] = self._digest(inputs)
+        self._write()
+        return True
+
+    def _digest(self, inputs: Sequence[Path | str]) -> str:
+        digest = hashlib.sha256(__version__.encode())
+        for entry in inputs:
+            content = entry.read_bytes() if isinstance(entry, Path) else entry.encode()
+            digest.update(hashlib.sha256(content).digest())
+        return digest.hexdigest()
+
+    def _read(self) -> dict[str, str]:
+        try:
+            return dict(json.loads(self._path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as reason:
+            raise InputError(f"{self._path}: cannot be read ({reason}); delete it") from None
+
+    def _write(self) -> None:
+        write_atomically(self._path, json.dumps(self._finished, indent=1) + "\n")

@@ -1,0 +1,141 @@
+"""Show, export, check and prove tuning tables."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuner.cli import native, proving
+from tuner.cli.environments import LIBRARIES, interpreter
+from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cli.progress import Display
+from tuner.cli.rules import print_rules
+from tuner.errors import InputError
+from tuner.files import write_atomically
+from tuner.table import read_table, table_record
+
+EXAMPLES = """examples:
+  tuner table show tuner-out/openmpi/table.json
+  tuner table export tuner-out/openmpi/table.json --to openmpi --out openmpi.rules
+  tuner table export tuner-out/mpich/table.json --to mpich --out mpich.json
+  tuner table check openmpi.rules --table tuner-out/openmpi/table.json
+  tuner table prove tuner-out/openmpi/table.json
+
+Using an exported file:
+  mpirun --mca coll_tuned_use_dynamic_rules 1 \\
+      --mca coll_tuned_dynamic_rules_filename $PWD/openmpi.rules ...
+  MPIR_CVAR_DEVICE_COLLECTIVES=none \\
+      MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE=$PWD/mpich.json mpiexec ..."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    show = _action(actions, "show", "print the rules with the evidence for them", run_show)
+    show.add_argument("table", type=Path)
+    export = _action(actions, "export", "write the rules in a library's own format", run_export)
+    export.add_argument("table", type=Path)
+    export.add_argument("--to", choices=LIBRARIES, required=True)
+    export.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
+    _native_options(export)
+    check = _action(actions, "check", "parse an exported file and compare its decisions", run_check)
+    check.add_argument("file", type=Path)
+    check.add_argument("--table", type=Path, required=True, metavar="FILE")
+    check.add_argument("--from", dest="to", choices=LIBRARIES, help="default: as the file looks")
+    _native_options(check)
+    prove = _action(actions, "prove", "show what the real library executes, per rule", run_prove)
+    prove.add_argument("table", type=Path)
+    prove.add_argument(
+        "--python", type=Path, metavar="PYTHON",
+        help="interpreter of the environment with the table's library (default: this one for Open"
+        " MPI, .venv-mpich/bin/python for MPICH)",
+    )  # fmt: skip
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    run: object,
+) -> argparse.ArgumentParser:
+    action = actions.add_parser(
+        name, help=summary, description=summary, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_json(action)
+    action.set_defaults(run=run)
+    return action
+
+
+def _native_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--commutative-only", action="store_true",
+        help="Open MPI: use the rules for commutative operators; its format cannot tell operators"
+        " apart, so programs with other operators would get wrong results",
+    )  # fmt: skip
+    parser.add_argument(
+        "--python", type=Path, help="mpich: interpreter of its environment, whose own rules the"
+        " exported file must contain (default: .venv-mpich/bin/python)",
+    )  # fmt: skip
+
+
+def run_show(options: argparse.Namespace) -> None:
+    """Print a table."""
+    table = read_table(options.table)
+    emit(options, table_record(table), lambda: print_rules(table))
+
+
+def run_export(options: argparse.Namespace) -> None:
+    """Write a table in a library's format."""
+    table = read_table(options.table)
+    text, lost = native.export(table, options.to, options.python, options.commutative_only)
+    for rule in lost:
+        console(error=True).print(f"left to the default, {options.to} lacks it: {rule}")
+    if options.out is None and not options.json:
+        print(text, end="")
+        return
+    if options.out is not None:
+        write_atomically(options.out, text)
+    record = {"to": options.to, "rules": len(table.rules), "left_to_default": list(lost),
+              **({"out": str(options.out)} if options.out else {"text": text})}  # fmt: skip
+    emit(options, record, lambda: print(f"{options.out}: {len(table.rules)} rules"))
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Compare a file with a table; status 1 when they differ."""
+    table = read_table(options.table)
+    text = _read(options.file)
+    to = options.to or ("mpich" if text.lstrip().startswith("{") else "openmpi")
+    differences = native.check(table, text, to, options.python, options.commutative_only)
+    record = {"file": str(options.file), "format": to, "differences": differences}
+
+    def show() -> None:
+        for difference in differences:
+            print(difference)
+        print(f"{options.file}: {len(differences) or 'no'} differences from {options.table}")
+
+    emit(options, record, show)
+    return 1 if differences else 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"{path}: cannot be read: {reason}") from None
+
+
+def run_prove(options: argparse.Namespace) -> int:
+    """Run the real library; status 1 when it did otherwise than a rule says."""
+    table = read_table(options.table)
+    library = table.library.split()[0]
+    with Display(console(error=options.json)).stage(f"proving {table.library}") as report:
+        proofs = proving.prove_exported(table, interpreter(library, options.python), report)
+    emit(options, proofs, lambda: _print_proofs(proofs))
+    return 0 if all(proof["confirmed"] for proof in proofs) else 1
+
+
+def _print_proofs(proofs: list[dict[str, object]]) -> None:
+    print_table("", proving.COLUMNS, proving.rows(proofs), right=("ranks", "size"))
+    confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
+    print(f"{confirmed} of {len(proofs)} rules confirmed")

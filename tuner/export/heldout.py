@@ -1,0 +1,158 @@
+"""What a table gains at sizes that were not probed: the real library with its file and without.
+
+Open MPI decides by the file or by itself for each communicator, after a control variable at its
+creation, so both are timed alternately in one launch. MPICH reads its file when it starts: launches
+with and without it alternate, and their samples are paired in the order they were taken.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from tuner.collective import Collective
+from tuner.export.ladders import by_ranks
+from tuner.export.prove import Starter
+from tuner.files import write_atomically
+from tuner.statistics import paired_gain
+from tuner.table import Rule, TuningTable
+
+PROGRAM = ("-m", "mpi4py", "-m", "tuner.probe.heldout")  # mpi4py ends all ranks when one fails
+ITEM = 4  # bytes: probed collectives work on 4-byte elements
+TARGET = 0.02  # relative half-width of the medians at which a point is done
+SEED = 20240229
+LAUNCHES = 4  # of each kind, for a library that cannot be switched while it runs
+Progress = Callable[[int, int], None]  # points done, points altogether
+
+
+@dataclass(frozen=True)
+class Heldout:
+    """One size that was not probed. Times are medians in seconds.
+
+    algorithm   what the table says there
+    ratio       default_s / tuned_s: above 1 the table is faster
+    ci95        interval of the ratio, from paired samples
+    """
+
+    collective: Collective
+    p: int
+    nbytes: int
+    algorithm: str
+    default_s: float
+    tuned_s: float
+    ratio: float
+    ci95: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A call to time, and the rule that is responsible for it."""
+
+    rule: Rule
+    nbytes: int
+
+
+def points(table: TuningTable, operators: str = "any") -> list[Point]:
+    """Sizes between neighbouring probed sizes of each ladder, none of them a power of two.
+
+    Sums commute, so allreduce is judged by the rules that the file has for `operators`.
+    """
+    found = []
+    for ladders in by_ranks(table, operators).values():
+        for ladder in ladders.values():
+            probed = sorted({n for rule in ladder for n in rule.evidence.nbytes})
+            for lower, upper in pairwise(probed):
+                nbytes = between(lower, upper)
+                if lower < nbytes < upper:
+                    rule = next(r for r in ladder if r.lo <= nbytes < r.hi)
+                    found.append(Point(rule, nbytes))
+    return found
+
+
+def between(lower: int, upper: int) -> int:
+    """Near the geometric mean, a whole number of elements, and no power of two if possible."""
+    middle = int(math.sqrt(lower * upper)) // ITEM * ITEM
+    aside = int(lower ** (1 / 3) * upper ** (2 / 3)) // ITEM * ITEM
+    return aside if middle & (middle - 1) == 0 and aside > lower else middle
+
+
+def heldout(
+    table: TuningTable, starter: Starter, directory: Path, activation: Mapping[str, str], *,
+    operators: str = "any", seconds: float = 60.0, cores: int = 1,
+    progress: Progress | None = None,
+) -> list[Heldout]:
+    """Time tuned against default at every point of `points(table, operators)`.
+
+    activation  settings under which the library follows the emitted file (`activation` of the
+                runtime's proof module)
+    seconds     for all points together
+    cores       of this computer; more ranks than cores yield while they wait
+
+    Raises ProbeError when the ranks fail.
+    """  # fmt: skip
+    wanted = points(table, operators)
+    if not wanted:
+        return []
+    if starter.library == "openmpi":
+        switch = "coll_tuned_use_dynamic_rules"
+        rounds = [_time(
+            wanted, starter, directory, activation, [{switch: 0}, {switch: 1}],
+            seconds, cores, progress,
+        )]  # fmt: skip
+    else:
+        plain = {name: v for name, v in activation.items() if not name.endswith("JSON_FILE")}
+        share = seconds / (2 * LAUNCHES)
+        rounds = []
+        for _ in range(LAUNCHES):
+            pair = [
+                _time(wanted, starter, directory, chosen, [{}], share, cores, progress)
+                for chosen in (plain, activation)
+            ]
+            rounds.append([[*d, *t] for d, t in zip(*pair, strict=True)])
+    return [_judge(point, [series[i] for series in rounds]) for i, point in enumerate(wanted)]
+
+
+def _time(
+    wanted: Sequence[Point], starter: Starter, directory: Path, settings: Mapping[str, str],
+    arms: Sequence[Mapping[str, int]], seconds: float, cores: int, progress: Progress | None,
+) -> list[list[list[float]]]:  # fmt: skip
+    """One launch: point -> arm -> samples."""
+    calls = [
+        {"collective": str(point.rule.key.collective), "p": point.rule.key.p,
+         "nbytes": point.nbytes, "seconds": seconds / len(wanted)}
+        for point in wanted
+    ]  # fmt: skip
+    path = directory / "heldout.json"
+    order = {"cores": cores, "target": TARGET, "seed": SEED, "arms": arms, "points": calls}
+    write_atomically(path, json.dumps(order))
+    samples: dict[int, list[list[float]]] = {}
+
+    def note(line: str) -> None:
+        if line.startswith('{"point"'):
+            record = json.loads(line)
+            samples[record["point"]] = record["samples"]
+            if progress:
+                progress(len(samples), len(wanted))
+
+    ranks = max(point.rule.key.p for point in wanted)
+    starter.run(ranks, [*PROGRAM, str(path)], settings=settings, on_line=note)
+    return [samples[i] for i in range(len(wanted))]
+
+
+def _judge(point: Point, rounds: Sequence[Sequence[Sequence[float]]]) -> Heldout:
+    default, tuned = list[float](), list[float]()
+    for series in rounds:
+        pairs = min(len(series[0]), len(series[1]))
+        default += series[0][:pairs]
+        tuned += series[1][:pairs]
+    ratio, low, high = paired_gain(default, tuned)
+    key = point.rule.key
+    return Heldout(
+        key.collective, key.p, point.nbytes, str(point.rule.choice), median(default),
+        median(tuned), ratio, (low, high),
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""A table as the runtimes' own formats see it: ladders of rules by collective and ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.table import Key, Rule, TuningTable
+
+
+def by_ranks(
+    table: TuningTable, operators: str = "any"
+) -> dict[Collective, dict[int, tuple[Rule, ...]]]:
+    """collective -> p -> its ladder, both ascending.
+
+    operators   `any`, or `commutative`: then the ladder for commutative operators where there is
+                one, else the one for any operator
+
+    The formats know how many ranks a communicator has but not how they are spread over nodes:
+    keys with the same p are merged when they decide alike, else InputError is raised.
+    """
+    found: dict[Collective, dict[int, tuple[Rule, ...]]] = {}
+    places = {replace(key, operators="any") for key in table.keys}
+    for key in sorted(places, key=lambda key: (key.collective, key.p, key.nodes, key.memory)):
+        ladder = table.ladder(replace(key, operators=operators)) or table.ladder(key)
+        if not ladder:
+            continue
+        other = found.setdefault(key.collective, {}).setdefault(key.p, ladder)
+        if _decisions(other) != _decisions(ladder):
+            raise InputError(
+                f"{key.collective} on {key.p} ranks: the rules for {_place(other[0].key)} and"
+                f" {_place(key)} differ, but this format knows only the number of ranks:"
+                " export a table with one of them"
+            )
+    return found
+
+
+def probe_sizes(ladder: Sequence[Rule]) -> list[int]:
+    """Sizes in bytes at which two encodings of a ladder could differ: bounds and neighbours."""
+    bounds = {0, *(rule.lo for rule in ladder)}
+    last = max(bounds)
+    return sorted({n for b in bounds for n in (b - 1, b, b + 1) if n >= 0} | {2 * last + 4096})
+
+
+def describe(rule: Rule) -> str:
+    """`bcast on 4 ranks, [1024, 65536) bytes: binomial`."""
+    hi = "inf" if rule.hi == math.inf else int(rule.hi)
+    key = rule.key
+    return f"{key.collective} on {key.p} ranks, [{rule.lo}, {hi}) bytes: {rule.choice}"
+
+
+def _decisions(ladder: Sequence[Rule]) -> list[tuple[int, str]]:
+    return [(rule.lo, str(rule.choice)) for rule in ladder]
+
+
+def _place(key: Key) -> str:
+    return f"{key.nodes} nodes x {key.ppn} ranks in {key.memory} memory"

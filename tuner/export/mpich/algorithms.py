@@ -1,0 +1,140 @@
+"""What MPICH calls each algorithm, and what it can do with it.
+
+Names and restrictions: src/mpi/coll/coll_algorithms.txt of MPICH 5.0. The library has more
+algorithms than have a canonical name; those stay with the library's own decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.table import DEFAULT, Choice
+
+
+@dataclass(frozen=True)
+class Native:
+    """One algorithm of the library.
+
+    number      of the enumeration behind MPIR_CVAR_<COLLECTIVE>_INTRA_ALGORITHM (5.0)
+    fixed       parameters that make it the canonical algorithm; a leaf must give every parameter
+    segment     the parameter that takes the segment size, "" when it has none
+    guards      conditions under which the library may run it at all
+    """
+
+    name: str
+    number: int
+    fixed: Mapping[str, str | int] = field(default_factory=dict)
+    segment: str = ""
+    guards: tuple[str, ...] = ()
+
+
+_PIPELINE: Mapping[str, str | int] = {
+    "tree_type": "kary", "is_non_blocking": 1, "recv_pre_posted": 0,
+}  # fmt: skip
+AUTOMATIC = 0  # the enumeration's value for the library's own decision
+ALGORITHMS = {
+    Collective.BCAST: {
+        "pipeline": Native("pipelined_tree", 6, {**_PIPELINE, "k": 1}, "chunk_size"),
+        "binary": Native("pipelined_tree", 6, {**_PIPELINE, "k": 2}, "chunk_size"),
+        "binomial": Native("binomial", 1),
+        "scatter_allgather": Native("scatter_recursive_doubling_allgather", 4),
+        "scatter_allgather_ring": Native("scatter_ring_allgather", 5),
+    },
+    Collective.ALLREDUCE: {
+        "recursive_doubling": Native("recursive_doubling", 3),
+        "ring": Native("ring", 8, guards=("is_commutative=yes",)),
+        "rabenseifner": Native(
+            "reduce_scatter_allgather", 5, guards=("is_op_built_in=yes", "count>=pow2")
+        ),
+    },
+}
+SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
+ITEM = 4  # bytes of the elements that a probe sends
+_VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
+    "k": ("TREE_KVAL", 2),
+    "is_non_blocking": ("IS_NON_BLOCKING", 1),
+    "chunk_size": ("TREE_PIPELINE_CHUNK_SIZE", 8192),
+    "recv_pre_posted": ("RECV_PRE_POST", 0),
+}
+
+
+def native(collective: Collective, choice: Choice) -> Native:
+    """The library's algorithm for a choice other than the default.
+
+    Raises InputError for an algorithm or parameter that MPICH does not have.
+    """
+    known = ALGORITHMS.get(collective)
+    if known is None:
+        raise InputError(f"MPICH rules for {collective} are not supported: drop these rules")
+    if choice.algorithm not in known:
+        raise InputError(
+            f"MPICH has no {collective} algorithm {choice.algorithm!r}:"
+            f" it has {', '.join((DEFAULT, *known))}"
+        )
+    found = known[choice.algorithm]
+    wanted = {"segment"} if found.segment else set()
+    if set(choice.params) != wanted:
+        raise InputError(
+            f"{collective} {choice}: in MPICH this algorithm takes"
+            f" {'exactly the parameter segment' if wanted else 'no parameters'}"
+        )
+    return found
+
+
+def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
+    """Control variables that force `choice`; those of the default undo every other choice.
+
+    They act from the next call on, and only with MPIR_CVAR_DEVICE_COLLECTIVES=none.
+    """
+    stem = f"MPIR_CVAR_{collective.upper()}_"
+    values: dict[str, int | str] = {f"{stem}INTRA_ALGORITHM": AUTOMATIC}
+    if collective is Collective.BCAST:
+        values |= {f"{stem}{name}": default for name, default in _VARIABLES.values()}
+    if choice.is_default:
+        return values
+    found = native(collective, choice)
+    values[f"{stem}INTRA_ALGORITHM"] = found.number
+    for parameter, value in leaf_parameters(found, choice).items():
+        if parameter in _VARIABLES:
+            values[f"{stem}{_VARIABLES[parameter][0]}"] = value
+    return values
+
+
+def leaf_parameters(found: Native, choice: Choice) -> dict[str, str | int]:
+    """Every parameter of the library's algorithm under `choice`."""
+    segment = {found.segment: choice.params["segment"]} if found.segment else {}
+    return {**found.fixed, **segment}
+
+
+def order_safe(collective: Collective, choice: Choice) -> bool:
+    """Whether non-commutative operators keep their result under `choice`.
+
+    Rabenseifner's algorithm aborts for an operator that is not built in, so it is not safe either.
+    """
+    return choice.is_default or not native(collective, choice).guards
+
+
+def candidates(collective: Collective, p: int, nbytes: int) -> list[Choice]:
+    """Every algorithm worth timing for a call with 4-byte elements, the default first.
+
+    Segmented arms only where the message is longer than a segment. Raises InputError for other
+    than bcast and allreduce.
+    """
+    if collective not in ALGORITHMS:
+        raise InputError(f"no candidates for {collective}: only bcast and allreduce are probed")
+    arms = [Choice()]
+    for name, found in ALGORITHMS[collective].items():
+        if "count>=pow2" in found.guards and nbytes // ITEM < 1 << (p.bit_length() - 1):
+            continue
+        arms += _arms(name, found, nbytes)
+    return arms
+
+
+def _arms(name: str, found: Native, nbytes: int) -> Iterator[Choice]:
+    if not found.segment:
+        yield Choice(name)
+    else:
+        yield from (Choice(name, {"segment": n}) for n in SEGMENTS if n < nbytes)

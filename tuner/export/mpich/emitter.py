@@ -1,0 +1,226 @@
+"""Writing MPICH's collective selection JSON, and comparing a file with its table.
+
+The library wants every collective in the file, so its own tree is the start: only the branches of
+communicator sizes in the table are replaced, and within them a default rule, an operator outside a
+rule's guards or a count below its minimum leads back to the library's own branch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export.ladders import by_ranks, describe, probe_sizes
+from tuner.export.mpich.algorithms import leaf_parameters, native, order_safe
+from tuner.export.mpich.selection import LARGEST, Call, Leaf, Tree, decide, holds, parse
+from tuner.table import Choice, Rule, TuningTable
+
+_COMMUNICATOR = ("comm_size", "comm_hierarchy", "comm_avg_ppn", "is_node_consecutive")
+_Ladders = Mapping[int, Sequence[Rule]]
+POISON = Leaf("MPIR_Barrier_intra_smp")  # no other collective can run it
+
+
+def portable(table: TuningTable) -> tuple[TuningTable, tuple[str, ...]]:
+    """The table with the default wherever `emit` would refuse a rule, and those rules by name."""
+    kept, lost = [], []
+    for rule in table.rules:
+        try:
+            _require_expressible(rule)
+            kept.append(rule)
+        except InputError:
+            kept.append(replace(rule, choice=Choice()))
+            lost.append(describe(rule))
+    return TuningTable(table.cluster, table.library, tuple(kept), table.provenance), tuple(lost)
+
+
+def leaf_of(rule: Rule) -> Leaf | None:
+    """The leaf that a rule asks for, None for the default; raises InputError, naming the rule."""
+    if rule.choice.is_default:
+        return None
+    key = rule.key
+    if key.memory != "host":
+        raise InputError(f"{describe(rule)}: MPICH rules cannot be limited to {key.memory} memory")
+    try:
+        found = native(key.collective, rule.choice)
+    except InputError as reason:
+        raise InputError(f"{describe(rule)}: {reason}") from None
+    parameters = leaf_parameters(found, rule.choice)
+    return Leaf(
+        f"MPIR_{key.collective.capitalize()}_intra_{found.name}",
+        frozenset(f"{name}={value}" for name, value in parameters.items()),
+    )
+
+
+def guards_of(rule: Rule) -> tuple[str, ...]:
+    """Conditions under which the library may run the rule's algorithm."""
+    return () if rule.choice.is_default else native(rule.key.collective, rule.choice).guards
+
+
+def emit(table: TuningTable, generic: Tree) -> str:
+    """The complete JSON file of a table.
+
+    generic    the library's own tree, from `generic_tuning`
+
+    Raises InputError when a rule cannot be expressed, is unsafe for some operators, or when keys
+    that share a communicator size disagree.
+    """
+    for rule in table.rules:
+        _require_expressible(rule)
+    text = json.dumps(grown(table, generic), indent=1) + "\n"
+    differences = check(table, text, generic)
+    if differences:
+        raise InputError(f"the tuning file would not say what the table says: {differences[0]}")
+    return text
+
+
+def grown(table: TuningTable, generic: Tree, poisoned: Collection[Rule] = ()) -> Tree:
+    """The library's own tree with the branches of the table.
+
+    poisoned    rules that lead to an impossible algorithm: the library aborts where it reaches one
+
+    Raises InputError when the library's own tree is not laid out as expected.
+    """
+    tree = dict(generic)
+    commutative = by_ranks(table, "commutative")
+    for collective, ladders in by_ranks(table).items():
+        name = f"collective={collective}"
+        own = generic.get(name, {})
+        if set(own) != {"comm_type=intra", "comm_type=inter"}:
+            raise InputError(f"the library's own rules for {collective} have an unknown layout")
+        below = _Branches(ladders, commutative[collective], poisoned)
+        tree[name] = {**own, "comm_type=intra": below.sizes(own["comm_type=intra"])}
+    return tree
+
+
+def _require_expressible(rule: Rule) -> None:
+    leaf_of(rule)
+    if rule.key.operators == "any" and not order_safe(rule.key.collective, rule.choice):
+        raise InputError(
+            f"{describe(rule)}: this algorithm breaks non-commutative operators in MPICH; give it"
+            " in rules for commutative operators"
+        )
+
+
+def _graft(node: Tree, p: int, ladder: Callable[[Tree], Tree]) -> Tree:
+    """`ladder(subtree)` for each subtree below the communicator conditions that fit p ranks.
+
+    Conditions on the communicator must stay above those on the message: the library evaluates
+    some of them differently below.
+    """
+    if not all(key.startswith(_COMMUNICATOR) for key in node):
+        return ladder(node)
+    kept: dict[str, Any] = {}
+    for condition, below in node.items():
+        if not condition.startswith("comm_size") or condition == "comm_size=node_comm_size":
+            kept[condition] = _graft(below, p, ladder)
+        elif holds(condition, Call(p, 0)):
+            last = _graft(below, p, ladder)
+            return {**kept, condition: last} if kept else last
+    return kept
+
+
+@dataclass(frozen=True)
+class _Branches:
+    """What grows below one collective: p -> ladder, for any and for commutative operators."""
+
+    any_operator: _Ladders
+    commutative: _Ladders
+    poisoned: Collection[Rule]
+
+    def sizes(self, own: Tree) -> Tree:
+        branches: dict[str, Any] = {}
+        for p in sorted(self.any_operator):
+            if p > 1 and p - 1 not in self.any_operator:
+                branches[f"comm_size<={p - 1}"] = own
+            branches[f"comm_size<={p}"] = _graft(own, p, partial(self._operators, p))
+        return {**branches, "comm_size=any": own}
+
+    def _operators(self, p: int, own: Tree) -> Tree:
+        everyone = self._ladder(self.any_operator[p], own)
+        if self.any_operator[p] == self.commutative[p]:
+            return everyone
+        return {
+            "is_commutative=yes": self._ladder(self.commutative[p], own),
+            "is_commutative=no": everyone,
+        }
+
+    def _ladder(self, rules: Sequence[Rule], own: Tree) -> Tree:
+        branches: dict[str, Any] = {}
+        for rule in rules:
+            beyond = rule.hi == math.inf or rule.hi > LARGEST
+            bound = "avg_msg_size=any" if beyond else f"avg_msg_size<={int(rule.hi) - 1}"
+            branches[bound] = self._branch(rule, own)
+            if beyond:
+                break
+        return branches
+
+    def _branch(self, rule: Rule, own: Tree) -> Tree:
+        leaf = POISON if rule in self.poisoned else leaf_of(rule)
+        if leaf is None:
+            return own
+        branch: Tree = {
+            f"algorithm={leaf.name}": {parameter: {} for parameter in sorted(leaf.parameters)}
+        }
+        guards = guards_of(rule)
+        if "count>=pow2" in guards:
+            branch = {"count<pow2": own, "count=any": branch}
+        if "is_op_built_in=yes" in guards:
+            branch = {"is_op_built_in=yes": branch, "is_op_built_in=no": own}
+        return branch
+
+
+def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
+    """Every call for which the file decides otherwise than the table, one sentence each.
+
+    Looks at each bound of each rule and one byte beside it, for every communicator size in the
+    table and its neighbours, and for operators of every kind. Raises InputError when the library
+    would not accept the file.
+    """
+    tree = parse(text)
+    differences = [f"{name} is missing" for name in generic if name not in tree]
+    for operators in ("any", "commutative"):
+        for collective, ladders in by_ranks(table, operators).items():
+            sizes = {p for ranks in ladders for p in (ranks - 1, ranks, ranks + 1) if p > 0}
+            for p in sorted(sizes):
+                ladder = ladders.get(p, ())
+                for nbytes in probe_sizes(ladder):
+                    rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
+                    differences += _differences(
+                        tree, generic, rule, collective, p, nbytes, operators == "commutative"
+                    )
+    return differences
+
+
+def _differences(
+    tree: Tree, generic: Tree, rule: Rule | None, collective: Collective, p: int, nbytes: int,
+    commutative: bool,
+) -> list[str]:  # fmt: skip
+    found = []
+    for built_in in (True, False):
+        call = Call(p, nbytes, commutative=commutative, built_in=built_in)
+        wanted = _wanted(rule, call) or decide(generic, collective, call)
+        decided = decide(tree, collective, call)
+        if decided != wanted:
+            found.append(
+                f"{collective} of {nbytes} bytes on {p} ranks"
+                f" ({'' if commutative else 'non-'}commutative operator): the table says {wanted},"
+                f" the file {decided}"
+            )
+    return found
+
+
+def _wanted(rule: Rule | None, call: Call) -> Leaf | None:
+    if rule is None or rule.choice.is_default:
+        return None
+    guards = guards_of(rule)
+    if "is_op_built_in=yes" in guards and not call.built_in:
+        return None
+    if "count>=pow2" in guards and holds("count<pow2", call):
+        return None
+    return leaf_of(rule)

@@ -1,0 +1,100 @@
+"""Proving a collective selection file in a real MPICH, by poisoned leaves.
+
+The prebuilt library shows nothing of what it runs. But a leaf that names another collective's
+algorithm aborts the program, so one launch per rule shows that exactly its calls reach its leaf.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from tuner.errors import InputError
+from tuner.export.ladders import by_ranks
+from tuner.export.mpich.emitter import check, grown
+from tuner.export.mpich.selection import Tree
+from tuner.export.prove import Progress, RuleProof, Starter, Trial, ask, sizes_of
+from tuner.files import write_atomically
+from tuner.table import Choice, Rule, TuningTable
+
+SECONDS = 120.0  # after which no further rule is tried
+
+
+def activation(tuning_file: Path) -> dict[str, str]:
+    """Control variables under which MPICH follows the file; device collectives would come first."""
+    return {
+        "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
+        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": str(tuning_file.resolve()),
+    }
+
+
+def prove(
+    table: TuningTable, tuning_file: Path, generic: Tree, starter: Starter, directory: Path, *,
+    seconds: float = SECONDS, progress: Progress | None = None,
+) -> list[RuleProof]:
+    """Run every rule of the table in the real library: one launch each.
+
+    seconds     rules whose turn comes later are not confirmed, and say so
+
+    Raises InputError when the file is not that of the table.
+    """  # fmt: skip
+    differences = check(table, tuning_file.read_text(encoding="utf-8"), generic)
+    if differences:
+        raise InputError(f"{tuning_file}: not the file of this table: {differences[0]}")
+    trials = _trials(table)
+    rules = list(dict.fromkeys(trial.rule for trial in trials))
+    deadline, proofs = time.monotonic() + seconds, list[RuleProof]()
+    for rule in rules:
+        if time.monotonic() > deadline:
+            late = f"not tried: {seconds:g} s were spent on the rules before"
+            proofs.append(RuleProof(rule, (), (), False, late))
+        else:
+            proofs.append(_prove_rule(table, generic, rule, trials, starter, directory))
+        if progress:
+            progress(len(proofs), len(rules))
+    return proofs
+
+
+def _trials(table: TuningTable) -> list[Trial]:
+    """Calls for the rules of every key, with an operator that each ladder is for."""
+    trials = []
+    commutative = by_ranks(table, "commutative")
+    for collective, ladders in by_ranks(table).items():
+        for p, ladder in ladders.items():
+            other = commutative[collective][p]
+            trials += [Trial(r, n, ladder == other) for r in ladder for n in sizes_of(r)]
+            if ladder != other:
+                trials += [Trial(r, n) for r in other for n in sizes_of(r)]
+    return trials
+
+
+def _prove_rule(
+    table: TuningTable, generic: Tree, rule: Rule, trials: Sequence[Trial], starter: Starter,
+    directory: Path,
+) -> RuleProof:  # fmt: skip
+    def answered(poisoned: Collection[Rule], calls: Sequence[Trial]) -> int:
+        path = directory / "poisoned.json"
+        write_atomically(path, json.dumps(grown(table, generic, poisoned)))
+        settings = activation(path)
+        return len(ask(starter, calls, directory, settings=settings, may_abort=True))
+
+    neighbours = [t for t in trials if t.rule != rule and t.rule.key.p == rule.key.p]
+    own = next(t for t in trials if t.rule == rule)
+    done, reason = answered([rule], [*neighbours, own]), ""
+    if done == 0:
+        # The library itself calls this rule while it starts: poison the others, and it must live.
+        others = {t.rule for t in neighbours if t.collective is rule.key.collective}
+        if answered(others, [own]) == 0:
+            reason = f"a call of {own.nbytes} bytes reaches another rule"
+    elif done > len(neighbours):
+        reason = f"a call of {own.nbytes} bytes does not reach this rule"
+    elif done < len(neighbours):
+        stray = neighbours[done]
+        reason = (
+            f"a call of {stray.nbytes} bytes, which belongs to the rule from {stray.rule.lo} bytes"
+            " on, reaches this rule too"
+        )
+    executed = Choice() if reason else rule.choice
+    return RuleProof(rule, (own.nbytes,), (executed,), not reason, reason)

@@ -1,0 +1,166 @@
+"""MPICH's collective selection tree: reading it, and deciding with it as the library does.
+
+A tree is nested objects whose keys are conditions. Siblings are tried in file order and the first
+that holds is followed, down to a leaf that names an algorithm with all its parameters. Sizes are
+inclusive upper bounds (src/mpi/coll/src/csel.c of MPICH 5.0).
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+
+Tree = Mapping[str, Any]
+LARGEST = 2**31 - 1  # bounds are ints in the library
+LEAF = re.compile(r"(algorithm|composition)=\w+")
+NUMERIC = re.compile(r"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)(\d+)")
+OTHER = re.compile(
+    r"any|(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count|comm_hierarchy)=any"
+    r"|comm_type=(intra|inter)|comm_size=(pow2|node_comm_size)|count<pow2"
+    r"|comm_hierarchy=(parent|node|node_roots|flat)"
+    r"|(is_node_consecutive|is_multi_threaded|is_commutative|is_op_built_in|is_sendbuf_inplace"
+    r"|is_block_regular)=(yes|no)"
+)
+_COMPARE = {"<=": operator.le, "<": operator.lt}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a collective, as the conditions see it; `hierarchy` is the communicator's."""
+
+    p: int
+    nbytes: int
+    item: int = 4  # bytes of one element
+    commutative: bool = True
+    built_in: bool = True
+    hierarchy: str = "parent"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The algorithm that the library runs, with its parameters written `name=value`."""
+
+    name: str
+    parameters: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        inside = ", ".join(sorted(self.parameters))
+        return f"{self.name}({inside})" if inside else self.name
+
+
+def parse(text: str) -> Tree:
+    """The tree in a JSON file; raises InputError where the library would abort or misread it."""
+    try:
+        tree = json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as reason:
+        raise InputError(f"MPICH tuning file: truncated or not JSON: {reason}") from None
+    if not isinstance(tree, dict) or not tree:
+        raise InputError("MPICH tuning file: no collectives in it")
+    for key, node in tree.items():
+        if not key.startswith("collective="):
+            raise InputError(f"MPICH tuning file: {key!r} is no collective")
+        _require_valid(node, key)
+    return tree
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise InputError(f"MPICH tuning file: a condition is listed twice among {list(found)}")
+    return found
+
+
+def _require_valid(node: Any, where: str) -> None:
+    if not isinstance(node, dict) or not node:
+        raise InputError(f"MPICH tuning file: nothing follows {where}")
+    if any(LEAF.fullmatch(key) for key in node):
+        if len(node) > 1:
+            raise InputError(f"MPICH tuning file: {where}: an algorithm must stand alone")
+        return
+    for key, below in node.items():
+        numeric = NUMERIC.fullmatch(key)
+        if not numeric and not OTHER.fullmatch(key):
+            raise InputError(f"MPICH tuning file: {where}: {key!r} is no condition of the library")
+        if numeric and int(numeric[3]) > LARGEST:
+            raise InputError(f"MPICH tuning file: {where}: {key}: the largest bound is {LARGEST}")
+        _require_valid(below, f"{where}, {key}")
+    last = list(node)[-1]
+    if any(NUMERIC.fullmatch(key) for key in node) and not last.endswith("any"):
+        raise InputError(f"MPICH tuning file: {where}: the sizes end with {last}, not with =any")
+
+
+def holds(condition: str, call: Call) -> bool:
+    """Whether a condition is met; raises InputError for one that depends on more than the call."""
+    numeric = NUMERIC.fullmatch(condition)
+    if numeric and numeric[1] in ("comm_size", "avg_msg_size", "count"):
+        return bool(_COMPARE[numeric[2]](_quantity(numeric[1], call), int(numeric[3])))
+    if condition.endswith("any"):
+        return True
+    known = {
+        "comm_type=intra": True,
+        "comm_type=inter": False,
+        "comm_size=pow2": call.p & (call.p - 1) == 0,
+        "count<pow2": call.nbytes // call.item < 1 << (call.p.bit_length() - 1),
+        f"is_commutative={'yes' if call.commutative else 'no'}": True,
+        f"is_commutative={'no' if call.commutative else 'yes'}": False,
+        f"is_op_built_in={'yes' if call.built_in else 'no'}": True,
+        f"is_op_built_in={'no' if call.built_in else 'yes'}": False,
+    }
+    if condition.startswith("comm_hierarchy="):
+        return condition == f"comm_hierarchy={call.hierarchy}"
+    if condition not in known:
+        raise InputError(f"whether {condition} holds cannot be told from the call alone")
+    return known[condition]
+
+
+def _quantity(name: str, call: Call) -> int:
+    return {"comm_size": call.p, "avg_msg_size": call.nbytes, "count": call.nbytes // call.item}[
+        name
+    ]
+
+
+def decide(tree: Tree, collective: Collective, call: Call) -> Leaf:
+    """The leaf that a blocking call reaches; raises InputError where the library would abort."""
+    try:
+        node: Tree = tree[f"collective={collective}"]
+    except KeyError:
+        raise InputError(
+            f"MPICH tuning file: no rules for {collective}; the file must hold every collective"
+        ) from None
+    while True:
+        first = next(iter(node))
+        if LEAF.fullmatch(first):
+            return Leaf(first.partition("=")[2], frozenset(node[first]))
+        met = next((key for key in node if holds(key, call)), None)
+        if met is None:
+            raise InputError(
+                f"MPICH tuning file: {collective} of {call.nbytes} bytes on {call.p} ranks meets"
+                f" none of {', '.join(node)}"
+            )
+        node = node[met]
+
+
+def generic_tuning(libmpi: Path) -> Tree:
+    """The complete tree that an MPICH library decides with by itself, read from its binary.
+
+    The library holds several such texts as C strings (one per layer); the one whose leaves are
+    `MPIR_` algorithms is wanted. Raises InputError when there is none.
+    """
+    try:
+        binary = libmpi.read_bytes()
+    except OSError as reason:
+        raise InputError(f"{libmpi}: cannot be read: {reason.strerror}") from None
+    for match in re.finditer(rb'\{\s*"collective=[^\0]*', binary):
+        if b"algorithm=MPIR_Bcast_intra_" in match[0]:
+            return parse(match[0].decode())
+    raise InputError(
+        f"{libmpi}: holds no collective selection rules; give the libmpi of MPICH 4.1 or later"
+    )

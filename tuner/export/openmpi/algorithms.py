@@ -1,0 +1,180 @@
+"""What Open MPI's `coll/tuned` component calls each algorithm, and what it can do with it.
+
+Numbers: `ompi_info --param coll tuned --level 9` of Open MPI 5.0. Redirections inside an
+algorithm (too few elements, too large a segment): ompi/mca/coll/base/coll_base_bcast.c and
+coll_base_allreduce.c. Operand order: measured, see tests/mpi/test_noncommutative.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.table import DEFAULT, Choice
+
+COLLECTIVE_IDS = {
+    Collective.ALLGATHER: 0,
+    Collective.ALLREDUCE: 2,
+    Collective.BCAST: 7,
+    Collective.GATHER: 9,
+    Collective.REDUCE: 11,
+    Collective.SCATTER: 15,
+}
+ALGORITHMS = {  # an algorithm's position is its number; 0 leaves the choice to the library
+    Collective.ALLGATHER: (
+        DEFAULT, "linear", "bruck", "recursive_doubling", "ring", "neighbor_exchange", "two_proc",
+        "sparbit",
+    ),
+    Collective.ALLREDUCE: (
+        DEFAULT, "linear", "nonoverlapping", "recursive_doubling", "ring", "segmented_ring",
+        "rabenseifner",
+    ),
+    Collective.BCAST: (
+        DEFAULT, "linear", "chain", "pipeline", "split_binary", "binary", "binomial", "knomial",
+        "scatter_allgather", "scatter_allgather_ring",
+    ),
+    Collective.GATHER: (DEFAULT, "linear", "binomial", "linear_sync"),
+    Collective.REDUCE: (
+        DEFAULT, "linear", "chain", "pipeline", "binary", "binomial", "in_order_binary",
+        "rabenseifner",
+    ),
+    Collective.SCATTER: (DEFAULT, "linear", "binomial", "linear_nonblocking"),
+}  # fmt: skip
+SEGMENTED = {
+    Collective.BCAST: ("chain", "pipeline", "split_binary", "binary", "binomial", "knomial"),
+    Collective.ALLREDUCE: ("segmented_ring",),
+    Collective.REDUCE: ("chain", "pipeline", "binary", "binomial", "in_order_binary"),
+    Collective.GATHER: ("linear_sync",),
+}
+REORDERS_OPERANDS = {
+    Collective.ALLREDUCE: ("ring", "segmented_ring"),
+    Collective.REDUCE: ("chain", "pipeline", "binary", "binomial"),
+}
+RADIX = 4  # of every k-nomial tree: one parameter of the whole program, not of a rule
+DEFAULT_CHAINS = 4  # coll_tuned_init_chain_fanout
+SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
+CHAINS = (2, 4)
+ITEM = 4  # bytes of the elements that a probe sends
+
+
+def parameters(collective: Collective, choice: Choice) -> tuple[int, int, int]:
+    """Algorithm number, fan-in/out and segment size (bytes, 0 = unsegmented) of a choice.
+
+    Raises InputError for an algorithm or parameter that Open MPI does not have.
+    """
+    names = ALGORITHMS.get(collective)
+    if names is None:
+        raise InputError(f"Open MPI rules for {collective} are not supported: drop these rules")
+    if choice.algorithm not in names:
+        raise InputError(
+            f"Open MPI has no {collective} algorithm {choice.algorithm!r}:"
+            f" it has {', '.join(names)}"
+        )
+    known = _parameter_names(collective, choice.algorithm)
+    for name in choice.params:
+        if name not in known:
+            raise InputError(
+                f"{collective} {choice.algorithm} takes no parameter {name!r} in Open MPI:"
+                f" it takes {', '.join(known) or 'none'}"
+            )
+    if choice.params.get("radix", RADIX) != RADIX:
+        raise InputError(
+            f"{collective} {choice}: Open MPI has one radix, {RADIX}, for the whole program;"
+            " a rule cannot set another"
+        )
+    chains = choice.params.get("chains", DEFAULT_CHAINS) if choice.algorithm == "chain" else 0
+    return names.index(choice.algorithm), chains, choice.params.get("segment", 0)
+
+
+def choice_of(collective: Collective, number: int, chains: int, segment: int) -> Choice:
+    """The choice that `parameters` turns into these numbers; unused ones are dropped."""
+    name = ALGORITHMS[collective][number]
+    known = _parameter_names(collective, name)
+    values = {"segment": segment, "chains": chains or 1, "radix": RADIX}
+    return Choice(name, {key: values[key] for key in known if key != "segment" or segment})
+
+
+def normal(collective: Collective, choice: Choice) -> Choice:
+    """The choice with every parameter that matters written out; raises as `parameters` does."""
+    return choice_of(collective, *parameters(collective, choice))
+
+
+def _parameter_names(collective: Collective, algorithm: str) -> tuple[str, ...]:
+    return (
+        (("segment",) if algorithm in SEGMENTED.get(collective, ()) else ())
+        + (("chains",) if algorithm == "chain" else ())
+        + (("radix",) if algorithm == "knomial" else ())
+    )
+
+
+def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
+    """Control variables that force `choice`; those of the default undo every other choice.
+
+    They act on communicators that are created afterwards, and only when
+    `coll_tuned_use_dynamic_rules` was 1 when MPI was initialised.
+    """
+    number, chains, segment = parameters(collective, choice)
+    stem = f"coll_tuned_{collective}_algorithm"
+    return {
+        stem: number,
+        f"{stem}_segmentsize": segment,
+        f"{stem}_chain_fanout": chains or DEFAULT_CHAINS,
+    }
+
+
+def order_safe(collective: Collective, choice: Choice) -> bool:
+    """Whether non-commutative operators keep their result under `choice`."""
+    return choice.algorithm not in REORDERS_OPERANDS.get(collective, ())
+
+
+def redirected(
+    collective: Collective, choice: Choice, p: int, nbytes: int, item: int = ITEM
+) -> str:
+    """Why the library would silently run another algorithm for such a call; "" when it does not.
+
+    item    bytes of one element
+    """
+    count, segment = nbytes // item, choice.params.get("segment", 0)
+    name = choice.algorithm
+    if collective is Collective.BCAST:
+        if name.startswith("scatter_allgather") and count < p:
+            return f"{name} runs as linear because {count} elements are fewer than {p} ranks"
+        if name == "split_binary" and (count < 2 or segment > count // 2 * item):
+            return f"{name} runs as chain because half the message is less than a segment"
+    if collective is Collective.ALLREDUCE:
+        if name in ("ring", "segmented_ring") and count < p:
+            return (
+                f"{name} runs as recursive_doubling because {count} elements are fewer than"
+                f" {p} ranks"
+            )
+        if name == "segmented_ring" and (segment == 0 or count < p * max(1, segment // item)):
+            return f"{name} runs as ring because a share of {nbytes}/{p} bytes is below a segment"
+        if name == "rabenseifner" and count < 1 << (p.bit_length() - 1):
+            return f"{name} runs as linear because {count} elements are too few for {p} ranks"
+    return ""
+
+
+def candidates(collective: Collective, p: int, nbytes: int) -> list[Choice]:
+    """Every algorithm worth timing for a call with 4-byte elements, the default first.
+
+    Only what really runs under its own name at this size; a segmented arm only where the
+    message is longer than a segment. Raises InputError for other than bcast and allreduce.
+    """
+    if collective not in (Collective.BCAST, Collective.ALLREDUCE):
+        raise InputError(f"no candidates for {collective}: only bcast and allreduce are probed")
+    arms = [Choice()]
+    for name in ALGORITHMS[collective][1:]:
+        arms += _arms(collective, name, p, nbytes)
+    return [arm for arm in arms if not redirected(collective, arm, p, nbytes)]
+
+
+def _arms(collective: Collective, name: str, p: int, nbytes: int) -> Iterator[Choice]:
+    known = _parameter_names(collective, name)
+    fixed = {"radix": RADIX} if "radix" in known else {}
+    chains = [{"chains": n} for n in CHAINS if n < p - 1] if "chains" in known else [{}]
+    segments = [n for n in SEGMENTS if n < nbytes] if "segment" in known else []
+    for chain in chains:
+        yield Choice(name, {**chain, **fixed})
+        for segment in segments:
+            yield Choice(name, {"segment": segment, **chain, **fixed})

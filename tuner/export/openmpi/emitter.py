@@ -1,0 +1,110 @@
+"""Writing Open MPI's classic rules file, and comparing a file with its table.
+
+Whatever was not measured is fenced in with rows of algorithm 0, the library's own decision: below
+the first communicator size, between two sizes and above the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export.ladders import by_ranks, describe, probe_sizes
+from tuner.export.openmpi.algorithms import (
+    COLLECTIVE_IDS,
+    normal,
+    order_safe,
+    parameters,
+)
+from tuner.export.openmpi.parser import parse
+from tuner.export.openmpi.rules import Row, Rules, decide, message_size, render
+from tuner.table import Choice, Rule, TuningTable
+
+FENCE = (Row(0, 0),)
+# Their ranks may see different message sizes in one call (MPI_IN_PLACE, counts that only the root
+# gives): rules that split by size make them disagree and hang.
+UNSPLIT = (Collective.GATHER, Collective.SCATTER)
+
+
+def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
+    """The rules file of a table.
+
+    commutative_only    use the rules for commutative operators; programs that reduce with any
+                        other operator then get wrong results, the format cannot tell them apart
+
+    Raises InputError when a rule cannot be expressed, is unsafe for some operators, or when keys
+    that share a communicator size disagree (the format knows no nodes and no memory).
+    """
+    ladders = by_ranks(table, "commutative" if commutative_only else "any")
+    for ladder in (ladder for sizes in ladders.values() for ladder in sizes.values()):
+        for rule in ladder:
+            _require_expressible(rule, commutative_only)
+    text = render(
+        Rules({COLLECTIVE_IDS[name]: _fenced(name, sizes) for name, sizes in ladders.items()})
+    )
+    differences = check(table, text, commutative_only=commutative_only)
+    if differences:
+        raise InputError(f"the rules file would not say what the table says: {differences[0]}")
+    return text
+
+
+def _require_expressible(rule: Rule, commutative_only: bool) -> None:
+    key = rule.key
+    where = describe(rule)
+    if key.memory != "host":
+        raise InputError(f"{where}: Open MPI rules cannot be limited to {key.memory} memory")
+    try:
+        parameters(key.collective, rule.choice)
+    except InputError as reason:
+        raise InputError(f"{where}: {reason}") from None
+    if not commutative_only and not order_safe(key.collective, rule.choice):
+        raise InputError(
+            f"{where}: this algorithm breaks non-commutative operators in Open MPI; use it only"
+            " where every operator commutes"
+        )
+    if key.collective in UNSPLIT and (rule.lo, rule.hi) != (0, float("inf")):
+        raise InputError(
+            f"{where}: rules for {key.collective} that depend on the size make programs hang in"
+            " Open MPI; use one rule for all sizes"
+        )
+
+
+def _fenced(
+    collective: Collective, ladders: Mapping[int, tuple[Rule, ...]]
+) -> tuple[tuple[int, tuple[Row, ...]], ...]:
+    entries: list[tuple[int, tuple[Row, ...]]] = [(0, FENCE)]
+    for p, ladder in ladders.items():
+        rows = tuple(
+            Row(message_size(collective, p, rule.lo), *parameters(collective, rule.choice))
+            for rule in ladder
+        )
+        entries.append((p, rows))
+        if p + 1 not in ladders:
+            entries.append((p + 1, FENCE))
+    return tuple(entries)
+
+
+def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> list[str]:
+    """Every call for which the file decides otherwise than the table, one sentence each.
+
+    Looks at each bound of each rule and one byte beside it, for every communicator size in the
+    table and its neighbours. Raises InputError when the library would not accept the file.
+    """
+    rules = parse(text)
+    differences = []
+    ladders_of = by_ranks(table, "commutative" if commutative_only else "any")
+    for collective, ladders in ladders_of.items():
+        sizes = {p for ranks in ladders for p in (ranks - 1, ranks, ranks + 1) if p > 0}
+        for p in sorted(sizes):
+            ladder = ladders.get(p, ())
+            for nbytes in probe_sizes(ladder):
+                rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
+                wanted = normal(collective, rule.choice) if rule else Choice()
+                found = decide(rules, collective, p, nbytes)
+                if found != wanted:
+                    differences.append(
+                        f"{collective} of {nbytes} bytes on {p} ranks: the table says {wanted},"
+                        f" the file {found}"
+                    )
+    return differences

@@ -1,0 +1,146 @@
+/* Watches which collective algorithm Open MPI runs. Preloaded into every rank.
+ *
+ * `ompi_coll_tuned_<collective>_intra_do_this` is told an algorithm by number;
+ * `ompi_coll_base_<collective>_intra_<algorithm>` is that algorithm. An algorithm that does not
+ * suit a call hands it to another one of the same collective, so the last one that is entered
+ * counts. Calls inside a call (an allreduce made of a reduce and a bcast) are not recorded.
+ *
+ * Counts are an int up to Open MPI 5 and a size_t from 6 on; both travel in one register, so all
+ * integers in registers are declared size_t here and passed on as they came.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { NONE = -1, ALLREDUCE = 2, BCAST = 7 }; /* the library's collective numbers */
+
+static struct {
+    int calls, collective, asked, faninout, segsize, ran;
+} record = {0, NONE, NONE, 0, 0, NONE};
+static int inside = NONE; /* the collective that is being recorded */
+
+/* The function behind a name: in libmpi, or in the component where that is a file of its own. */
+static void *original(const char *name)
+{
+    static const char *const files[] = {"libmpi.so.40", "mca_coll_tuned.so"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        void *library = dlopen(files[i], RTLD_NOLOAD | RTLD_LAZY);
+        void *function = library ? dlsym(library, name) : NULL;
+        if (function)
+            return function;
+    }
+    fprintf(stderr, "interpose: no %s in Open MPI\n", name);
+    abort();
+}
+
+/* What ran since the last question: collective, algorithm asked for, faninout, segsize, algorithm
+ * entered last. Returns the number of calls and forgets them. */
+int tuner_executed(int *out)
+{
+    int calls = record.calls;
+    out[0] = record.collective;
+    out[1] = record.asked;
+    out[2] = record.faninout;
+    out[3] = record.segsize;
+    out[4] = record.ran;
+    record.calls = 0;
+    record.collective = record.asked = record.ran = NONE;
+    return calls;
+}
+
+static int enter(int collective, int algorithm, int faninout, int segsize)
+{
+    if (inside != NONE || algorithm == 0) /* 0: the library decides and calls again */
+        return 0;
+    inside = collective;
+    record.calls++;
+    record.collective = collective;
+    record.asked = algorithm;
+    record.faninout = faninout;
+    record.segsize = segsize;
+    record.ran = NONE;
+    return 1;
+}
+
+static void leave(int entered)
+{
+    if (entered)
+        inside = NONE;
+}
+
+#define FORWARD(name, parameters, arguments)                                                  \
+    static int (*real) parameters;                                                            \
+    if (!real)                                                                                \
+        real = (int(*) parameters) original(name);                                            \
+    return real arguments;
+
+#define ASKED(collective, number, parameters, arguments)                                      \
+    static int real_##collective parameters                                                   \
+    {                                                                                         \
+        FORWARD("ompi_coll_tuned_" #collective "_intra_do_this", parameters, arguments)       \
+    }                                                                                         \
+    int ompi_coll_tuned_##collective##_intra_do_this parameters                               \
+    {                                                                                         \
+        int entered = enter(number, algorithm, faninout, segsize);                            \
+        int code = real_##collective arguments;                                               \
+        leave(entered);                                                                       \
+        return code;                                                                          \
+    }
+
+ASKED(bcast, BCAST,
+      (void *buffer, size_t count, void *datatype, size_t root, void *comm, void *module,
+       int algorithm, int faninout, int segsize),
+      (buffer, count, datatype, root, comm, module, algorithm, faninout, segsize))
+ASKED(allreduce, ALLREDUCE,
+      (const void *send, void *receive, size_t count, void *datatype, void *op, void *comm,
+       void *module, int algorithm, int faninout, int segsize),
+      (send, receive, count, datatype, op, comm, module, algorithm, faninout, segsize))
+
+#define RAN(collective, number, algorithm, id, parameters, arguments)                         \
+    int ompi_coll_base_##collective##_intra_##algorithm parameters                            \
+    {                                                                                         \
+        if (inside == number)                                                                 \
+            record.ran = id;                                                                  \
+        FORWARD("ompi_coll_base_" #collective "_intra_" #algorithm, parameters, arguments)    \
+    }
+#define PLAIN_BCAST(algorithm, id)                                                            \
+    RAN(bcast, BCAST, algorithm, id,                                                          \
+        (void *buffer, size_t count, void *datatype, size_t root, void *comm, void *module),  \
+        (buffer, count, datatype, root, comm, module))
+#define SEGMENTED_BCAST(algorithm, id)                                                        \
+    RAN(bcast, BCAST, algorithm, id,                                                          \
+        (void *buffer, size_t count, void *datatype, size_t root, void *comm, void *module,   \
+         uint32_t segsize),                                                                   \
+        (buffer, count, datatype, root, comm, module, segsize))
+#define SHAPED_BCAST(algorithm, id)                                                           \
+    RAN(bcast, BCAST, algorithm, id,                                                          \
+        (void *buffer, size_t count, void *datatype, size_t root, void *comm, void *module,   \
+         uint32_t segsize, int shape),                                                        \
+        (buffer, count, datatype, root, comm, module, segsize, shape))
+#define PLAIN_ALLREDUCE(algorithm, id)                                                        \
+    RAN(allreduce, ALLREDUCE, algorithm, id,                                                  \
+        (const void *send, void *receive, size_t count, void *datatype, void *op, void *comm, \
+         void *module),                                                                       \
+        (send, receive, count, datatype, op, comm, module))
+
+PLAIN_BCAST(basic_linear, 1)
+SHAPED_BCAST(chain, 2)
+SEGMENTED_BCAST(pipeline, 3)
+SEGMENTED_BCAST(split_bintree, 4)
+SEGMENTED_BCAST(bintree, 5)
+SEGMENTED_BCAST(binomial, 6)
+SHAPED_BCAST(knomial, 7)
+SEGMENTED_BCAST(scatter_allgather, 8)
+SEGMENTED_BCAST(scatter_allgather_ring, 9)
+PLAIN_ALLREDUCE(basic_linear, 1)
+PLAIN_ALLREDUCE(nonoverlapping, 2)
+PLAIN_ALLREDUCE(recursivedoubling, 3)
+PLAIN_ALLREDUCE(ring, 4)
+RAN(allreduce, ALLREDUCE, ring_segmented, 5,
+    (const void *send, void *receive, size_t count, void *datatype, void *op, void *comm,
+     void *module, uint32_t segsize),
+    (send, receive, count, datatype, op, comm, module, segsize))
+PLAIN_ALLREDUCE(redscat_allgather, 6)

@@ -1,0 +1,185 @@
+"""Proving a rules file in a real Open MPI."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export.ladders import by_ranks
+from tuner.export.openmpi.algorithms import COLLECTIVE_IDS, choice_of, normal, redirected
+from tuner.export.openmpi.emitter import check
+from tuner.export.openmpi.parser import parse
+from tuner.export.openmpi.rules import render
+from tuner.export.prove import (
+    Answer,
+    Progress,
+    RuleProof,
+    Starter,
+    Trial,
+    ask,
+    item_of,
+    sizes_of,
+)
+from tuner.files import write_atomically
+from tuner.table import Choice, Key, Rule, TuningTable
+
+SOURCE = Path(__file__).with_name("interpose.c")
+COMPILERS = ("cc", "gcc", "clang")
+IMPOSSIBLE = 99  # an algorithm number that Open MPI reads, but refuses when a call reaches it
+
+
+def activation(rules_file: Path) -> dict[str, str]:
+    """MCA parameters under which Open MPI follows the file."""
+    return {
+        "coll_tuned_use_dynamic_rules": "1",
+        "coll_tuned_dynamic_rules_filename": str(rules_file.resolve()),
+    }
+
+
+def build_watcher(directory: Path) -> Path | None:
+    """The compiled library to preload; None without a working C compiler."""
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        return None
+    target = directory.resolve() / "watcher.so"
+    directory.mkdir(parents=True, exist_ok=True)
+    built = subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-o", target, SOURCE, "-ldl"],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    return target if built.returncode == 0 else None
+
+
+def prove(
+    table: TuningTable, rules_file: Path, starter: Starter, directory: Path, *,
+    commutative_only: bool = False, watch: bool = True, progress: Progress | None = None,
+) -> list[RuleProof]:
+    """Run every rule that the file holds in the real library, in the order of the table.
+
+    directory   where the watcher and the list of calls go
+    watch       False: use poisoned rows even where a watcher could be compiled
+
+    Raises InputError when the file is not that of the table, ProbeError when the ranks fail.
+    """  # fmt: skip
+    text = rules_file.read_text(encoding="utf-8")
+    differences = check(table, text, commutative_only=commutative_only)
+    if differences:
+        raise InputError(f"{rules_file}: not the file of this table: {differences[0]}")
+    ladders = by_ranks(table, "commutative" if commutative_only else "any")
+    rules = [rule for sizes in ladders.values() for ladder in sizes.values() for rule in ladder]
+    watcher = build_watcher(directory) if watch else None
+    if watcher is None:
+        return _by_poison(text, rules, starter, directory, progress)
+    return _by_watching(watcher, rules_file, rules, starter, directory, progress)
+
+
+def _by_watching(
+    watcher: Path, rules_file: Path, rules: Sequence[Rule], starter: Starter, directory: Path,
+    progress: Progress | None,
+) -> list[RuleProof]:  # fmt: skip
+    trials = [Trial(rule, nbytes) for rule in rules for nbytes in sizes_of(rule)]
+    defaults = [trial for trial in trials if trial.rule.choice.is_default]
+    total = len(trials) + len(defaults)
+
+    def counting_from(done: int) -> Progress | None:
+        return (lambda calls, _: progress(done + calls, total)) if progress else None
+
+    environment = {"LD_PRELOAD": str(watcher)}
+    with_file = ask(
+        starter, trials, directory, settings=activation(rules_file), environment=environment,
+        progress=counting_from(0),
+    )  # fmt: skip
+    without = ask(
+        starter, defaults, directory, settings={}, environment=environment,
+        progress=counting_from(len(trials)),
+    ) if defaults else {}  # fmt: skip
+    own = {(t.rule.key, t.nbytes): seen(t.collective, without[i]) for i, t in enumerate(defaults)}
+    ran = {(t.rule, t.nbytes): with_file[i] for i, t in enumerate(trials)}
+    return [_judge(rule, {n: ran[rule, n] for n in sizes_of(rule)}, own) for rule in rules]
+
+
+def seen(collective: Collective, answer: Answer) -> Choice | None:
+    """The algorithm that a call ended in; None when no call of `coll/tuned` was seen."""
+    if not answer.executed or answer.executed[0] != COLLECTIVE_IDS[collective]:
+        return None
+    _, asked, faninout, segment, ran = answer.executed
+    if ran in (asked, -1):
+        return choice_of(collective, asked, faninout, segment)
+    return choice_of(collective, ran, 0, 0)
+
+
+def _judge(
+    rule: Rule, answers: dict[int, Answer], own: dict[tuple[Key, int], Choice | None]
+) -> RuleProof:
+    collective, executed, reasons = rule.key.collective, [], []
+    for nbytes, answer in answers.items():
+        ran = seen(collective, answer)
+        wanted = (
+            own[rule.key, nbytes] if rule.choice.is_default else normal(collective, rule.choice)
+        )
+        executed.append(ran or Choice())
+        if answer.error:
+            reasons.append(f"at {nbytes} bytes the call failed with MPI error {answer.error}")
+        elif ran is None:
+            reasons.append(f"at {nbytes} bytes another component than coll/tuned answered the call")
+        elif ran != wanted:
+            reasons.append(
+                redirected(collective, rule.choice, rule.key.p, nbytes, item_of(nbytes))
+                or f"at {nbytes} bytes {ran} ran instead of {wanted}"
+            )
+    return RuleProof(rule, tuple(answers), tuple(executed), not reasons, "; ".join(reasons))
+
+
+def _by_poison(
+    text: str, rules: Sequence[Rule], starter: Starter, directory: Path, progress: Progress | None
+) -> list[RuleProof]:
+    """One launch for the n-th rules of all communicator sizes of a collective."""
+    proofs: dict[Rule, RuleProof] = {}
+    for collective in sorted({rule.key.collective for rule in rules}):
+        mine = [rule for rule in rules if rule.key.collective is collective]
+        trials = [Trial(rule, nbytes) for rule in mine for nbytes in sizes_of(rule)]
+        measured, poisoned = {rule.key.p for rule in mine}, directory / "poisoned.conf"
+        for position in range(max(_position(rule, mine) for rule in mine) + 1):
+            write_atomically(poisoned, _poisoned(text, collective, position, measured))
+            answers = ask(starter, trials, directory, settings=activation(poisoned))
+            failed = {trials[i].rule: set[int]() for i in answers}
+            for i, answer in answers.items():
+                if answer.error:
+                    failed[trials[i].rule].add(trials[i].nbytes)
+            others = [r for r, sizes in failed.items() if sizes and _position(r, mine) != position]
+            for rule in (rule for rule in mine if _position(rule, mine) == position):
+                proofs[rule] = _poison_proof(rule, failed[rule], others)
+            if progress:
+                progress(len(proofs), len(rules))
+    return [proofs[rule] for rule in rules]
+
+
+def _poison_proof(rule: Rule, failed: set[int], others: list[Rule]) -> RuleProof:
+    sizes = sizes_of(rule)
+    reached = tuple(rule.choice if nbytes in failed else Choice() for nbytes in sizes)
+    missed = [nbytes for nbytes in sizes if nbytes not in failed]
+    reason = f"calls of {missed} bytes do not reach this rule" if missed else ""
+    if others and not reason:
+        reason = f"calls that belong to the rule from {others[0].lo} bytes on reach it too"
+    return RuleProof(rule, sizes, reached, not reason, reason)
+
+
+def _position(rule: Rule, rules: Sequence[Rule]) -> int:
+    return sum(other.key.p == rule.key.p and other.lo < rule.lo for other in rules)
+
+
+def _poisoned(text: str, collective: Collective, position: int, measured: set[int]) -> str:
+    rules, number = parse(text), COLLECTIVE_IDS[collective]
+    entries = tuple(
+        (ranks, tuple(
+            replace(row, algorithm=IMPOSSIBLE) if i == position and ranks in measured else row
+            for i, row in enumerate(rows)
+        ))
+        for ranks, rows in rules.collectives[number]
+    )  # fmt: skip
+    return render(replace(rules, collectives={**rules.collectives, number: entries}))

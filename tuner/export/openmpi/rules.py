@@ -1,0 +1,68 @@
+"""Open MPI's classic rules file for versions 4.1 and 5.x: what it holds and how it decides.
+
+A file lists collectives, per collective ascending communicator sizes, per communicator size
+ascending message sizes, each with an algorithm. All sizes are lower bounds: the last one that a
+call reaches counts, and a communicator below the first entry gets the first entry.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.collective import Collective
+from tuner.export.openmpi.algorithms import ALGORITHMS, COLLECTIVE_IDS, choice_of
+from tuner.table import Choice
+
+SCALED_BY_P = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
+
+
+@dataclass(frozen=True)
+class Row:
+    """From `size` bytes on (as the library counts): the numbers that the library is given."""
+
+    size: int
+    algorithm: int
+    chains: int = 0
+    segment: int = 0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """collective number -> ascending (communicator size, rows in ascending size)."""
+
+    collectives: Mapping[int, tuple[tuple[int, tuple[Row, ...]], ...]]
+
+
+def decide(rules: Rules, collective: Collective, p: int, nbytes: int) -> Choice:
+    """What Open MPI 5.x takes from the file for a call of `nbytes` bytes per rank."""
+    entries = rules.collectives.get(COLLECTIVE_IDS[collective])
+    if not entries:
+        return Choice()
+    above = bisect.bisect_right([ranks for ranks, _ in entries], p)
+    rows = entries[max(0, above - 1)][1]
+    size = message_size(collective, p, nbytes)
+    row = rows[bisect.bisect_right([row.size for row in rows], size) - 1]
+    return choice_of(collective, row.algorithm, row.chains, row.segment)
+
+
+def message_size(collective: Collective, p: int, nbytes: int) -> int:
+    """What the library compares with its rules: for some collectives the data of all ranks."""
+    return nbytes * p if collective in SCALED_BY_P else nbytes
+
+
+def render(rules: Rules) -> str:
+    """The file, one entry a line, with comments that say what the numbers mean."""
+    lines = [f"{len(rules.collectives)} # collectives"]
+    for number, entries in rules.collectives.items():
+        collective = next(c for c, known in COLLECTIVE_IDS.items() if known == number)
+        lines += [f"{number} # {collective}", f"{len(entries)} # communicator sizes"]
+        for ranks, rows in entries:
+            lines += [f"{ranks} # ranks", f"{len(rows)} # message sizes"]
+            for row in rows:
+                lines.append(f"{row.size} {row.algorithm} {row.chains} {row.segment}")
+                if row.algorithm < len(ALGORITHMS[collective]):
+                    choice = choice_of(collective, row.algorithm, row.chains, row.segment)
+                    lines[-1] += f" # {choice}"
+    return "\n".join(lines) + "\n"

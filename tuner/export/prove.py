@@ -1,0 +1,131 @@
+"""Showing which algorithm really runs under an emitted file, rule by rule.
+
+Open MPI: a preloaded watcher reports what each call is told and which algorithm it enters; without
+a C compiler, and for MPICH whose algorithms cannot be watched, a rule is poisoned instead (given
+an impossible algorithm), so that exactly the calls which reach that rule fail.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tuner.collective import Collective
+from tuner.files import write_atomically
+from tuner.table import Choice, Rule
+
+PROVER = ("-m", "mpi4py", "-m", "tuner.runtime.prover")  # mpi4py ends all ranks when one fails
+ITEM = 4  # bytes of the elements it sends where the size allows, else 1
+LARGEST = 1 << 25  # bytes of the largest call of a proof
+TIMEOUT = 300.0  # seconds of one launch
+Progress = Callable[[int, int], None]  # calls made, calls altogether
+
+
+class Completed(Protocol):
+    """What is left of a launch."""
+
+    @property
+    def returncode(self) -> int:
+        """0 when every rank ended well."""
+
+
+class Starter(Protocol):
+    """Starts ranks of a real MPI library; `tuner.runtime.launch.Launcher` is one."""
+
+    @property
+    def library(self) -> str:
+        """`openmpi` or `mpich`."""
+
+    def run(
+        self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None, on_line: Callable[[str], None] | None = None,
+        timeout: float | None = None, check: bool = True,
+    ) -> Completed:
+        """Run `python ARGUMENTS` on that many ranks."""  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RuleProof:
+    """What the library did with one rule; `executed[i]` at `sizes[i]` bytes.
+
+    confirmed   at every size the rule's algorithm ran; for a default rule: the same as without
+                the file
+    reason      why not
+    """
+
+    rule: Rule
+    sizes: tuple[int, ...]
+    executed: tuple[Choice, ...]
+    confirmed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One call that belongs to a rule."""
+
+    rule: Rule
+    nbytes: int
+    commutative: bool = True
+
+    @property
+    def collective(self) -> Collective:
+        """The collective called."""
+        return self.rule.key.collective
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the ranks said about a trial: MPI error class and the watcher's numbers."""
+
+    error: int
+    executed: tuple[int, ...]
+
+
+def sizes_of(rule: Rule) -> tuple[int, ...]:
+    """Bytes at which a rule is tried: its bounds and the probed sizes within."""
+    probed = [n for n in rule.evidence.nbytes if rule.lo <= n < rule.hi]
+    last = [int(rule.hi) - 1] if rule.hi <= LARGEST else []
+    fallback = max(rule.lo, min(ITEM, rule.hi - 1))  # a call without data runs nothing
+    sizes = {int(n) for n in (fallback, *probed, *last) if 0 < n <= LARGEST}
+    return tuple(sorted(sizes or {int(fallback)}))
+
+
+def item_of(nbytes: int) -> int:
+    """Bytes of the elements that a call of this size is made of."""
+    return ITEM if nbytes % ITEM == 0 else 1
+
+
+def ask(
+    starter: Starter, trials: Sequence[Trial], directory: Path, *, settings: Mapping[str, str],
+    environment: Mapping[str, str] | None = None, progress: Progress | None = None,
+    may_abort: bool = False,
+) -> dict[int, Answer]:
+    """Let real ranks make the calls, all in one launch; answers by position in `trials`.
+
+    With `may_abort` the ranks may die on the way; later calls then have no answer.
+    """  # fmt: skip
+    path = directory / "calls.json"
+    write_atomically(path, json.dumps([_record(trial) for trial in trials]))
+    answers: dict[int, Answer] = {}
+
+    def note(line: str) -> None:
+        if line.startswith('{"call"'):
+            record = json.loads(line)
+            answers[record["call"]] = Answer(record["error"], tuple(record["executed"]))
+            if progress:
+                progress(len(answers), len(trials))
+
+    starter.run(
+        max(trial.rule.key.p for trial in trials), [*PROVER, str(path)], settings=settings,
+        environment=environment, on_line=note, timeout=TIMEOUT, check=not may_abort,
+    )  # fmt: skip
+    return answers
+
+
+def _record(trial: Trial) -> dict[str, str | int | bool]:
+    return {"collective": str(trial.collective), "p": trial.rule.key.p, "nbytes": trial.nbytes,
+            "commutative": trial.commutative}  # fmt: skip

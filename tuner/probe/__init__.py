@@ -1,0 +1,1 @@
+"""Measuring a computer: messages, reductions and the collectives of its MPI library."""

@@ -1,0 +1,68 @@
+"""The machine a probe runs on: its identity, and the circumstances of the run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.measurement import Cluster
+from tuner.runtime.launch import PACKAGE, available_cores
+
+GIB = 2**30
+
+
+def local_cluster() -> Cluster:
+    """This computer as a cluster of one node.
+
+    Memory is rounded to GiB: what the kernel keeps for itself changes from boot to boot.
+    """
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Cluster(
+        name=platform.node(), nodes=1, cores=available_cores(), cpu=_cpu(),
+        memory=round(pages / GIB) * GIB,
+    )  # fmt: skip
+
+
+def provenance(launcher_version: str, python: Path) -> dict[str, Any]:
+    """Under which circumstances the numbers came about; nothing here identifies the cluster."""
+    return {
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "host": platform.node(),
+        "kernel": platform.release(),
+        "clock": "CLOCK_MONOTONIC (" + _read("/sys/devices/system/clocksource/clocksource0/"
+                                             "current_clocksource", "unknown source") + ")",
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+        "launcher": launcher_version,
+        "rank_python": str(python),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "revision": _revision(),
+    }  # fmt: skip
+
+
+def _cpu() -> str:
+    match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo", ""), re.MULTILINE)
+    return match[1].strip() if match else platform.machine()
+
+
+def _read(path: str, otherwise: str) -> str:
+    file = Path(path)
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else otherwise
+
+
+def _revision() -> str | None:
+    """Commit of the checkout this package lies in; None for an installed package."""
+    if not (PACKAGE.parent / ".git").exists():
+        return None
+    answer = subprocess.run(
+        ["git", "-C", str(PACKAGE.parent), "describe", "--always", "--dirty"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return answer.stdout.strip() or None

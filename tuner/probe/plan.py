@@ -1,0 +1,139 @@
+"""What a probe measures: points, their arms and their share of the time. Read by the ranks too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from tuner.measurement import Measurement
+from tuner.table import Choice
+
+DELAY = 2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
+UNSIZED = ("pingpong", "reduction", "eager")  # kinds whose points are of no single size
+LARGEST_EAGER = 2**20  # the search for the eager limit looks no higher
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One of the things compared at a point.
+
+    settings    the library's variables that force the algorithm
+    nbytes      of this arm alone, where a point is a ladder of sizes
+    """
+
+    algorithm: str = ""
+    params: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, int | str] = field(default_factory=dict)
+    nbytes: int | None = None
+
+    @property
+    def choice(self) -> Choice:
+        """The arm as a table would name it."""
+        return Choice(self.algorithm, self.params)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is measured together, its arms taken in turn. `weight` is its share of the time.
+
+    A collective of one size with an arm for each algorithm, or a ladder of sizes with an arm for
+    each size: so a drift of the machine cannot bend the ladder.
+    """
+
+    kind: str
+    subject: str
+    p: int
+    nbytes: int
+    arms: tuple[Arm, ...]
+    weight: float
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """What identifies the point in its plan."""
+        return self.kind, self.subject, self.p, self.nbytes
+
+    def size(self, arm: Arm) -> int:
+        """Bytes of a message or buffer under `arm`."""
+        return self.nbytes if arm.nbytes is None else arm.nbytes
+
+    def series(self, arm: Arm, samples: Sequence[float]) -> Measurement:
+        """The measurement of one arm."""
+        return Measurement(
+            kind=self.kind, subject=self.subject, nodes=1, ppn=self.p, p=self.p,
+            nbytes=self.size(arm), samples=tuple(samples), algorithm=arm.algorithm,
+            params=dict(arm.params),
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        size = "" if self.kind in UNSIZED else f" {self.nbytes} B"
+        return f"{self.kind} {self.subject} p={self.p}{size}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything the ranks need to know. `seed` decides the order of arms and the data.
+
+    operators   `commutative`, or `any` to leave out algorithms that reorder operands
+    """
+
+    library: str
+    ranks: int
+    cores: int
+    target: float
+    operators: str
+    points: tuple[Point, ...]
+    seed: int = 1
+
+    @property
+    def weight(self) -> float:
+        """Of all points together."""
+        return sum(point.weight for point in self.points)
+
+    @property
+    def fingerprint(self) -> str:
+        """Two plans measure the same things in the same way iff these are equal."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    def complete(self, series: Sequence[Measurement]) -> list[Measurement]:
+        """Those of `series` that belong to points with all their arms measured."""
+        measured = {_arm_key(found) for found in series}
+        whole = {
+            point.key
+            for point in self.points
+            if all(_arm_key(point.series(arm, ())) in measured for arm in point.arms)
+        }
+        return [found for found in series if _key(found) in whole]
+
+    def without(self, series: Sequence[Measurement]) -> Plan:
+        """The same plan less the points that `series` belong to."""
+        done = {_key(found) for found in series}
+        return replace(self, points=tuple(q for q in self.points if q.key not in done))
+
+
+def _key(series: Measurement) -> tuple[str, str, int, int]:
+    """Which point of a plan a series belongs to."""
+    return series.kind, series.subject, series.p, 0 if series.kind in UNSIZED else series.nbytes
+
+
+def _arm_key(series: Measurement) -> tuple[object, ...]:
+    """Which arm of the plan a series belongs to; the eager limit is found, not planned."""
+    size = 0 if series.kind == "eager" else series.nbytes
+    return *_key(series), size, series.algorithm, tuple(sorted(series.params.items()))
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """JSON, for the ranks of one launch."""
+    path.write_text(json.dumps(asdict(plan)), encoding="utf-8")
+
+
+def read_plan(path: Path) -> Plan:
+    """What `write_plan` wrote."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["points"] = tuple(
+        Point(**{**point, "arms": tuple(Arm(**arm) for arm in point["arms"])})
+        for point in record["points"]
+    )
+    return Plan(**record)

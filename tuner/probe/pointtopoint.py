@@ -1,0 +1,123 @@
+"""Messages between two ranks, and local reductions, as arms (rank side)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.probe.plan import DELAY
+from tuner.probe.timing import Arm
+
+SHORT, SHORT_REPEAT = 16384, 10  # calls below this many bytes are too short to time singly
+EAGER_TRIALS = 5
+OTHER_TAG = 1  # no message carries it
+
+
+def _warmed(call: Callable[[], object], nbytes: int) -> Arm:
+    """An arm of a ladder: the other sizes have had the cache, so it first calls once untimed."""
+    return Arm(call, warm=call, repeat=SHORT_REPEAT if nbytes < SHORT else 1)
+
+
+def pingpong(comm: MPI.Comm, nbytes: int) -> Arm:
+    """There and back between ranks 2i and 2i+1, all pairs at once; the call is a round trip.
+
+    Half of it is the one-way time: `ranks.py` halves the samples.
+    """
+    buffer = np.zeros(nbytes, np.uint8)
+    peer = comm.rank ^ 1
+
+    def ping() -> None:
+        comm.Send(buffer, peer)
+        comm.Recv(buffer, peer)
+
+    def pong() -> None:
+        comm.Recv(buffer, peer)
+        comm.Send(buffer, peer)
+
+    return _warmed(pong if comm.rank % 2 else ping, nbytes)
+
+
+def burst(comm: MPI.Comm, nbytes: int, messages: int) -> Arm:
+    """`messages` posted together, then one empty answer.
+
+    From rank 2i to rank 2i+1, all pairs at once.
+
+    Two lengths give the time per further message, free of latency and answer. Persistent requests
+    start all messages in one call, so the interpreter is not between them.
+    """
+    buffers = np.zeros((messages, max(nbytes, 1)), np.uint8)[:, :nbytes]
+    answer = np.zeros(0, np.uint8)
+    sender, peer = comm.rank % 2 == 0, comm.rank ^ 1
+    prepare = comm.Send_init if sender else comm.Recv_init
+    requests = [prepare(row, peer) for row in buffers]
+
+    def send() -> None:
+        MPI.Prequest.Startall(requests)
+        MPI.Request.Waitall(requests)
+        comm.Recv(answer, peer)
+
+    def receive() -> None:
+        MPI.Prequest.Startall(requests)
+        MPI.Request.Waitall(requests)
+        comm.Send(answer, peer)
+
+    return Arm(send if sender else receive)
+
+
+def null_call(comm: MPI.Comm) -> Arm:
+    """A Send and a Recv that go nowhere: what the interpreter and the library's entry cost."""
+    buffer = np.zeros(0, np.uint8)
+
+    def call() -> None:
+        comm.Send(buffer, MPI.PROC_NULL)
+        comm.Recv(buffer, MPI.PROC_NULL)
+
+    return Arm(call, repeat=SHORT_REPEAT)
+
+
+def reduction(nbytes: int) -> Arm:
+    """The library's own local sum of float32."""
+    arriving, into = np.ones(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
+    return _warmed(lambda: MPI.SUM.Reduce_local(arriving, into), nbytes)
+
+
+def eager_limit(comm: MPI.Comm, largest: int) -> tuple[int, list[float]]:
+    """The smallest message whose sender waits for the receiver, and how long it waited (s).
+
+    Found by bisection over [1, largest] with a receiver that is inside the library but asks for the
+    message `DELAY` late: an eager message is taken in meanwhile, a rendezvous is not answered.
+    Without any such message it is `largest`, and the second value shows that nobody waited.
+    """
+    blocked = _sends(comm, largest)
+    if np.median(blocked) < DELAY / 2:
+        return largest, blocked
+    eager, waits = 0, largest
+    while waits - eager > 1:
+        middle = (eager + waits) // 2
+        seconds = _sends(comm, middle)
+        if np.median(seconds) < DELAY / 2:
+            eager = middle
+        else:
+            waits, blocked = middle, seconds
+    return waits, blocked
+
+
+def _sends(comm: MPI.Comm, nbytes: int) -> list[float]:
+    """Seconds each Send from rank 0 took while rank 1 stayed away; known to both ranks."""
+    buffer = np.zeros(nbytes, np.uint8)
+    taken: list[float] = []
+    for _ in range(EAGER_TRIALS):
+        comm.Barrier()
+        begin = time.monotonic()
+        if comm.rank == 0:
+            comm.Send(buffer, 1)
+            taken.append(time.monotonic() - begin)
+        else:
+            while time.monotonic() < begin + DELAY:
+                comm.Iprobe(0, OTHER_TAG)
+            comm.Recv(buffer, 0)
+    known: list[float] = comm.bcast(taken)
+    return known

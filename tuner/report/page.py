@@ -1,0 +1,145 @@
+"""The report as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from tuner.collective import Collective
+from tuner.report.curves import measured, predicted, shapes
+from tuner.report.figures import heldout_figure, times_figure
+from tuner.report.summary import LibraryResult, split, summarise
+from tuner.table import Key, Rule
+from tuner.units import format_size
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1080px; margin: 2rem auto;
+       padding: 0 1rem; }
+h1 { font-size: 1.7rem; margin-bottom: .2rem; } h2 { margin-top: 2.6rem; border-bottom: 1px solid
+#ddd; } h3 { margin: 1.8rem 0 .2rem; font-size: 1.05rem; }
+svg { max-width: 100%; height: auto; display: block; }
+table { border-collapse: collapse; font-size: 13px; margin: .5rem 0; }
+th, td { text-align: left; padding: .2rem .9rem .2rem 0; border-bottom: 1px solid #eee; }
+th { font-weight: 600; border-bottom: 1px solid #999; }
+.n { text-align: right; font-variant-numeric: tabular-nums; }
+.verdict { background: #f3f3ee; border-left: 4px solid #332288; padding: .6rem 1rem; }
+.no { color: #882255; font-weight: 600; } .faint { color: #666; }
+"""
+
+
+def render_page(results: Sequence[LibraryResult]) -> str:
+    """HTML with all plots inside."""
+    record = summarise(results)
+    parts = [
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>Tuning report</title>",
+        f"<style>{STYLE}</style><h1>Tuning report</h1>",
+        f"<p class='faint'>{escape(_cluster(results[0]))}</p>",
+    ]
+    for result in results:
+        figures = record["libraries"][result.name]
+        parts.append(f"<h2>{escape(result.table.library)}</h2>")
+        parts.append(f"<p class='verdict'>{escape(figures['verdict'])}</p>")
+        parts.append(_heldout(result))
+        parts.append(_times(result))
+        parts.append(_rules(result))
+        parts.append(_proofs(result, figures))
+    return "\n".join(parts) + "</html>\n"
+
+
+def _cluster(result: LibraryResult) -> str:
+    cluster = result.table.cluster
+    return (
+        f"{cluster.name}: {cluster.nodes} node, {cluster.cores} cores, {cluster.cpu},"
+        f" {cluster.memory / 2**30:.0f} GiB of memory"
+    )
+
+
+def _heldout(result: LibraryResult) -> str:
+    changed, control = split(result.heldout)
+    parts = []
+    if changed:
+        parts.append(
+            "<h3>Tuned against default on sizes that were not probed</h3>"
+            "<p class='faint'>Bars are 95 % confidence intervals. Green triangles to the right:"
+            " significantly faster. Red triangles to the left: significantly slower. Grey circles:"
+            " the noise hides any difference.</p>" + heldout_figure(changed)
+        )
+    if control:
+        parts.append(
+            f"<details><summary>Control: {len(control)} calls that the table leaves to the default"
+            "</summary><p class='faint'>The same code ran on both sides: whatever departs from 1"
+            " here is noise.</p>" + heldout_figure(control) + "</details>"
+        )
+    return "".join(parts)
+
+
+def _times(result: LibraryResult) -> str:
+    parts = []
+    series = result.measurements.series
+    for collective, p in shapes(series):
+        key = next((k for k in result.table.keys if (k.collective, k.p) == (collective, p)
+                    and k.operators == "any"), None)  # fmt: skip
+        parts.append(f"<h3>{escape(collective)} on {p} ranks</h3>")
+        parts.append(
+            times_figure(
+                measured(series, collective, p),
+                predicted(result.predictions, collective, p),
+                result.table.ladder(key) if key else (),
+            )
+        )
+    return "".join(parts)
+
+
+def _rules(result: LibraryResult) -> str:
+    columns = ("call", "ranks", "operators", "sizes", "algorithm", "gain", "95 % interval", "basis")
+    rows = [
+        _rule_cells(key, rule) for key in result.table.keys for rule in result.table.ladder(key)
+    ]
+    return "<h3>Rules</h3>" + _table(columns, rows, numeric=(1, 5, 6))
+
+
+def _rule_cells(key: Key, rule: Rule) -> tuple[str, ...]:
+    low, high = rule.evidence.gain_ci95
+    gain = ("", "") if rule.choice.is_default else (
+        f"{rule.evidence.gain:.2f}", f"{low:.2f} to {high:.2f}"
+    )  # fmt: skip
+    operators = key.operators if Collective(key.collective).reduces else ""
+    top = "and more" if rule.hi == math.inf else f"to below {format_size(rule.hi)}"
+    return (
+        str(key.collective), str(key.p), operators, f"{format_size(rule.lo)} {top}",
+        str(rule.choice), *gain, rule.evidence.basis,
+    )  # fmt: skip
+
+
+def _proofs(result: LibraryResult, figures: Mapping[str, Any]) -> str:
+    if not result.proofs:
+        return ""
+    columns = ("call", "ranks", "size", "the table says", "the library executed", "confirmed")
+    rows = [
+        (
+            proof["collective"], str(proof["p"]), format_size(proof["nbytes"]), proof["expected"],
+            proof["executed"], "yes" if proof["confirmed"] else f"no: {proof['reason']}",
+        )
+        for proof in result.proofs
+    ]  # fmt: skip
+    opening = (
+        f"<p>{figures['rules_confirmed']} of {figures['rules_total']} rules were seen at work in"
+        " the real library, started with the emitted file.</p>"
+    )
+    return "<h3>Proof</h3>" + opening + _table(columns, rows, numeric=(1, 2))
+
+
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[int] = ()
+) -> str:
+    def cells(tag: str, texts: Sequence[str]) -> str:
+        return "".join(
+            f"<{tag} class='{'n' if i in numeric else 'no' if text.startswith('no:') else ''}'>"
+            f"{escape(text)}</{tag}>"
+            for i, text in enumerate(texts)
+        )
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table><tr>{cells('th', columns)}</tr>{body}</table>"

@@ -1,0 +1,186 @@
+"""The figures and the verdict of report.json. Times in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.measurement import Measurements
+from tuner.table import DEFAULT, TuningTable
+from tuner.units import format_size
+
+Record = Mapping[str, Any]
+QUIET = 0.05  # typical departure of the control from 1 above which the comparison is in doubt
+
+
+@dataclass(frozen=True)
+class LibraryResult:
+    """Everything known about one MPI library at the end of a run.
+
+    predictions     records of collective, algorithm, params, p, nbytes, seconds
+    proofs          records of collective, p, nbytes, expected, executed, confirmed, reason
+    heldout         records of collective, p, nbytes, algorithm, default_s, tuned_s, ratio, ci95;
+                    ratio is default over tuned time: above 1 is faster than the default
+    """
+
+    name: str  # openmpi, mpich
+    measurements: Measurements
+    table: TuningTable
+    predictions: Sequence[Record]
+    proofs: Sequence[Record]
+    heldout: Sequence[Record]
+
+
+def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
+    """The content of report.json: all libraries together, then each by itself."""
+    libraries = {result.name: _figures(result.proofs, result.heldout) for result in results}
+    for result in results:
+        libraries[result.name]["library"] = result.table.library
+        libraries[result.name]["cluster"] = result.table.cluster.name
+    proofs = [{"library": r.name, **proof} for r in results for proof in r.proofs]
+    heldout = [{"library": r.name, **held} for r in results for held in r.heldout]
+    verdict = " ".join(f"{result.table.library}: {libraries[result.name]['verdict']}"
+                       for result in results)  # fmt: skip
+    return {**_figures(proofs, heldout), "verdict": verdict, "libraries": libraries}
+
+
+def _figures(proofs: Sequence[Record], heldout: Sequence[Record]) -> dict[str, Any]:
+    changed, control = split(heldout)
+    unconfirmed = [
+        {"rule": rule_name(proof), "executed": proof["executed"], "reason": proof["reason"]}
+        for proof in proofs
+        if not proof["confirmed"]
+    ]
+    return {
+        "verdict": verdict(heldout),
+        **_mean(heldout),
+        "changed": {"calls": len(changed), "faster": len(_faster(changed)),
+                    "slower": len(_slower(changed)), **_mean(changed)},
+        "control": {"calls": len(control), "departure": departure(control),
+                    **_mean(control)},
+        "rules_total": len(proofs),
+        "rules_confirmed": len(proofs) - len(unconfirmed),
+        "rules_unconfirmed": unconfirmed,
+        "heldout": [dict(record) for record in heldout],
+    }  # fmt: skip
+
+
+def split(heldout: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """Calls in which the table departs from the default, and the control: calls it leaves alone,
+    which ran the same code on both sides, so that any difference in them is noise.
+    """
+    changed = [record for record in heldout if record["algorithm"] != DEFAULT]
+    return changed, [record for record in heldout if record["algorithm"] == DEFAULT]
+
+
+def _mean(heldout: Sequence[Record]) -> dict[str, Any]:
+    mean, low, high = geometric_mean(heldout)
+    return {"geomean_speedup": mean, "geomean_ci95": [low, high]}
+
+
+def _faster(heldout: Sequence[Record]) -> list[Record]:
+    return [record for record in heldout if record["ci95"][0] > 1]
+
+
+def _slower(heldout: Sequence[Record]) -> list[Record]:
+    return [record for record in heldout if record["ci95"][1] < 1]
+
+
+def rule_name(proof: Record) -> str:
+    """`bcast on 4 ranks at 64KiB: binomial(segment=8192)`."""
+    return (
+        f"{proof['collective']} on {proof['p']} ranks at {format_size(proof['nbytes'])}:"
+        f" {proof['expected']}"
+    )
+
+
+def geometric_mean(heldout: Sequence[Record]) -> tuple[float, float, float]:
+    """Of the ratios, with its 95 % interval; (1, 1, 1) when there is none.
+
+    The points are independent, so the half widths of their intervals, in logarithms, add in
+    quadrature.
+    """
+    if not heldout:
+        return 1.0, 1.0, 1.0
+    n = len(heldout)
+    centre = sum(math.log(record["ratio"]) for record in heldout) / n
+    widths = (math.log(record["ci95"][1] / record["ci95"][0]) / 2 for record in heldout)
+    half = math.sqrt(sum(width**2 for width in widths)) / n
+    return math.exp(centre), math.exp(centre - half), math.exp(centre + half)
+
+
+def verdict(heldout: Sequence[Record]) -> str:
+    """Plain words: what was gained, what was lost, or that nothing was gained; and how far the
+    control lets one trust that.
+    """
+    changed, control = split(heldout)
+    if not heldout:
+        return "Nothing was compared, so nothing is known about the gain."
+    if not changed:
+        opening = (
+            f"Nothing was gained and nothing lost: the table leaves all {len(heldout)} compared"
+            " calls to the library's default, because no other algorithm was significantly faster."
+        )
+    else:
+        opening = f"{_opening(changed)} {_counts(changed, len(heldout))}"
+    return f"{opening}{_control(control)}"
+
+
+def _opening(changed: Sequence[Record]) -> str:
+    mean, low, high = geometric_mean(changed)
+    figures = f"(geometric mean {mean:.2f}, 95 % interval {low:.2f} to {high:.2f})"
+    if low > 1:
+        return f"Calls whose algorithm the table changes became {mean:.2f} times as fast {figures}:"
+    if high < 1:
+        return (
+            f"Something was lost: calls whose algorithm the table changes became slower {figures}:"
+        )
+    if _faster(changed):
+        return f"Some calls gained, but not all changed calls taken together {figures}:"
+    return f"Nothing was gained by the changed calls {figures}:"
+
+
+def _counts(changed: Sequence[Record], total: int) -> str:
+    faster, slower = _faster(changed), _slower(changed)
+    rest = len(changed) - len(faster) - len(slower)
+    return (
+        f"of {total} compared calls of sizes that were not probed, {len(changed)} were changed,"
+        f" {_count(faster, 'faster')}, {_count(slower, 'slower')}, {rest} not distinguishable from"
+        " the default."
+    )
+
+
+def departure(control: Sequence[Record]) -> float:
+    """How far calls of the same code typically seem to differ: root mean square of ln(ratio)."""
+    if not control:
+        return 0.0
+    return math.sqrt(sum(math.log(record["ratio"]) ** 2 for record in control) / len(control))
+
+
+def _control(control: Sequence[Record]) -> str:
+    if not control:
+        return ""
+    ratios = [record["ratio"] for record in control]
+    text = (
+        f" Control: {len(control)} calls ran the same code on both sides and came out at"
+        f" {min(ratios):.2f} to {max(ratios):.2f}."
+    )
+    if departure(control) > QUIET:
+        text += (
+            " Caution: that is far from 1, so differences of this size mean nothing here; measure"
+            " again on a quiet machine."
+        )
+    return text
+
+
+def _count(records: Sequence[Record], word: str) -> str:
+    if not records:
+        return f"none {word}"
+    extreme = max(records, key=lambda record: abs(math.log(record["ratio"])))
+    ratio = max(extreme["ratio"], 1 / extreme["ratio"])
+    return (
+        f"{len(records)} {word} (at most {ratio:.2f} times, {extreme['collective']} of"
+        f" {format_size(extreme['nbytes'])} on {extreme['p']} ranks)"
+    )

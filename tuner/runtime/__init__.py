@@ -1,0 +1,1 @@
+"""What runs inside MPI programs: numpy and mpi4py are all it loads."""

@@ -1,0 +1,72 @@
+"""The program of ranks that make given calls and tell what ran: `tuner.runtime.prover CALLS`.
+
+CALLS is a JSON list of {collective, p, nbytes, commutative}. Rank 0 prints one line for each:
+{call, error, executed}. `error` is the MPI error class, 0 for success; `executed` is what the
+preloaded watcher saw on rank 0 (see tuner/export/openmpi/interpose.c), [] without a watcher.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+ITEM = 4  # bytes of an element where the size allows, else 1
+
+
+def left(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
+    """`inout = arriving`: an associative operator that does not commute."""
+    inout[:] = arriving[:]
+
+
+def executed() -> list[int]:
+    """Collective, algorithm, fan-in/out, segment size and algorithm entered, of one call."""
+    try:
+        ask: Callable[[Any], int] = ctypes.CDLL(None).tuner_executed
+    except AttributeError:
+        return []
+    out = (ctypes.c_int * 5)()
+    return list(out) if ask(out) == 1 else []
+
+
+def perform(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
+    """Make one call; returns the MPI error class."""
+    nbytes = call["nbytes"]
+    kind = np.int32 if nbytes % ITEM == 0 else np.int8
+    data = np.zeros(nbytes // np.dtype(kind).itemsize, kind)
+    try:
+        if call["collective"] == "bcast":
+            comm.Bcast(data, 0)
+        else:
+            comm.Allreduce(data, np.empty_like(data), operator)
+    except MPI.Exception as reason:
+        return int(reason.Get_error_class())
+    return 0
+
+
+def main(path: str) -> None:
+    """Make every call on the first `p` ranks, in the order given."""
+    world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
+    operators = {True: MPI.SUM, False: MPI.Op.Create(left, commute=False)}
+    comms: dict[int, MPI.Comm] = {}
+    for number, call in enumerate(json.loads(Path(path).read_text(encoding="utf-8"))):
+        p = call["p"]
+        if p not in comms:
+            comms[p] = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
+        if comms[p] == MPI.COMM_NULL:
+            continue
+        executed()
+        error = perform(comms[p], call, operators[call["commutative"]])
+        if first:
+            print(json.dumps({"call": number, "error": error, "executed": executed()}), flush=True)
+    world.Barrier()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
