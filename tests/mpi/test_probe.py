@@ -24,6 +24,7 @@ QUICK: dict[str, Any] = {"ranks": 3, "budget": 2.0, "sizes": [64], "target": 0.5
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A complete probe, interrupted by Ctrl-C on its way, and what it had by then."""
     out = tmp_path_factory.mktemp("probe") / "measurements.ndjson"
+    slow = {**QUICK, "budget": 3.0, "target": 1e-4}  # so that something is left to resume
     seen: list[Progress] = []
 
     def interrupt(progress: Progress) -> None:
@@ -32,14 +33,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        probe(out, on_progress=interrupt, **QUICK)
+        probe(out, on_progress=interrupt, **slow)
     with out.open("a", encoding="utf-8") as file:
         file.write('{"kind": "pingpong", "subject": "no')  # as a killed rank leaves it
     _, before, _ = read_partial(out)
     resumed: list[Progress] = []
-    measurements = probe(out, on_progress=resumed.append, **QUICK)
+    measurements = probe(out, on_progress=resumed.append, **slow)
     return {"out": out, "before": before, "measurements": measurements, "seen": seen,
-            "resumed": resumed}  # fmt: skip
+            "resumed": resumed, "arguments": slow}  # fmt: skip
 
 
 def test_an_interrupted_probe_resumes_and_measures_everything_once(whole: dict[str, Any]) -> None:
@@ -75,15 +76,21 @@ def test_samples_of_one_point_are_paired_and_positive(whole: dict[str, Any]) -> 
 
 def test_a_finished_probe_is_not_repeated(whole: dict[str, Any]) -> None:
     told: list[Progress] = []
-    again = probe(whole["out"], on_progress=told.append, **QUICK)
+    again = probe(whole["out"], on_progress=told.append, **whole["arguments"])
     assert told == []
     assert again == whole["measurements"]
+
+
+def test_a_probe_that_lacks_only_its_end_is_ended(whole: dict[str, Any], tmp_path: Path) -> None:
+    cut = tmp_path / "m.ndjson"
+    cut.write_text("".join(whole["out"].read_text().splitlines(keepends=True)[:-1]))
+    assert probe(cut, **whole["arguments"]).series == whole["measurements"].series
 
 
 def test_a_file_of_another_plan_is_refused_and_left_alone(whole: dict[str, Any]) -> None:
     content = whole["out"].read_bytes()
     with pytest.raises(InputError, match="--out"):
-        probe(whole["out"], **{**QUICK, "sizes": [128]})
+        probe(whole["out"], **{**whole["arguments"], "sizes": [128]})
     assert whole["out"].read_bytes() == content
 
 
@@ -92,6 +99,15 @@ def test_the_probe_is_enough_for_a_calibration(whole: dict[str, Any]) -> None:
     assert calibration.path("node").seconds(2**20) > calibration.path("node").seconds(4) > 0
     assert calibration.path("node").eager_limit > 256
     assert calibration.reduction["host"].gamma.value > 0
+
+
+def test_mpich_is_probed_from_its_own_environment(mpich_launcher: Launcher, tmp_path: Path) -> None:
+    wanted = {**QUICK, "ranks": 2, "library": "mpich", "python": mpich_launcher.python}
+    measurements = probe(tmp_path / "m.ndjson", **wanted)
+    timed = {s.algorithm for s in measurements.series if s.subject == "allreduce"}
+    assert {"default", "ring", "recursive_doubling"} <= timed
+    assert measurements.provenance["excluded"] == []
+    assert measurements.library == mpich_launcher.version()
 
 
 def test_an_algorithm_with_a_wrong_result_is_named_and_not_timed(tmp_path: Path) -> None:
@@ -171,6 +187,11 @@ def test_fan_out_and_segment_of_a_chain_take_effect(
         ("import os; os.kill(os.getpid(), 9)", "a rank died"),
         ("from tuner.errors import ProbeError; raise ProbeError('too hot')", "^too hot$"),
         ("raise ValueError('boom')", "a rank failed: ValueError: boom"),
+        (
+            "import faulthandler, time; faulthandler.dump_traceback_later(0.2, exit=True);"
+            " time.sleep(30)",
+            "stopped answering",
+        ),
         ("import no_such_thing", "No module named 'no_such_thing'"),
         (
             "raise ModuleNotFoundError(\"No module named 'mpi4py'\")",

@@ -2,7 +2,7 @@
 
 Imports numpy, mpi4py and the standard library only, so it runs in any environment that has an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
-line: `begin`, `excluded`, `done`, `library`.
+line: `begin`, `excluded`, `done`.
 """
 
 from __future__ import annotations
@@ -125,8 +125,6 @@ def main(plan_path: str, results: str, budget: str) -> None:
     """Measure the whole plan; ranks that a point does not need sleep meanwhile."""
     plan, world = read_plan(Path(plan_path)), MPI.COMM_WORLD
     account = Account(float(budget), [point.weight for point in plan.points])
-    if world.rank == 0:
-        report("library", version=MPI.Get_library_version().split("\n")[0].strip(" \0"))
     done = 0
     for p, points in groupby(plan.points, key=lambda point: point.p):
         comm = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)

@@ -79,14 +79,12 @@ def probe(
     plan = _plan(library, ranks, sizes, target, operators)
     about = {**provenance(version, python), "ranks": plan.ranks, "target": target,
              "operators": operators, "plan": plan.fingerprint, "excluded": []}  # fmt: skip
-    about, left = _resume(out, cluster, version, about, plan)
-    if left.points:
-        seconds = BUDGETS[library] if budget is None else budget
-        watch = _Watch(plan, seconds, on_progress)
-        while not _launch(launcher, left, out, watch):
-            about, left = _resume(out, cluster, version, about, plan)
-        about |= {"excluded": watch.excluded, "library_version": watch.library,
-                  "seconds": round(watch.elapsed, 1)}  # fmt: skip
+    about, left, ended = _resume(out, cluster, version, about, plan)
+    if not ended:
+        watch = _Watch(plan, BUDGETS[library] if budget is None else budget, on_progress)
+        while left.points and not _launch(launcher, left, out, watch):
+            about, left, _ = _resume(out, cluster, version, about, plan)
+        about |= {"excluded": watch.excluded, "seconds": round(watch.elapsed, 1)}
         _, series, _ = read_partial(out)
         _write(out, cluster, version, about, series, ended=True)
     return read_measurements(out)
@@ -118,8 +116,10 @@ def _plan(
 
 def _resume(
     out: Path, cluster: Cluster, version: str, about: dict[str, Any], plan: Plan
-) -> tuple[dict[str, Any], Plan]:
-    """Provenance of `out`, and what is left to measure; `out` then holds just finished points.
+) -> tuple[dict[str, Any], Plan, bool]:
+    """Provenance of `out`, what is left to measure, and whether it is finished.
+
+    An unfinished `out` then holds just its finished points.
 
     A point that lacks an arm was cut off or had one excluded: it is measured anew.
     """
@@ -134,10 +134,10 @@ def _resume(
             )
         about = header["provenance"]
         if ended:
-            return about, plan.without(series)
+            return about, plan.without(series), True
     kept = plan.complete(series)
     _write(out, cluster, version, about, kept, ended=False)
-    return about, plan.without(kept)
+    return about, plan.without(kept), False
 
 
 def _write(
@@ -185,7 +185,6 @@ class _Watch:
     def __init__(self, plan: Plan, budget: float, tell: Callable[[Progress], None]) -> None:
         self.budget = budget  # seconds of the present launch
         self.excluded: list[str] = []
-        self.library = ""
         self.current = ""
         self.finished = 0  # points of the present launch
         self._rate = budget / plan.weight
@@ -213,9 +212,7 @@ class _Watch:
         if not text.startswith('{"event"'):
             return
         event = json.loads(text)
-        if event["event"] == "library":
-            self.library = event["version"]
-        elif event["event"] == "excluded":
+        if event["event"] == "excluded":
             self._exclude(f"{event['point']}: {event['algorithm']}: wrong result")
         elif event["event"] == "begin":
             self.current = event["point"]
