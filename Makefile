@@ -20,7 +20,7 @@ check: .venv/ready
 	@$(BIN)/lint-imports
 
 docs: .venv/ready
-	@$(BIN)/pdoc --math --output-directory build/docs tuner docs/handbook.py
+	@$(BIN)/pdoc --output-directory build/docs tuner docs/handbook.py
 	@echo "open build/docs/index.html"
 
 bench: .venv/ready
@@ -28,7 +28,7 @@ bench: .venv/ready
 
 # Open MPI and MPICH cannot share an environment; the two are set up side by side.
 venv:
-	@$(MAKE) --no-print-directory -j 2 .venv/ready .venv-mpich/ready
+	@$(MAKE) --no-print-directory --silent -j 2 .venv/ready .venv-mpich/ready
 
 .venv/ready: requirements.lock pyproject.toml environment.sh
 	@./environment.sh .venv requirements.lock editable

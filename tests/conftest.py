@@ -14,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 MPICH_PYTHON = Path(os.environ.get("TUNER_MPICH_PYTHON", ROOT / ".venv-mpich" / "bin" / "python"))
 PATIENCE = 120.0  # seconds after which a test program counts as hung
 
+# Tests run side by side, so even two ranks may share a core: let them yield while they wait.
+os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that launch ranks share one queue: two launches at once starve each other's ranks."""

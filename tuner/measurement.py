@@ -40,7 +40,8 @@ class Measurement:
     algorithm   canonical name, `default` for the library's own choice; "" where meaningless
     params      e.g. {"segment": 65536, "radix": 4}
     samples     seconds, in the order taken; samples of one point (same kind, subject, p,
-                nbytes) with the same index were taken back to back, so ratios may be paired
+                nbytes) and launch with the same index were taken back to back: ratios pair
+    launch      which start of the ranks took them; placement differs from start to start
     """
 
     kind: str
@@ -53,6 +54,7 @@ class Measurement:
     algorithm: str = ""
     params: Mapping[str, int] = field(default_factory=dict)
     memory: str = "host"
+    launch: int = 0
 
     @property
     def point(self) -> tuple[str, str, int, int, int, int, str]:

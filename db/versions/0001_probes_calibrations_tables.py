@@ -78,7 +78,8 @@ def _create_probes() -> None:
         "series",
         _id(), _reference("series", "probe_id", "probes.id", index=False), _integer("ordinal"),
         _text("kind"), _text("subject"), _integer("nodes"), _integer("ppn"), _integer("p"),
-        _bytes("nbytes"), _text("algorithm"), _json("params"), _text("memory"), _json("samples"),
+        _bytes("nbytes"), _text("algorithm"), _json("params"), _text("memory"),
+        _integer("launch"), _json("samples"),
         sa.UniqueConstraint("probe_id", "ordinal", name="uq_series_probe_id"),
     )  # fmt: skip
     op.create_table(

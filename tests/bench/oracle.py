@@ -39,7 +39,8 @@ def main(path: Path) -> int:
         rows = list(csv.DictReader(file))
     wrong = 0
     for engine in ENGINES:
-        worst, taken, played = defaultdict(float), defaultdict(float), defaultdict(int)
+        worst, taken = defaultdict[str, float](float), defaultdict[str, float](float)
+        played = defaultdict[str, int](int)
         left_out: list[str] = []
         for row in rows:
             name, p, nbytes = row["algorithm"], int(row["ranks"]), int(row["bytes"])

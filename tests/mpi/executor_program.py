@@ -2,6 +2,7 @@
 
 import sys
 from itertools import product
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -16,7 +17,7 @@ WORLD = MPI.COMM_WORLD
 MATRIX = MPI.INT64_T.Create_contiguous(4).Commit()
 
 
-def multiply(arriving: memoryview, target: memoryview, _: MPI.Datatype) -> None:
+def multiply(arriving: Any, target: Any, _: MPI.Datatype) -> None:
     left, right = np.frombuffer(arriving, np.int64), np.frombuffer(target, np.int64)
     right[:] = matrix_product(left, right)
 
@@ -26,13 +27,12 @@ PRODUCT = MPI.Op.Create(multiply, commute=False)
 
 def check(made: Schedule, comm: MPI.Intracomm, count: int, dtype: str) -> None:
     """Exact results: with the matrix product where operands keep their order, else with a sum."""
-    buffers, op, datatype = inputs(made.p, count), PRODUCT, MATRIX
-    if dtype != "matrix":
+    buffers, ordered = inputs(made.p, count), dtype == "matrix"
+    if not ordered:
         buffers = [(matrices[:, 0] % 100).astype(dtype) for matrices in buffers]
-        op, datatype = MPI.SUM, None
     mine = buffers[comm.rank].copy()
-    execute(made, comm, mine, op, datatype)
-    everywhere = outputs(made, buffers, matrix_product if dtype == "matrix" else np.add)
+    execute(made, comm, mine, PRODUCT if ordered else MPI.SUM, MATRIX if ordered else None)
+    everywhere = outputs(made, buffers, matrix_product if ordered else np.add)
     share, expected = everywhere[comm.rank]
     if not np.array_equal(mine[share], expected):
         print(f"{made} {made.params}: rank {comm.rank} of {comm.size}, {count} x {dtype}: wrong")
@@ -47,7 +47,7 @@ def dtypes(made: Schedule) -> list[str]:
 def main() -> None:
     calls = 0
     for p in (int(text) for text in sys.argv[1:]):
-        comm = WORLD.Split(0 if WORLD.rank < p else MPI.UNDEFINED, WORLD.rank)
+        comm = MPI.Intracomm(WORLD.Split(0 if WORLD.rank < p else MPI.UNDEFINED, WORLD.rank))
         if comm == MPI.COMM_NULL:
             continue
         for collective, name in ALL:

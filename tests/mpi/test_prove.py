@@ -115,9 +115,7 @@ def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> 
         assert choice not in openmpi.candidates(collective, 4, nbytes)
 
 
-def test_watching_confirms_a_good_file(
-    launcher: Launcher, tmp_path: Path, rules: Path
-) -> None:
+def test_watching_confirms_a_good_file(launcher: Launcher, tmp_path: Path, rules: Path) -> None:
     proofs = openmpi_proof.prove(TABLE, rules, launcher, tmp_path)
     assert len(proofs) == len(TABLE.rules)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
@@ -240,8 +238,6 @@ def test_mpich_rules_that_are_not_reached_are_noticed(
     file.write_text(mpich.emit(MPICH_TABLE, generic))
     proofs = mpich_proof.prove(MPICH_TABLE, file, generic, Deaf(mpich_launcher), tmp_path)
     assert not any(p.confirmed for p in proofs if p.rule.choice.algorithm == "pipeline")
-    late = mpich_proof.prove(
-        MPICH_TABLE, file, generic, mpich_launcher, tmp_path, seconds=-1.0
-    )
+    late = mpich_proof.prove(MPICH_TABLE, file, generic, mpich_launcher, tmp_path, seconds=-1.0)
     assert {p.confirmed for p in late} == {False}
     assert all("not tried" in p.reason for p in late)

@@ -5,7 +5,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tuner.probe.sampling import FEWEST, MOST, Account, next_look, order, settled
-from tuner.statistics import median_interval, paired_gain, relative_half_width
+from tuner.statistics import (
+    median_interval,
+    over_launches,
+    paired_gain,
+    relative_half_width,
+)
 
 
 def noisy(
@@ -97,7 +102,7 @@ def test_paired_gain_cancels_what_hits_both() -> None:
     disturbance = rng.lognormal(sigma=0.5, size=80)
     default = 2e-5 * disturbance
     chosen = 1e-5 * disturbance * rng.lognormal(sigma=0.01, size=80)
-    gain, low, high = paired_gain(default.tolist(), chosen.tolist())
+    gain, low, high = paired_gain([default.tolist()], [chosen.tolist()])
     assert low < 2.0 < high
     assert high - low < 0.15  # unpaired, this disturbance would make it wider than 0.5
     assert gain == pytest.approx(np.median(default) / np.median(chosen))
@@ -105,4 +110,27 @@ def test_paired_gain_cancels_what_hits_both() -> None:
 
 def test_paired_gain_refuses_series_of_different_length() -> None:
     with pytest.raises(ValueError, match="not paired"):
-        paired_gain([1.0, 2.0], [1.0])
+        paired_gain([[1.0, 2.0]], [[1.0]])
+
+
+def test_launches_that_disagree_settle_nothing() -> None:
+    """Twice as fast in two launches, twice as slow in two: repetitions cannot outvote launches."""
+    steady = [[1e-5] * 100] * 4
+    swinging = [[0.5e-5] * 100, [2e-5] * 100] * 2
+    gain, low, high = paired_gain(steady, swinging)
+    assert gain == pytest.approx(1.0)
+    assert low < 0.8
+    assert high > 1.25
+    centre, lowest, highest = over_launches(swinging)
+    assert centre == pytest.approx(1e-5)
+    assert lowest < 0.6e-5 < 1.7e-5 < highest
+    assert over_launches(steady) == pytest.approx((1e-5, 1e-5, 1e-5))
+
+
+def test_a_gain_in_every_launch_is_one() -> None:
+    rng = np.random.default_rng(4)
+    placements = [1e-5, 3e-5, 1e-5, 2e-5]
+    default = [(t * rng.lognormal(sigma=0.05, size=40)).tolist() for t in placements]
+    chosen = [(t / 1.2 * rng.lognormal(sigma=0.05, size=40)).tolist() for t in placements]
+    gain, low, high = paired_gain(default, chosen)
+    assert 1.15 < low < gain < high < 1.25

@@ -388,7 +388,7 @@ def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
 
 def test_regret_compares_with_the_best_measured() -> None:
     rows = [
-        Row(point(nbytes), choice, (), seconds, seconds, seconds)
+        Row(point(nbytes), choice, {}, seconds, seconds, seconds)
         for nbytes, times in ((8, (2.0, 1.0)), (16, (1.0, 1.5)))
         for choice, seconds in zip((DEFAULT, TREE), times, strict=True)
     ]

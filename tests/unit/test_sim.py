@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,7 +92,11 @@ def star(ppn: int, **local: str) -> Placement:
     ],
 )
 def test_closed_forms(
-    collective: Collective, name: str, params: dict[str, int], formula: object, engine: str
+    collective: Collective,
+    name: str,
+    params: dict[str, int],
+    formula: Callable[[float, float, float], float],
+    engine: str,
 ) -> None:
     """p = 8, m = 8000 bytes, alpha 1 us, 1 GB/s, gamma 0.5 ns/B."""
     reduction = {"host": ReductionCost(Estimate.exact(0.0), Estimate.exact(0.5e-9))}

@@ -137,7 +137,9 @@ def test_unfinished_measurements_are_refused_but_resumed(
     tmp_path: Path, end: bool, cut: int
 ) -> None:
     path = written(tmp_path / "m.ndjson", end=end, cut=cut)
-    with pytest.raises(InputError, match=r"incomplete, it ends after . series; run the probe again"):
+    with pytest.raises(
+        InputError, match=r"incomplete, it ends after . series; run the probe again"
+    ):
         read_measurements(path)
     _, series, ended = read_partial(path)
     assert not ended

@@ -39,10 +39,10 @@ def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()
 ) -> None:
     """A table of text cells; the columns named in `right` are aligned on their last digit."""
-    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     numeric = set(right)
     for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left")
+        table.add_column(column, justify="right" if column in numeric else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     console().print(table)

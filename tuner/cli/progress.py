@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 
 ENOUGH = 0.1  # done fraction from which on the time taken tells the time left
+REDRAWN = 2  # times per second; more would steal time from the ranks being measured
 LINE_EVERY = 5.0  # seconds between lines where no bar can be redrawn
 
 Report = Callable[[float, float | None, str], None]
@@ -48,7 +50,7 @@ class Display:
         self.later = max(0.0, self.later - expected)
         begun = time.monotonic()
         if self.console.is_terminal:
-            with self._bar(title) as report:
+            with self._bar(title, expected) as report:
                 yield report
         else:
             self.console.print(f"{title} ...{self._whole(expected)}", markup=False)
@@ -75,13 +77,20 @@ class Display:
         return f" ({clock(self.later + left)} left in all)" if self.later + left >= 1 else ""
 
     @contextmanager
-    def _bar(self, title: str) -> Iterator[Report]:
+    def _bar(self, title: str, expected: float) -> Iterator[Report]:
+        whole = Column(no_wrap=True)
+        rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         columns = (
-            TextColumn("{task.description}"), BarColumn(24),
-            TextColumn("{task.percentage:3.0f} %  {task.fields[times]}  [dim]{task.fields[text]}"),
+            TextColumn("{task.description}", table_column=whole), BarColumn(16),
+            TextColumn("{task.percentage:3.0f} %  {task.fields[times]}", table_column=whole),
+            TextColumn("[dim]{task.fields[text]}", table_column=rest),
         )  # fmt: skip
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            task = progress.add_task(title, total=1.0, times="", text="")
+        with Progress(
+            *columns, console=self.console, transient=True, expand=True,
+            refresh_per_second=REDRAWN,
+        ) as progress:  # fmt: skip
+            times = self._left(expected) if expected else ""
+            task = progress.add_task(title, total=1.0, times=times, text="")
             yield self._redraw(progress, task)
 
     def _redraw(self, progress: Progress, task: TaskID) -> Report:

@@ -51,7 +51,7 @@ def _print_heldout(result: LibraryResult) -> None:
             record["collective"], str(record["p"]), format_size(record["nbytes"]),
             record["algorithm"], format_time(record["default_s"]), format_time(record["tuned_s"]),
             f"{record['ratio']:.2f}", f"{record['ci95'][0]:.2f} to {record['ci95'][1]:.2f}",
-            _sign(record["ci95"]),
+            _sign(record["ci95"]) if changed else "",
         )
         for record in changed or control
     )  # fmt: skip

@@ -94,6 +94,7 @@ class SeriesRow(Base):
     algorithm: Mapped[str]
     params: Mapped[dict[str, Any]]
     memory: Mapped[str]
+    launch: Mapped[int]
     samples: Mapped[list[float]]
 
 

@@ -28,7 +28,8 @@ from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
-_SERIES_FIELDS = ("kind", "subject", "nodes", "ppn", "p", "nbytes", "algorithm", "memory")
+_SERIES_FIELDS = ("kind", "subject", "nodes", "ppn", "p", "nbytes", "algorithm", "memory",
+                  "launch")  # fmt: skip
 _PROOF_FIELDS = ("collective", "p", "nbytes", "expected", "executed", "confirmed", "reason")
 _HELDOUT_FIELDS = ("collective", "p", "nbytes", "algorithm", "default_s", "tuned_s", "ratio")
 

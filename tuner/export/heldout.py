@@ -1,8 +1,9 @@
 """What a table gains at sizes that were not probed: the real library with its file and without.
 
 Open MPI decides by the file or by itself for each communicator, after a control variable at its
-creation, so both are timed alternately in one launch. MPICH reads its file when it starts: launches
-with and without it alternate, and their samples are paired in the order they were taken.
+creation, so both are timed alternately in each launch. MPICH reads its file when it starts:
+launches with and without it alternate, and their samples are paired in the order they were taken.
+Either is done in several launches, since the placement of the ranks differs from one to the next.
 """
 
 from __future__ import annotations
@@ -13,21 +14,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 from tuner.collective import Collective
 from tuner.export.ladders import by_ranks
 from tuner.export.prove import Starter
 from tuner.files import write_atomically
-from tuner.statistics import paired_gain
+from tuner.statistics import over_launches, paired_gain
 from tuner.table import Rule, TuningTable
 
 PROGRAM = ("-m", "mpi4py", "-m", "tuner.probe.heldout")  # mpi4py ends all ranks when one fails
 ITEM = 4  # bytes: probed collectives work on 4-byte elements
 TARGET = 0.02  # relative half-width of the medians at which a point is done
 SEED = 20240229
-LAUNCHES = 4  # of each kind, for a library that cannot be switched while it runs
+LAUNCHES = 4
 Progress = Callable[[int, int], None]  # points done, points altogether
+Arms = Sequence[Mapping[str, int]]  # control variables of each arm
+Samples = list[list[list[float]]]  # point -> arm -> seconds
+Launch = Callable[[Mapping[str, str], Arms, float], Samples]  # settings, arms, seconds
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Heldout:
 
     algorithm   what the table says there
     ratio       default_s / tuned_s: above 1 the table is faster
-    ci95        interval of the ratio, from paired samples
+    ci95        interval of the ratio, from paired samples of several launches
     """
 
     collective: Collective
@@ -82,8 +85,14 @@ def between(lower: int, upper: int) -> int:
 
 
 def heldout(
-    table: TuningTable, starter: Starter, directory: Path, activation: Mapping[str, str], *,
-    operators: str = "any", seconds: float = 60.0, cores: int = 1,
+    table: TuningTable,
+    starter: Starter,
+    directory: Path,
+    activation: Mapping[str, str],
+    *,
+    operators: str = "any",
+    seconds: float = 60.0,
+    cores: int = 1,
     progress: Progress | None = None,
 ) -> list[Heldout]:
     """Time tuned against default at every point of `points(table, operators)`.
@@ -98,29 +107,43 @@ def heldout(
     wanted = points(table, operators)
     if not wanted:
         return []
-    if starter.library == "openmpi":
-        switch = "coll_tuned_use_dynamic_rules"
-        rounds = [_time(
-            wanted, starter, directory, activation, [{switch: 0}, {switch: 1}],
-            seconds, cores, progress,
-        )]  # fmt: skip
-    else:
-        plain = {name: v for name, v in activation.items() if not name.endswith("JSON_FILE")}
-        share = seconds / (2 * LAUNCHES)
-        rounds = []
-        for _ in range(LAUNCHES):
-            pair = [
-                _time(wanted, starter, directory, chosen, [{}], share, cores, progress)
-                for chosen in (plain, activation)
-            ]
-            rounds.append([[*d, *t] for d, t in zip(*pair, strict=True)])
+    switched = starter.library == "openmpi"
+    once = _switched if switched else _restarted
+    total, done = len(wanted) * LAUNCHES * (1 if switched else 2), 0
+
+    def launch(settings: Mapping[str, str], arms: Arms, share: float) -> Samples:
+        nonlocal done
+
+        def counted(now: int) -> None:
+            if progress:
+                progress(done + now, total)
+
+        samples = _time(wanted, starter, directory, settings, arms, share, cores, counted)
+        done += len(wanted)
+        return samples
+
+    rounds = [once(launch, activation, seconds / LAUNCHES) for _ in range(LAUNCHES)]
     return [_judge(point, [series[i] for series in rounds]) for i, point in enumerate(wanted)]
+
+
+def _switched(launch: Launch, activation: Mapping[str, str], seconds: float) -> Samples:
+    """Default and tuned in one launch of Open MPI."""
+    switch = "coll_tuned_use_dynamic_rules"
+    return launch(activation, [{switch: 0}, {switch: 1}], seconds)
+
+
+def _restarted(launch: Launch, activation: Mapping[str, str], seconds: float) -> Samples:
+    """Default and tuned in two launches of MPICH."""
+    plain = {name: v for name, v in activation.items() if not name.endswith("JSON_FILE")}
+    default = launch(plain, [{}], seconds / 2)
+    tuned = launch(activation, [{}], seconds / 2)
+    return [[*d, *t] for d, t in zip(default, tuned, strict=True)]
 
 
 def _time(
     wanted: Sequence[Point], starter: Starter, directory: Path, settings: Mapping[str, str],
-    arms: Sequence[Mapping[str, int]], seconds: float, cores: int, progress: Progress | None,
-) -> list[list[list[float]]]:  # fmt: skip
+    arms: Arms, seconds: float, cores: int, counted: Callable[[int], None],
+) -> Samples:  # fmt: skip
     """One launch: point -> arm -> samples."""
     calls = [
         {"collective": str(point.rule.key.collective), "p": point.rule.key.p,
@@ -136,8 +159,7 @@ def _time(
         if line.startswith('{"point"'):
             record = json.loads(line)
             samples[record["point"]] = record["samples"]
-            if progress:
-                progress(len(samples), len(wanted))
+            counted(len(samples))
 
     ranks = max(point.rule.key.p for point in wanted)
     starter.run(ranks, [*PROGRAM, str(path)], settings=settings, on_line=note)
@@ -145,14 +167,15 @@ def _time(
 
 
 def _judge(point: Point, rounds: Sequence[Sequence[Sequence[float]]]) -> Heldout:
-    default, tuned = list[float](), list[float]()
+    """From the samples of default and tuned in every launch."""
+    default, tuned = list[Sequence[float]](), list[Sequence[float]]()
     for series in rounds:
         pairs = min(len(series[0]), len(series[1]))
-        default += series[0][:pairs]
-        tuned += series[1][:pairs]
+        default.append(series[0][:pairs])
+        tuned.append(series[1][:pairs])
     ratio, low, high = paired_gain(default, tuned)
-    key = point.rule.key
+    key, choice = point.rule.key, str(point.rule.choice)
+    default_s, tuned_s = over_launches(default)[0], over_launches(tuned)[0]
     return Heldout(
-        key.collective, key.p, point.nbytes, str(point.rule.choice), median(default),
-        median(tuned), ratio, (low, high),
-    )  # fmt: skip
+        key.collective, key.p, point.nbytes, choice, default_s, tuned_s, ratio, (low, high)
+    )

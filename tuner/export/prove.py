@@ -40,9 +40,15 @@ class Starter(Protocol):
         """`openmpi` or `mpich`."""
 
     def run(
-        self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None, on_line: Callable[[str], None] | None = None,
-        timeout: float | None = None, check: bool = True,
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+        check: bool = True,
     ) -> Completed:
         """Run `python ARGUMENTS` on that many ranks."""  # fmt: skip
 
@@ -100,13 +106,20 @@ def item_of(nbytes: int) -> int:
 
 
 def ask(
-    starter: Starter, trials: Sequence[Trial], directory: Path, *, settings: Mapping[str, str],
-    environment: Mapping[str, str] | None = None, progress: Progress | None = None,
+    starter: Starter,
+    trials: Sequence[Trial],
+    directory: Path,
+    *,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
     may_abort: bool = False,
+    spare: int = 0,
 ) -> dict[int, Answer]:
     """Let real ranks make the calls, all in one launch; answers by position in `trials`.
 
-    With `may_abort` the ranks may die on the way; later calls then have no answer.
+    may_abort   the ranks may die on the way; later calls then have no answer
+    spare       ranks that take part in no call
     """  # fmt: skip
     path = directory / "calls.json"
     write_atomically(path, json.dumps([_record(trial) for trial in trials]))
@@ -120,8 +133,9 @@ def ask(
                 progress(len(answers), len(trials))
 
     starter.run(
-        max(trial.rule.key.p for trial in trials), [*PROVER, str(path)], settings=settings,
-        environment=environment, on_line=note, timeout=TIMEOUT, check=not may_abort,
+        max(trial.rule.key.p for trial in trials) + spare, [*PROVER, str(path)],
+        settings=settings, environment=environment, on_line=note, timeout=TIMEOUT,
+        check=not may_abort,
     )  # fmt: skip
     return answers
 

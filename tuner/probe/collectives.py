@@ -5,16 +5,28 @@ Data are whole numbers small enough for their float32 sums to be exact in any or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from tuner.collective import Collective
 
+PAGE = 4096  # bytes
 LARGEST = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly
+
+
+def aligned(nbytes: int) -> NDArray[np.float32]:
+    """Ones that begin with a page, in touched memory."""
+    room = np.empty(nbytes + PAGE, np.uint8)
+    start = -room.ctypes.data % PAGE
+    values = room[start : start + nbytes].view(np.float32)
+    values[:] = 1.0
+    return values
 
 
 @dataclass(frozen=True)
@@ -24,14 +36,16 @@ class Call:
     collective: Collective
     nbytes: int
 
-    def timed(self, comm: MPI.Comm) -> Callable[[], object]:
-        """The call to time; its buffers are allocated and touched here."""
+    def timed(self, comms: Sequence[MPI.Comm]) -> list[Callable[[], object]]:
+        """The call to time on each communicator, all on the same buffers.
+
+        Buffers of its own would give every algorithm other pages, and all of them together would
+        push one another out of the caches: differences that no algorithm makes.
+        """
+        send, receive = aligned(self.nbytes), aligned(self.nbytes)
         if self.collective is Collective.BCAST:
-            buffer = np.ones(self.nbytes, np.uint8)
-            return lambda: comm.Bcast(buffer, 0)
-        send = np.ones(self.nbytes // 4, np.float32)
-        receive = np.zeros_like(send)
-        return lambda: comm.Allreduce(send, receive, MPI.SUM)
+            return [partial(comm.Bcast, send, 0) for comm in comms]
+        return [partial(comm.Allreduce, send, receive, MPI.SUM) for comm in comms]
 
     def correct(self, comm: MPI.Comm, seed: int) -> bool:
         """Whether this rank gets the right result on fresh data; collective over `comm`."""

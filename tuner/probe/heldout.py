@@ -46,7 +46,7 @@ def time_point(
     """Time one point under every arm and print the samples."""
     call = Call(Collective(point["collective"]), point["nbytes"])
     samples = stopwatch.sample(
-        [Arm(call.timed(comm)) for comm in comms],
+        [Arm(timed) for timed in call.timed(comms)],
         target=order["target"], seconds=point["seconds"], seed=order["seed"] + number,
     )  # fmt: skip
     if MPI.COMM_WORLD.rank == 0:

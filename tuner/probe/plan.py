@@ -11,6 +11,8 @@ from pathlib import Path
 from tuner.measurement import Measurement
 from tuner.table import Choice
 
+Key = tuple[int, str, str, int, int]  # launch, kind, subject, p, nbytes
+
 DELAY = 2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
 UNSIZED = ("pingpong", "reduction", "eager")  # kinds whose points are of no single size
 LARGEST_EAGER = 2**20  # the search for the eager limit looks no higher
@@ -49,11 +51,12 @@ class Point:
     nbytes: int
     arms: tuple[Arm, ...]
     weight: float
+    launch: int = 0
 
     @property
-    def key(self) -> tuple[str, str, int, int]:
+    def key(self) -> Key:
         """What identifies the point in its plan."""
-        return self.kind, self.subject, self.p, self.nbytes
+        return self.launch, self.kind, self.subject, self.p, self.nbytes
 
     def size(self, arm: Arm) -> int:
         """Bytes of a message or buffer under `arm`."""
@@ -64,7 +67,7 @@ class Point:
         return Measurement(
             kind=self.kind, subject=self.subject, nodes=1, ppn=self.p, p=self.p,
             nbytes=self.size(arm), samples=tuple(samples), algorithm=arm.algorithm,
-            params=dict(arm.params),
+            params=dict(arm.params), launch=self.launch,
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -107,15 +110,20 @@ class Plan:
         }
         return [found for found in series if _key(found) in whole]
 
+    def of_launch(self, launch: int) -> Plan:
+        """The part that one start of the ranks measures."""
+        return replace(self, points=tuple(q for q in self.points if q.launch == launch))
+
     def without(self, series: Sequence[Measurement]) -> Plan:
         """The same plan less the points that `series` belong to."""
         done = {_key(found) for found in series}
         return replace(self, points=tuple(q for q in self.points if q.key not in done))
 
 
-def _key(series: Measurement) -> tuple[str, str, int, int]:
+def _key(series: Measurement) -> Key:
     """Which point of a plan a series belongs to."""
-    return series.kind, series.subject, series.p, 0 if series.kind in UNSIZED else series.nbytes
+    nbytes = 0 if series.kind in UNSIZED else series.nbytes
+    return series.launch, series.kind, series.subject, series.p, nbytes
 
 
 def _arm_key(series: Measurement) -> tuple[object, ...]:

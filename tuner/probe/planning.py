@@ -40,12 +40,17 @@ def make_plan(
     cores: int,
     target: float,
     operators: str,
+    launches: int,
     sizes: Sequence[int],
     candidates: Candidates,
     settings: SettingsOf,
 ) -> Plan:
-    """Messages and reductions first, then collectives from few ranks to many, small to large."""
-    calls = tuple(_collective_points(ranks, sizes, candidates, settings))
+    """Messages and reductions first, then collectives from few ranks to many, small to large.
+
+    Every launch measures all collectives anew; messages are measured in the first one.
+    """
+    once = tuple(_collective_points(ranks, sizes, candidates, settings))
+    calls = tuple(replace(point, launch=n) for n in range(launches) for point in once)
     others = tuple(_message_points(ranks, cores))
     share = SHARE_OF_MESSAGES / (1 - SHARE_OF_MESSAGES) * sum(q.weight for q in calls)
     whole = sum(q.weight for q in others)

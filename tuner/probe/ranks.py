@@ -67,7 +67,7 @@ class Session:
             return
         arms = self._admitted(point)
         samples = self._stopwatch.sample(
-            [self._timed(point, arm) for arm in arms],
+            self._timed(point, arms),
             target=self._plan.target, seconds=seconds, seed=self._plan.seed,
             compete=point.kind == "collective",
         )  # fmt: skip
@@ -107,11 +107,18 @@ class Session:
         after()
         return bool(self._control.allreduce(right, MPI.LAND))
 
-    def _timed(self, point: Point, arm: Arm) -> timing.Arm:
+    def _timed(self, point: Point, arms: list[Arm]) -> list[timing.Arm]:
         if point.kind == "collective":
-            comm = self._forcing.communicator(self._comm, arm.settings)
-            call = Call(Collective(point.subject), point.nbytes)
-            return timing.Arm(call.timed(comm), *self._forcing.around(arm.settings))
+            comms = [self._forcing.communicator(self._comm, arm.settings) for arm in arms]
+            calls = Call(Collective(point.subject), point.nbytes).timed(comms)
+            return [
+                timing.Arm(call, *self._forcing.around(arm.settings))
+                for call, arm in zip(calls, arms, strict=True)
+            ]
+        return [self._other(point, arm) for arm in arms]
+
+    def _other(self, point: Point, arm: Arm) -> timing.Arm:
+        """A message, a reduction or an empty call."""
         if point.kind == "pingpong":
             return pointtopoint.pingpong(self._comm, point.size(arm))
         if point.kind == "burst":

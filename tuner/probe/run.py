@@ -30,6 +30,7 @@ from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
 from tuner.runtime.launch import Launcher, available_cores
 
 FEWEST_RANKS = 4  # of Open MPI: fewer leave the algorithms nothing to differ in
+LAUNCHES = 4  # of the ranks: their placement is settled anew each time, and times with it
 BUDGETS = {"openmpi": 90.0, "mpich": 30.0}  # seconds
 SETTINGS = {
     "openmpi": {"coll_tuned_use_dynamic_rules": "1"},  # else forced algorithms are ignored
@@ -59,6 +60,7 @@ def probe(
     budget: float | None = None,
     sizes: Sequence[int] | None = None,
     target: float = 0.03,
+    launches: int = LAUNCHES,
     operators: str = "commutative",
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Measurements:
@@ -68,6 +70,7 @@ def probe(
     budget      seconds of measuring; default 90 for Open MPI, 30 for MPICH
     sizes       bytes of the collectives' buffers, multiples of 4
     target      relative half-width of the 95 % interval of a median at which a point is done
+    launches    how often the ranks are started; each start measures every algorithm
     operators   `commutative`, or `any` to time only algorithms that keep the operands' order
 
     Raises InputError for arguments that cannot be used and for an `out` of another probe,
@@ -76,14 +79,17 @@ def probe(
     """
     launcher = Launcher.find(library, python)
     cluster, version = local_cluster(), launcher.version()
-    plan = _plan(library, ranks, sizes, target, operators)
+    plan = _plan(library, ranks, sizes, target, launches, operators)
     about = {**provenance(version, python), "ranks": plan.ranks, "target": target,
              "operators": operators, "plan": plan.fingerprint, "excluded": []}  # fmt: skip
     about, left, ended = _resume(out, cluster, version, about, plan)
     if not ended:
         watch = _Watch(plan, BUDGETS[library] if budget is None else budget, on_progress)
-        while left.points and not _launch(launcher, left, out, watch):
-            about, left, _ = _resume(out, cluster, version, about, plan)
+        for number in range(launches):
+            part = left.of_launch(number)
+            while part.points and not _launch(launcher, part, out, watch):
+                about, left, _ = _resume(out, cluster, version, about, plan)
+                part = left.of_launch(number)
         about |= {"excluded": watch.excluded, "seconds": round(watch.elapsed, 1)}
         _, series, _ = read_partial(out)
         _write(out, cluster, version, about, series, ended=True)
@@ -95,6 +101,7 @@ def _plan(
     ranks: int | None,
     sizes: Sequence[int] | None,
     target: float,
+    launches: int,
     operators: str,
 ) -> Plan:
     cores = available_cores()
@@ -102,6 +109,8 @@ def _plan(
     wanted = usual if ranks is None else ranks
     if wanted < 2:
         raise InputError(f"{wanted} ranks have nobody to talk to: ask for at least 2")
+    if launches < 1:
+        raise InputError(f"{launches} launches measure nothing: ask for at least 1")
     if operators not in ("any", "commutative"):
         raise InputError(f"operators are `any` or `commutative`, not {operators!r}")
     ladder = COLLECTIVE_SIZES if sizes is None else tuple(sizes)
@@ -110,7 +119,15 @@ def _plan(
         raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
     export = openmpi if library == "openmpi" else mpich
     return make_plan(
-        library, wanted, cores, target, operators, ladder, export.candidates, export.settings
+        library,
+        wanted,
+        cores,
+        target,
+        operators,
+        launches,
+        ladder,
+        export.candidates,
+        export.settings,
     )
 
 

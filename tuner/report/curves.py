@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from tuner.measurement import Measurement
+from tuner.statistics import over_launches
+from tuner.table import Choice
 
 Curve = list[tuple[int, float]]  # (bytes, seconds), ascending
 
@@ -17,11 +19,14 @@ def shapes(series: Iterable[Measurement]) -> list[tuple[str, int]]:
 
 
 def measured(series: Iterable[Measurement], collective: str, p: int) -> dict[str, Curve]:
-    """Per algorithm the median time at each size, with its best parameters."""
+    """Per algorithm the typical time at each size, with its best parameters."""
+    launches: dict[tuple[Choice, int], list[tuple[float, ...]]] = defaultdict(list)
+    for s in series:
+        if s.kind == "collective" and (s.subject, s.p) == (collective, p):
+            launches[Choice(s.algorithm, s.params), s.nbytes].append(s.samples)
     return _best(
-        (s.algorithm, s.nbytes, median(s.samples))
-        for s in series
-        if s.kind == "collective" and (s.subject, s.p) == (collective, p) and s.samples
+        (choice.algorithm, nbytes, over_launches(samples)[0])
+        for (choice, nbytes), samples in launches.items()
     )
 
 

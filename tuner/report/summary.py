@@ -146,7 +146,7 @@ def _counts(changed: Sequence[Record], total: int) -> str:
     faster, slower = _faster(changed), _slower(changed)
     rest = len(changed) - len(faster) - len(slower)
     return (
-        f"of {total} compared calls of sizes that were not probed, {len(changed)} were changed,"
+        f"{len(changed)} of {total} compared calls, all of sizes that were not probed,"
         f" {_count(faster, 'faster')}, {_count(slower, 'slower')}, {rest} not distinguishable from"
         " the default."
     )

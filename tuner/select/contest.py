@@ -10,6 +10,7 @@ have few samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from tuner.table import DEFAULT, Choice
 
 NOISE = 0.02  # gains up to 2 % are not worth leaving the default
 _TIE = 0.05  # a choice at most this much slower than the best may stand in for it
-_FEWEST = 6  # samples: fewer cannot bracket a median with 95 % (tuner.statistics)
+_FEWEST = 6  # samples of each launch: fewer cannot bracket a median with 95 % (tuner.statistics)
 
 
 @dataclass(frozen=True)
@@ -79,23 +80,32 @@ def hold(point: Point, rows: Sequence[Row], noise: float = NOISE) -> Contest:
         choice
         for choice, row in candidates.items()
         if gains[choice] > 1 + noise
-        and _common(default, row) >= _FEWEST
+        and min(map(len, _paired(default, row)[0])) >= _FEWEST
         and _interval(default, row, level)[0] > 1 + noise
     )
     return Contest(point, default, candidates, gains, winners, noise)
 
 
-def _common(slower: Row, faster: Row) -> int:
-    """The repetitions that both have: a series may have been cut short."""
-    return min(len(slower.samples), len(faster.samples))
+Launches = list[tuple[float, ...]]
+
+
+def _paired(slower: Row, faster: Row) -> tuple[Launches, Launches]:
+    """The repetitions that both have: a series may have been cut short, or excluded once."""
+    slow, fast = Launches(), Launches()
+    for launch in sorted(slower.samples.keys() & faster.samples.keys()):
+        pairs = min(len(slower.samples[launch]), len(faster.samples[launch]))
+        slow.append(slower.samples[launch][:pairs])
+        fast.append(faster.samples[launch][:pairs])
+    return slow, fast
 
 
 def _gain(slower: Row, faster: Row) -> float:
-    common = _common(slower, faster)
-    return float(np.median(slower.samples[:common]) / np.median(faster.samples[:common]))
+    """Geometric mean over the launches that both have; 1 when there are none."""
+    pairs = zip(*_paired(slower, faster), strict=True)
+    logs = [math.log(np.median(slow) / np.median(fast)) for slow, fast in pairs]
+    return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
 def _interval(slower: Row, faster: Row, level: float) -> tuple[float, float]:
-    common = _common(slower, faster)
-    _, low, high = paired_gain(slower.samples[:common], faster.samples[:common], level)
+    _, low, high = paired_gain(*_paired(slower, faster), level)
     return low, high

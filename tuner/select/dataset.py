@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Measurement, Measurements
-from tuner.statistics import median_interval
+from tuner.statistics import over_launches
 from tuner.table import Choice, Key
 
 
@@ -54,14 +54,15 @@ def quietly(_done: int, _total: int) -> None:
 class Row:
     """What was measured and simulated for one choice at one point. Seconds.
 
-    median, low, high   of the samples, with the 95 % interval of the median
+    samples             of each launch, by its number
+    median, low, high   typical time over the launches and its 95 % interval
     simulated           NaN for the library's default and for algorithms of the library that no
                         schedule of ours describes
     """
 
     point: Point
     choice: Choice
-    samples: tuple[float, ...]
+    samples: Mapping[int, tuple[float, ...]]
     median: float
     low: float
     high: float
@@ -76,21 +77,32 @@ def label(
     Raises InputError for unknown collectives, series without samples or measured twice, and
     placements that are not nodes x ppn.
     """
-    series = [entry for entry in measurements.series if entry.kind == "collective"]
-    rows: dict[tuple[Point, Choice], Row] = {}
-    for done, entry in enumerate(series):
-        progress(done, len(series))
+    measured = _by_candidate(measurements)
+    rows = []
+    for done, ((point, choice), samples) in enumerate(measured.items()):
+        progress(done, len(measured))
+        simulated = math.nan if choice.is_default else simulate(point, choice)
+        typical = over_launches(list(samples.values()))
+        rows.append(Row(point, choice, samples, *typical, simulated))
+    progress(len(measured), len(measured))
+    return tuple(sorted(rows, key=lambda row: row.point))
+
+
+def _by_candidate(
+    measurements: Measurements,
+) -> dict[tuple[Point, Choice], dict[int, tuple[float, ...]]]:
+    """The samples of every launch of every candidate."""
+    found: dict[tuple[Point, Choice], dict[int, tuple[float, ...]]] = defaultdict(dict)
+    for entry in measurements.series:
+        if entry.kind != "collective":
+            continue
         point, choice = _point(entry), Choice(entry.algorithm, entry.params)
-        if (point, choice) in rows:
+        if entry.launch in found[point, choice]:
             raise InputError(f"{point}: {choice} was measured twice; probe again")
         if not entry.samples or min(entry.samples) <= 0:
             raise InputError(f"{point}: {choice} needs samples above 0 s; probe again")
-        simulated = math.nan if choice.is_default else simulate(point, choice)
-        rows[point, choice] = Row(
-            point, choice, entry.samples, *median_interval(entry.samples), simulated
-        )
-    progress(len(series), len(series))
-    return tuple(sorted(rows.values(), key=lambda row: row.point))
+        found[point, choice][entry.launch] = entry.samples
+    return found
 
 
 def by_point(rows: Iterable[Row]) -> dict[Point, list[Row]]:

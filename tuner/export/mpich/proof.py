@@ -31,8 +31,14 @@ def activation(tuning_file: Path) -> dict[str, str]:
 
 
 def prove(
-    table: TuningTable, tuning_file: Path, generic: Tree, starter: Starter, directory: Path, *,
-    seconds: float = SECONDS, progress: Progress | None = None,
+    table: TuningTable,
+    tuning_file: Path,
+    generic: Tree,
+    starter: Starter,
+    directory: Path,
+    *,
+    seconds: float = SECONDS,
+    progress: Progress | None = None,
 ) -> list[RuleProof]:
     """Run every rule of the table in the real library: one launch each.
 
@@ -75,16 +81,18 @@ def _prove_rule(
     directory: Path,
 ) -> RuleProof:  # fmt: skip
     def answered(poisoned: Collection[Rule], calls: Sequence[Trial]) -> int:
+        """The library calls collectives on all ranks while it starts: a spare rank keeps these
+        from having the number of ranks that the rule is for."""
         path = directory / "poisoned.json"
         write_atomically(path, json.dumps(grown(table, generic, poisoned)))
         settings = activation(path)
-        return len(ask(starter, calls, directory, settings=settings, may_abort=True))
+        return len(ask(starter, calls, directory, settings=settings, may_abort=True, spare=1))
 
     neighbours = [t for t in trials if t.rule != rule and t.rule.key.p == rule.key.p]
     own = next(t for t in trials if t.rule == rule)
     done, reason = answered([rule], [*neighbours, own]), ""
     if done == 0:
-        # The library itself calls this rule while it starts: poison the others, and it must live.
+        # Making a communicator calls this rule: poison the others, and its own call must live.
         others = {t.rule for t in neighbours if t.collective is rule.key.collective}
         if answered(others, [own]) == 0:
             reason = f"a call of {own.nbytes} bytes reaches another rule"

@@ -56,8 +56,14 @@ def build_watcher(directory: Path) -> Path | None:
 
 
 def prove(
-    table: TuningTable, rules_file: Path, starter: Starter, directory: Path, *,
-    commutative_only: bool = False, watch: bool = True, progress: Progress | None = None,
+    table: TuningTable,
+    rules_file: Path,
+    starter: Starter,
+    directory: Path,
+    *,
+    commutative_only: bool = False,
+    watch: bool = True,
+    progress: Progress | None = None,
 ) -> list[RuleProof]:
     """Run every rule that the file holds in the real library, in the order of the table.
 
