@@ -247,9 +247,9 @@ def test_noise_seldom_wins() -> None:
 
 
 def test_a_gain_below_the_noise_threshold_is_left_alone() -> None:
-    slight = {DEFAULT: lambda _: 1.01e-5, TREE: lambda _: 1e-5}
+    slight = {DEFAULT: lambda _: 1.04e-5, TREE: lambda _: 1e-5}
     assert {rule.choice for rule in ladder_of(table_of(probe(slight, 1e-4)))} == {DEFAULT}
-    clear = {DEFAULT: lambda _: 1.04e-5, TREE: lambda _: 1e-5}
+    clear = {DEFAULT: lambda _: 1.08e-5, TREE: lambda _: 1e-5}
     assert TREE in {rule.choice for rule in ladder_of(table_of(probe(clear, 1e-4)))}
 
 

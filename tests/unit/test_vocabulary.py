@@ -185,9 +185,10 @@ def test_calibrations_survive_being_written(tmp_path: Path) -> None:
 KEY = Key(Collective.BCAST, 1, 4)
 
 
-def rule(lo: int, hi: float, name: str = "default", key: Key = KEY) -> Rule:
-    return Rule(key, lo, hi, Choice(name, {"segment": 8} if name == "chain" else {}),
-                Evidence("measured", (lo,), (2e-6,), (1e-6,), (), 2.0, (1.8, 2.2), "linear"))  # fmt: skip
+def rule(lo: int, hi: float, name: str = "default") -> Rule:
+    choice = Choice(name, {"segment": 8} if name == "chain" else {})
+    evidence = Evidence("measured", (lo,), (2e-6,), (1e-6,), (), 2.0, (1.8, 2.2), "linear")
+    return Rule(KEY, lo, hi, choice, evidence)
 
 
 def test_tables_survive_being_written(tmp_path: Path) -> None:

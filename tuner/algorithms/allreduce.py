@@ -27,7 +27,7 @@ def linear(p: int) -> Schedule:
 def nonoverlapping(p: int) -> Schedule:
     """Binomial reduce to rank 0, then binomial broadcast.
 
-    Cost: ceil(log2 p) (2 alpha + m (2 beta + gamma))
+    Cost: L (2 alpha + 2 m beta) + L (L+1)/2 m gamma, L = log2 p, p a power of two
     Source: Open MPI coll_base_allreduce.c, nonoverlapping (there the tuned reduce and broadcast)
     """
     return concat(ALLREDUCE, reduce.binomial(p, 0, 0), bcast.binomial(p, 0, 0))

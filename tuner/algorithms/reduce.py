@@ -69,7 +69,9 @@ def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Up a binomial tree whose subtrees are runs of consecutive ranks.
 
-    Cost: ceil(log2 p) (alpha + m (beta + gamma)) unsegmented
+    A rank folds when all its arrivals are there, so the i-th of L = log2 p levels costs i m gamma.
+
+    Cost: L (alpha + m beta) + L (L+1)/2 m gamma, unsegmented, L = log2 p, p a power of two
     Source: Open MPI coll_base_reduce.c, binomial (in-order tree)
     """
     return _up(trees.knomial(p, 2), root, segments(nbytes, segment))

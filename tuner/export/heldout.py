@@ -30,7 +30,8 @@ LAUNCHES = 4
 Progress = Callable[[int, int], None]  # points done, points altogether
 Arms = Sequence[Mapping[str, int]]  # control variables of each arm
 Samples = list[list[list[float]]]  # point -> arm -> seconds
-Launch = Callable[[Mapping[str, str], Arms, float], Samples]  # settings, arms, seconds
+Settings = Mapping[str, str]  # what a launch is started with
+Launch = Callable[[Settings, Arms, float], Samples]  # settings, arms, seconds
 
 
 @dataclass(frozen=True)
@@ -122,21 +123,22 @@ def heldout(
         done += len(wanted)
         return samples
 
-    rounds = [once(launch, activation, seconds / LAUNCHES) for _ in range(LAUNCHES)]
+    rounds = [once(launch, activation, seconds / LAUNCHES, turn) for turn in range(LAUNCHES)]
     return [_judge(point, [series[i] for series in rounds]) for i, point in enumerate(wanted)]
 
 
-def _switched(launch: Launch, activation: Mapping[str, str], seconds: float) -> Samples:
+def _switched(launch: Launch, activation: Settings, seconds: float, _turn: int) -> Samples:
     """Default and tuned in one launch of Open MPI."""
     switch = "coll_tuned_use_dynamic_rules"
     return launch(activation, [{switch: 0}, {switch: 1}], seconds)
 
 
-def _restarted(launch: Launch, activation: Mapping[str, str], seconds: float) -> Samples:
-    """Default and tuned in two launches of MPICH."""
+def _restarted(launch: Launch, activation: Settings, seconds: float, turn: int) -> Samples:
+    """Default and tuned in two launches of MPICH; they take turns in being first."""
     plain = {name: v for name, v in activation.items() if not name.endswith("JSON_FILE")}
-    default = launch(plain, [{}], seconds / 2)
-    tuned = launch(activation, [{}], seconds / 2)
+    order = [plain, activation] if turn % 2 == 0 else [activation, plain]
+    pair = [launch(settings, [{}], seconds / 2) for settings in order]
+    default, tuned = pair if turn % 2 == 0 else pair[::-1]
     return [[*d, *t] for d, t in zip(default, tuned, strict=True)]
 
 

@@ -114,6 +114,10 @@ class Plan:
         """The part that one start of the ranks measures."""
         return replace(self, points=tuple(q for q in self.points if q.launch == launch))
 
+    def after_launch(self, launch: int) -> Plan:
+        """The part that later starts of the ranks measure."""
+        return replace(self, points=tuple(q for q in self.points if q.launch > launch))
+
     def without(self, series: Sequence[Measurement]) -> Plan:
         """The same plan less the points that `series` belong to."""
         done = {_key(found) for found in series}

@@ -10,7 +10,7 @@ from tuner.probe.plan import Arm, Plan, Point
 from tuner.table import Choice
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
-COLLECTIVE_SIZES = (4, 64, 1024, 4096, 16384, 65536, 2**18, 2**20, 2**22)
+COLLECTIVE_SIZES = (4, 64, *(2**k for k in range(10, 23)))  # 1 KiB to 4 MiB: protocols change
 PINGPONG_SIZES = (
     0, 4, 64, 256, 512, 1024, 2048, 3072, 4096, 8192, 16384, 32768, 65536, 2**17, 2**18, 2**19,
     2**20, 2**21, 2**22, 2**23,

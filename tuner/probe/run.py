@@ -86,10 +86,9 @@ def probe(
     if not ended:
         watch = _Watch(plan, BUDGETS[library] if budget is None else budget, on_progress)
         for number in range(launches):
-            part = left.of_launch(number)
-            while part.points and not _launch(launcher, part, out, watch):
+            watch.later = left.after_launch(number)
+            while not _launch(launcher, left.of_launch(number), out, watch):
                 about, left, _ = _resume(out, cluster, version, about, plan)
-                part = left.of_launch(number)
         about |= {"excluded": watch.excluded, "seconds": round(watch.elapsed, 1)}
         _, series, _ = read_partial(out)
         _write(out, cluster, version, about, series, ended=True)
@@ -204,6 +203,7 @@ class _Watch:
         self.excluded: list[str] = []
         self.current = ""
         self.finished = 0  # points of the present launch
+        self.later = plan  # what launches after the present one measure
         self._rate = budget / plan.weight
         self._total = len(plan.points)
         self._weights: list[float] = []
@@ -243,13 +243,14 @@ class _Watch:
         self._show(f"left out: {text}")
 
     def _show(self, text: str) -> None:
-        done = self._total - len(self._weights) + self.finished
+        left = len(self._weights) - self.finished + len(self.later.points)
+        done = self._total - left
         self._tell(Progress(done, self._total, self.elapsed, self._remaining(), text))
 
     def _remaining(self) -> float:
         """By the weight of what is left, and never more than what is left of the budget."""
         spent = time.monotonic() - self._launched
         done = sum(self._weights[: self.finished])
-        left = sum(self._weights[self.finished :])
-        budgeted = max(self.budget - spent, 0.0)
+        left = sum(self._weights[self.finished :]) + self.later.weight
+        budgeted = max(self.budget - spent, 0.0) + self._rate * self.later.weight
         return min(budgeted, spent * left / done) if done > 0 else budgeted

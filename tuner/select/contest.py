@@ -21,7 +21,7 @@ from tuner.select.dataset import Point, Row
 from tuner.statistics import LEVEL, paired_gain
 from tuner.table import DEFAULT, Choice
 
-NOISE = 0.02  # gains up to 2 % are not worth leaving the default
+NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by
 _TIE = 0.05  # a choice at most this much slower than the best may stand in for it
 _FEWEST = 6  # samples of each launch: fewer cannot bracket a median with 95 % (tuner.statistics)
 
