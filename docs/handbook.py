@@ -8,4 +8,6 @@
 .. include:: decisions/0004-default-unless-proved.md
 .. include:: decisions/0005-control-in-the-comparison.md
 .. include:: decisions/0006-command-line-on-argparse.md
+.. include:: decisions/0007-several-launches.md
+.. include:: decisions/0008-rooms.md
 """
