@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError
-from tuner.files import write_atomically
+from tuner.files import from_record, write_atomically
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ FREE_REDUCTION = ReductionCost(Estimate.exact(0.0), Estimate.exact(0.0))
 class Calibration:
     """Everything the simulator needs to know about a cluster besides its shape.
 
-    paths       (path class, memory kind) -> PathCost
+    paths       (path class, memory kind) -> PathCost; `self` prices local copies, free without it
     reduction   memory kind -> ReductionCost
     capacities  name of a shared resource (a link class of the topology) -> bytes per second
     shared_from messages of at least this many bytes share a port side by side (fluid);
@@ -123,20 +123,36 @@ def calibration_record(calibration: Calibration) -> dict[str, Any]:
 
 
 def calibration_from_record(content: Mapping[str, Any]) -> Calibration:
-    """The reverse. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
-    record = _infinite(content)
-    if record.pop("version") != 1:
+    """The reverse. Raises ValueError, KeyError or TypeError for anything else."""
+    fields = dict(content)
+    if fields.pop("version") != 1:
         raise ValueError("another format version")
-    record["paths"] = {
-        (entry.pop("path_class"), entry.pop("memory")): _path_cost(entry)
-        for entry in record["paths"]
-    }
-    record["reduction"] = {
-        memory: ReductionCost(Estimate(**cost["launch"]), Estimate(**cost["gamma"]))
-        for memory, cost in record["reduction"].items()
-    }
-    record["capacities"] = {name: Estimate(**value) for name, value in record["capacities"].items()}
-    return Calibration(**record)
+    paths = {(entry["path_class"], entry["memory"]): _path(entry) for entry in fields["paths"]}
+    calibration = replace(from_record(Calibration, {**fields, "paths": {}}), paths=paths)
+    _require_sound(calibration)
+    return calibration
+
+
+def _path(entry: Mapping[str, Any]) -> PathCost:
+    own = {name: entry[name] for name in entry if name not in ("path_class", "memory")}
+    return from_record(PathCost, own)
+
+
+def _require_sound(calibration: Calibration) -> None:
+    """ValueError for negative or infinite estimates and for segments with gaps or overlaps."""
+    estimates = [*calibration.capacities.values()]
+    if any(capacity.value == 0.0 for capacity in estimates):
+        raise ValueError("a capacity of zero moves nothing")
+    for cost in calibration.reduction.values():
+        estimates += [cost.launch, cost.gamma]
+    for path in calibration.paths.values():
+        estimates.append(path.overhead)
+        estimates += [estimate for s in path.segments for estimate in (s.alpha, s.beta)]
+        ends = [0.0, *(segment.hi for segment in path.segments)]
+        if [s.lo for s in path.segments] != ends[:-1] or ends != sorted({*ends, math.inf}):
+            raise ValueError("segments must follow one another from 0 to inf")
+    if not all(0.0 <= estimate.value < math.inf for estimate in estimates):
+        raise ValueError("an estimate is negative or infinite")
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:
@@ -148,18 +164,10 @@ def read_calibration(path: Path) -> Calibration:
     """Raises InputError for a file that is no version-1 calibration."""
     try:
         return calibration_from_record(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as reason:
         raise InputError(
             f"{path}: not a calibration ({reason}); make one with `tuner calibrate`"
         ) from None
-
-
-def _path_cost(entry: dict[str, Any]) -> PathCost:
-    segments = tuple(
-        Segment(s["lo"], s["hi"], Estimate(**s["alpha"]), Estimate(**s["beta"]))
-        for s in entry["segments"]
-    )
-    return PathCost(segments, entry["eager_limit"], Estimate(**entry["overhead"]))
 
 
 def _finite(value: Any) -> Any:
@@ -168,11 +176,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return "inf" if value == math.inf else value
-
-
-def _infinite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _infinite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_infinite(item) for item in value]
-    return math.inf if value == "inf" else value

@@ -1,5 +1,10 @@
 """Errors whose message is written for the person at the terminal: what, where, what to do."""
 
+from reprlib import Repr
+
+_SHORT = Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 1, 80, 80
+
 
 class TunerError(Exception):
     """Something the user can act on. The command line prints it and exits with 1."""
@@ -15,3 +20,8 @@ class ScheduleError(TunerError):
 
 class ProbeError(TunerError):
     """Measuring failed: no launcher, too few slots, a rank that died, a wrong result."""
+
+
+def quoted(value: object) -> str:
+    """What somebody wrote, as a message quotes it: on one line and short, however large it is."""
+    return _SHORT.repr(value)

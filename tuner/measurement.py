@@ -8,14 +8,16 @@ without that last line is incomplete: the probe resumes it, every other reader r
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tuner.errors import InputError
+from tuner.files import from_record
 
 FORMAT_VERSION = 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Cluster:
 class Measurement:
     """One series of timings of one thing.
 
-    kind        collective | pingpong | reduction
+    kind        collective | pingpong | burst | reduction | call | eager
     subject     the collective; `node` / `node_oversubscribed` (a path class); the operator
     p           ranks that took part (pingpong: ranks busy at the same time)
     nbytes      bytes of the user's buffer (per rank)
@@ -92,8 +94,30 @@ def end_line(lines: int) -> str:
     return json.dumps({"kind": "end", "lines": lines})
 
 
-def _series(record: dict[str, Any]) -> Measurement:
-    return Measurement(**{**record, "samples": tuple(record["samples"])})
+def _described(header: Mapping[str, Any]) -> Measurements:
+    """What the header says, without series; ValueError or TypeError when it is no header."""
+    fields = {name: value for name, value in header.items() if name not in ("kind", "version")}
+    if header["kind"] != "probe" or header.get("version") != FORMAT_VERSION:
+        raise ValueError("another kind or version")
+    return from_record(Measurements, {**fields, "series": []})
+
+
+def _series(record: Mapping[str, Any]) -> Measurement:
+    series = from_record(Measurement, record)
+    if min(series.nodes, series.ppn, series.p) < 1 or series.nbytes < 0 or series.launch < 0:
+        raise ValueError("it needs nodes, ppn and p of at least 1 and nbytes of at least 0")
+    if not series.samples or min(series.samples) < 0:
+        raise ValueError("it needs at least one sample and no sample below 0")
+    return series
+
+
+def _checked(
+    path: Path, line: int, complaint: str, read: Callable[[Any], T], record: dict[str, Any]
+) -> T:
+    try:
+        return read(record)
+    except (ValueError, TypeError) as reason:
+        raise InputError(f"{path}, line {line}: {complaint}: {reason}") from None
 
 
 def read_partial(path: Path) -> tuple[dict[str, Any] | None, list[Measurement], bool]:
@@ -109,7 +133,7 @@ def read_partial(path: Path) -> tuple[dict[str, Any] | None, list[Measurement], 
             record = json.loads(line)
             if not isinstance(record, dict) or "kind" not in record:
                 raise ValueError
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InputError(
                 f"{path}, line {number}: not a measurement; delete the line or probe again"
             ) from None
@@ -117,13 +141,12 @@ def read_partial(path: Path) -> tuple[dict[str, Any] | None, list[Measurement], 
     if not records:
         return None, [], False
     header, *rest = records
-    if header["kind"] != "probe" or header.get("version") != FORMAT_VERSION:
-        raise InputError(f"{path}, line 1: not the header of a version-{FORMAT_VERSION} probe")
+    _checked(path, 1, f"not the header of a version-{FORMAT_VERSION} probe", _described, header)
     ended = bool(rest) and rest[-1]["kind"] == "end"
-    try:
-        series = [_series(record) for record in rest[: len(rest) - ended]]
-    except (KeyError, TypeError) as reason:
-        raise InputError(f"{path}: a measurement lacks or has an unknown field: {reason}") from None
+    series = [
+        _checked(path, number, "not a measurement", _series, record)
+        for number, record in enumerate(rest[: len(rest) - ended], start=2)
+    ]
     if ended and rest[-1].get("lines") != len(series):
         raise InputError(
             f"{path}: {rest[-1].get('lines')} series were written but {len(series)} are there;"
@@ -143,6 +166,4 @@ def read_measurements(path: Path) -> Measurements:
             f"{path}: incomplete, it ends after {len(series)} series; run the probe again,"
             " it resumes where it stopped"
         )
-    return Measurements(
-        Cluster(**header["cluster"]), header["library"], header["provenance"], tuple(series)
-    )
+    return replace(_described(header), series=tuple(series))

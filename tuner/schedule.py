@@ -58,7 +58,10 @@ class Round:
         count: ArrayLike = 1,
         reduce: ArrayLike = NO_REDUCTION,
     ) -> Round:
-        """A round from columns or scalars, broadcast together; `into` defaults to `first`."""
+        """A round from columns or scalars, broadcast together; `into` defaults to `first`.
+
+        Raises ScheduleError for a number beyond 32 bits.
+        """
         into = first if into is None else into
         columns = np.broadcast_arrays(src, dst, first, into, count, reduce)
         return cls(*(_column(column) for column in columns))
@@ -78,6 +81,8 @@ class Round:
 
 def _column(values: NDArray[np.int_] | Ints) -> Ints:
     column = np.array(values, dtype=np.int32).reshape(-1)
+    if (column != np.ravel(values)).any():
+        raise ScheduleError("a rank or chunk number is too large for a schedule")
     column.setflags(write=False)
     return column
 
@@ -187,7 +192,10 @@ def reverse(part: Schedule, collective: Collective, reduce: int = NO_REDUCTION) 
 
 
 def rotate_chunks(part: Schedule, shift: int) -> Schedule:
-    """Chunk c's role played by chunk (c + shift) mod n_chunks; wrapping transfers are split."""
+    """Chunk c's role played by chunk (c + shift) mod n_chunks; wrapping transfers are split.
+
+    For schedules in which chunks keep their index (`into` equals `first`) and no scratch is used.
+    """
     if shift == 0:
         return part
     n = part.n_chunks

@@ -17,10 +17,11 @@ from typing import Any
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.files import write_atomically
+from tuner.files import from_record, write_atomically
 from tuner.measurement import Cluster
 
 FORMAT_VERSION = 1
+OPERATORS = ("any", "commutative")
 DEFAULT = "default"  # the algorithm name that means: leave the choice to the library
 
 
@@ -175,20 +176,20 @@ def read_table(path: Path) -> TuningTable:
         if record["kind"] != "table" or record["version"] != FORMAT_VERSION:
             raise ValueError(f"not a version-{FORMAT_VERSION} table")
         rules = tuple(_rule(entry) for entry in record["rules"])
-        cluster = Cluster(**record["cluster"])
+        cluster = from_record(Cluster, record["cluster"])
+        if not isinstance(record["library"], str):
+            raise ValueError("the library has no name")
         return TuningTable(cluster, record["library"], rules, record["provenance"])
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as reason:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as reason:
         raise InputError(
             f"{path}: not a tuning table ({reason}); make one with `tuner tune`"
         ) from None
 
 
-def _rule(entry: dict[str, Any]) -> Rule:
-    key = Key(**{**entry["key"], "collective": Collective(entry["key"]["collective"])})
-    listed = entry["evidence"].items()
-    fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in listed}
-    evidence = Evidence(**fields)
-    hi = math.inf if entry["hi"] == "inf" else entry["hi"]
-    return Rule(key, entry["lo"], hi, Choice(**entry["choice"]), evidence)
+def _rule(entry: Any) -> Rule:
+    rule = from_record(Rule, entry)
+    if min(rule.key.nodes, rule.key.ppn) < 1 or rule.key.operators not in OPERATORS:
+        raise ValueError(f"{rule.key} needs nodes and ppn of at least 1, operators of {OPERATORS}")
+    return rule

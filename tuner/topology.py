@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Link:
-    """One directed link; `count` parallel cables share the load evenly."""
+    """One directed link; parallel cables are one link with their joint capacity."""
 
     source: str
     target: str

@@ -6,7 +6,7 @@ Inside the program a quantity is a plain number of bytes, seconds or bytes per s
 import math
 import re
 
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 
 SIZES = {
     "": 1, "B": 1,
@@ -21,12 +21,12 @@ _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z
 
 
 def _parse(text: object, units: dict[str, float], what: str, example: str) -> float:
-    match = _QUANTITY.fullmatch(str(text))
+    match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str | int | float) else None
     if match is None or match[2] not in units:
-        raise InputError(f"{text!r} is not a {what}: write it like {example}")
+        raise InputError(f"{quoted(text)} is not a {what}: write it like {example}")
     value = float(match[1]) * units[match[2]]
     if not math.isfinite(value):
-        raise InputError(f"{text!r} is too large for a {what}: write it like {example}")
+        raise InputError(f"{quoted(text)} is too large for a {what}: write it like {example}")
     return value
 
 
@@ -34,7 +34,7 @@ def parse_size(text: object) -> int:
     """Bytes of `64KiB`, `1.5MiB`, `4096`; raises InputError for anything else."""
     value = _parse(text, SIZES, "size", "64KiB")
     if value != int(value):
-        raise InputError(f"{text!r} is not a whole number of bytes: write it like 64KiB")
+        raise InputError(f"{quoted(text)} is not a whole number of bytes: write it like 64KiB")
     return int(value)
 
 

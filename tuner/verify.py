@@ -114,7 +114,7 @@ class _Replay:
         if (r.count < 1).any() or not np.isin(r.reduce, (0, 1, 2)).all():
             raise self.reject("a transfer has no chunks or an unknown kind of reduction")
         for start in (r.first, r.into):
-            end = start + r.count
+            end = start.astype(np.int64) + r.count
             if (start < 0).any() or (end > 2 * n).any() or ((start < n) & (end > n)).any():
                 raise self.reject("a transfer leaves the buffer or straddles buffer and scratch")
         self.moved |= bool(((r.first - r.into) % n).any())

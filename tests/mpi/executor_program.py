@@ -10,8 +10,9 @@ from mpi4py import MPI
 from tests.support.calls import ALL, every_schedule, inputs, matrix_product, outputs
 from tuner.algorithms import facts_of
 from tuner.collective import Collective
+from tuner.errors import ScheduleError
 from tuner.runtime.executor import execute
-from tuner.schedule import Schedule
+from tuner.schedule import Round, Schedule, schedule
 
 WORLD = MPI.COMM_WORLD
 MATRIX = MPI.INT64_T.Create_contiguous(4).Commit()
@@ -44,6 +45,18 @@ def dtypes(made: Schedule) -> list[str]:
     return ["int32", "float64", "int16", *(["matrix"] if ordered else [])]
 
 
+def check_refusal(comm: MPI.Intracomm) -> None:
+    """Chunks of unequal size cannot change places; nobody may wait for a rank that noticed."""
+    crossed = [Round.of(0, 1, 0, 3), Round.of(1, 1, 3, 0)]
+    onward = [Round.of(rank - 1, rank, 0) for rank in range(1, comm.size)]
+    try:
+        execute(schedule(Collective.BCAST, comm.size, 2, crossed + onward), comm, np.zeros(3))
+    except ScheduleError:
+        return
+    print(f"rank {comm.rank} of {comm.size} did not refuse chunks of unequal size")
+    WORLD.Abort(1)
+
+
 def main() -> None:
     calls = 0
     for p in (int(text) for text in sys.argv[1:]):
@@ -57,6 +70,7 @@ def main() -> None:
                 for count, dtype in product((0, 1, p - 1, p, 5 * p + 3), dtypes(made)):
                     check(made, comm, count, dtype)
                     calls += 1
+        check_refusal(comm)
         comm.Free()
     if WORLD.rank == 0:
         print(f"{len(ALL)} algorithms of {len(Collective)} collectives, {calls} calls: all exact")

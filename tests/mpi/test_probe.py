@@ -13,7 +13,7 @@ from tuner.errors import InputError, ProbeError
 from tuner.export import openmpi
 from tuner.measurement import read_measurements, read_partial
 from tuner.probe.fit import calibrate
-from tuner.probe.run import Progress, probe
+from tuner.probe.run import LAUNCHES, Progress, probe
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice
 
@@ -45,10 +45,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_an_interrupted_probe_resumes_and_measures_everything_once(whole: dict[str, Any]) -> None:
     series = whole["measurements"].series
-    names = [(s.point, s.algorithm, tuple(s.params.items())) for s in series]
+    names = [(s.launch, s.point, s.algorithm, tuple(s.params.items())) for s in series]
     assert len(names) == len(set(names))
     assert len(whole["before"]) >= 20
     assert all(one in series for one in whole["before"])
+    assert {s.launch for s in series if s.kind == "collective"} == set(range(LAUNCHES))
     assert whole["resumed"][0].done >= 7
     assert whole["resumed"][0].total == whole["seen"][0].total
 
@@ -70,7 +71,7 @@ def test_samples_of_one_point_are_paired_and_positive(whole: dict[str, Any]) -> 
     lengths: dict[object, set[int]] = {}
     for series in whole["measurements"].series:
         assert min(series.samples) > 0
-        lengths.setdefault(series.point, set()).add(len(series.samples))
+        lengths.setdefault((series.launch, series.point), set()).add(len(series.samples))
     assert all(len(counts) == 1 for counts in lengths.values())
 
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tests.support.calls import ALL
 from tuner import algorithms
+from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate, PathCost, ReductionCost, Segment
-from tuner.schedule import Schedule
-from tuner.topology import NODE, NODE_OVERSUBSCRIBED, Link, Node, Placement, Topology
+from tuner.schedule import Round, Schedule, schedule
+from tuner.topology import MEMORY_BUS, NODE, NODE_OVERSUBSCRIBED, Link, Node, Placement, Topology
 
 TIMES = st.sampled_from([0.0, 1e-7, 1e-6, 3.3e-6, 2e-5])
 RATES = st.sampled_from([1e8, 7e8, 1e9, 1.25e10])
@@ -56,10 +57,12 @@ def path_costs(draw: st.DrawFn) -> PathCost:
 @st.composite
 def calibrations(draw: st.DrawFn) -> Calibration:
     """Any mixture of protocols, port disciplines and reduction costs."""
-    local = {(name, "host"): draw(path_costs()) for name in (NODE, NODE_OVERSUBSCRIBED)}
+    names = (NODE, NODE_OVERSUBSCRIBED, "self")
+    local = {(name, "host"): draw(path_costs()) for name in names}
+    bus = {MEMORY_BUS: Estimate.exact(draw(RATES))} if draw(st.booleans()) else {}
     reduction = ReductionCost(Estimate.exact(draw(TIMES)), Estimate.exact(1 / draw(RATES)))
     return Calibration(
-        "random", "none", local if draw(st.booleans()) else {}, {"host": reduction},
+        "random", "none", local if draw(st.booleans()) else {}, {"host": reduction}, bus,
         shared_from=draw(st.sampled_from([0.0, 200.0, 5000.0, math.inf])),
         envelope=draw(st.sampled_from([0.0, 16.0])), given=True,
     )  # fmt: skip
@@ -75,3 +78,18 @@ def calls(draw: st.DrawFn, p: int) -> tuple[Schedule, int]:
     chosen = {key: value for key, value in params.items() if key in known and nbytes <= 64 * value}
     root = draw(st.integers(0, p - 1)) if collective.rooted else 0
     return algorithms.build(collective, name, p, root=root, nbytes=nbytes, params=chosen), nbytes
+
+
+@st.composite
+def tangles(draw: st.DrawFn, p: int) -> tuple[Schedule, int]:
+    """Rows at random, local ones too: they compute nothing, but have a price like any others."""
+    n_chunks, rounds = draw(st.integers(1, 4)), []
+    for rows in draw(st.lists(st.integers(1, 8), max_size=5)):
+        columns = st.lists(st.integers(0, 2**15), min_size=rows, max_size=rows).map(np.array)
+        first = draw(columns) % n_chunks
+        rounds.append(Round.of(
+            draw(columns) % p, draw(columns) % p, first,
+            count=1 + draw(columns) % (n_chunks - first), reduce=draw(columns) % 3,
+        ))  # fmt: skip
+    nbytes = draw(st.sampled_from([0, 1, 7, 1000, 10_000]))
+    return schedule(Collective.BCAST, p, n_chunks, rounds), nbytes

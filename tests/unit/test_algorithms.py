@@ -1,6 +1,7 @@
 """Every algorithm: verified for p = 1..33 with every root, and what it computes."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.support.calls import ALL, every_schedule, inputs, matrix_product, outputs
 from tuner import algorithms
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, ScheduleError
 from tuner.interpret import interpret
 from tuner.verify import verify
 
@@ -54,6 +55,14 @@ def test_an_order_breaking_schedule_really_breaks_the_order() -> None:
     right = matrix_product(matrix_product(matrix_product(*buffers[:2]), buffers[2]), buffers[3])
     assert not verify(ring).order_preserving
     assert not np.array_equal(after[0], right)
+
+
+def test_facts_are_those_of_the_schedule_itself() -> None:
+    """A schedule that looks like a built one is verified all the same."""
+    built = algorithms.build(Collective.BCAST, "linear", 3)
+    assert algorithms.facts_of(built) == verify(built)
+    with pytest.raises(ScheduleError, match="is not there"):
+        algorithms.facts_of(replace(built, make=list))
 
 
 def test_segments_become_chunks() -> None:

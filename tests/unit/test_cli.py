@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 from tuner.cli.main import VERBS, main
+from tuner.cli.output import print_table
+from tuner.cli.tune import make_table
+from tuner.cost import Calibration
+from tuner.errors import InputError
+from tuner.measurement import Cluster, Measurements
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 
@@ -137,6 +142,20 @@ def test_a_disconnected_topology_names_the_node(
     words = ["--collective", "bcast", "--sizes", "1KiB"]
     assert main(["simulate", "--topology", str(path), *words]) == 1
     assert "lonely" in sentence(capsys)
+
+
+def test_a_library_without_tables_is_named() -> None:
+    cluster = Cluster("ares", 1, 2, "any cpu", 2**30)
+    calibration = Calibration("ares", "cray 8.1", {}, {})
+    with pytest.raises(InputError, match=r"for 'cray 8\.1', only for openmpi and mpich"):
+        make_table(Measurements(cluster, "cray 8.1", {}, ()), calibration)
+
+
+def test_a_table_in_a_pipe_is_as_wide_as_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [f"{letter * 30}." for letter in "abcdefgh"]
+    print_table("", cells, [cells])
+    printed = capsys.readouterr().out
+    assert [printed.count(cell) for cell in cells] == [2] * len(cells)
 
 
 def test_wrong_usage_is_status_2() -> None:

@@ -128,6 +128,23 @@ def test_check_sees_a_moved_bound() -> None:
     assert "1024 bytes on 4 ranks" in mpich.check(TABLE, moved, GENERIC)[0]
 
 
+def test_check_sees_what_the_table_does_not_have() -> None:
+    tree = json.loads(mpich.emit(TABLE, GENERIC))
+    ranks = tree["collective=bcast"]["comm_type=intra"]
+    small = {"avg_msg_size<=99": ranks["comm_size=any"], "avg_msg_size<=199": BINOMIAL}
+    stray = {**tree, "collective=bcast": {**tree["collective=bcast"], "comm_type=intra": {
+        **ranks, "comm_size=any": {**small, "avg_msg_size=any": ranks["comm_size=any"]},
+    }}}  # fmt: skip
+    assert "100 bytes on" in mpich.check(TABLE, json.dumps(stray), GENERIC)[0]
+    large = {**{k: v for k, v in ranks.items() if k != "comm_size=any"},
+             "comm_size<=63": ranks["comm_size=any"], "comm_size<=64": BINOMIAL,
+             "comm_size=any": ranks["comm_size=any"]}  # fmt: skip
+    grown = {**tree, "collective=bcast": {**tree["collective=bcast"], "comm_type=intra": large}}
+    assert any("64 ranks" in found for found in mpich.check(TABLE, json.dumps(grown), GENERIC))
+    other = {**tree, "collective=barrier": {"algorithm=MPIR_Barrier_intra_dissemination": {}}}
+    assert "collective=barrier" in mpich.check(TABLE, json.dumps(other), GENERIC)[0]
+
+
 @pytest.mark.parametrize("algorithm", ["ring", "rabenseifner"])
 def test_unsafe_rules_need_the_commutative_ladder(algorithm: str) -> None:
     with pytest.raises(InputError, match=f"on 2 ranks.*{algorithm}.*non-commutative"):

@@ -14,6 +14,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import openmpi
 from tuner.export.openmpi.algorithms import ALGORITHMS
+from tuner.export.openmpi.rules import Row, render
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
@@ -202,6 +203,32 @@ def test_settings_of_the_default_undo_every_other() -> None:
         "coll_tuned_bcast_algorithm_segmentsize": 8192,
         "coll_tuned_bcast_algorithm_chain_fanout": 2,
     }
+
+
+FENCE, LINEAR = Row(0, 0), Row(0, 1)
+BCAST_ROWS = (FENCE, Row(100, 3), Row(200, 0), Row(1024, 2, 2, 8192), Row(65536, 9))
+BCAST_ENTRIES = openmpi.parse(FILE).collectives[7]
+
+
+@pytest.mark.parametrize(
+    ("number", "entries", "difference"),
+    [
+        (7, ((0, (FENCE,)), (4, BCAST_ROWS), (5, (FENCE,))), "100 bytes on 4 ranks"),
+        (7, (*BCAST_ENTRIES, (64, (LINEAR,)), (65, (FENCE,))), "64 ranks"),
+        (11, ((0, (LINEAR,)),), "collective number 11"),
+    ],
+)
+def test_check_sees_what_the_table_does_not_have(
+    number: int, entries: tuple[tuple[int, tuple[Row, ...]], ...], difference: str
+) -> None:
+    rules = {**openmpi.parse(FILE).collectives, number: entries}
+    assert difference in openmpi.check(TABLE, render(openmpi.Rules(rules)))[0]
+
+
+def test_open_mpi_6_would_read_the_file_otherwise() -> None:
+    table = TuningTable(CLUSTER, "openmpi 6.0.0", TABLE.rules)
+    with pytest.raises(InputError, match=r"openmpi 6\.0\.0 reads .* differently"):
+        openmpi.emit(table)
 
 
 CHOICES = st.sampled_from(openmpi.candidates(BCAST, 8, 1 << 20))

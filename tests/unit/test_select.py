@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -310,6 +311,15 @@ def test_a_candidate_missing_at_one_size_is_not_used_there() -> None:
     key = Key(Collective.BCAST, 1, 4)
     chosen = [lookup(table, key, n).choice for n in (64, 256, 1024, 4096)]
     assert chosen == [TREE, DEFAULT, DEFAULT, TREE]
+
+
+def test_a_candidate_that_was_wrong_in_one_launch_is_never_used() -> None:
+    """A launch that lacks it is one in which its result was wrong."""
+    launches = [replace(entry, launch=n) for n in range(4) for entry in probe(CROSSING).series]
+    taken = [s for s in launches if (s.launch, s.nbytes, s.algorithm) != (2, 1024, "binomial")]
+    key = Key(Collective.BCAST, 1, 4)
+    assert lookup(table_of(measured(launches)), key, 1024).choice == TREE
+    assert lookup(table_of(measured(taken)), key, 1024).choice == RING
 
 
 def test_series_cut_short_are_compared_over_what_they_share() -> None:

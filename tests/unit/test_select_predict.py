@@ -9,8 +9,8 @@ from tuner.collective import Collective
 from tuner.cost import Calibration, PathCost
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
-from tuner.select.dataset import Point
-from tuner.select.predict import predict_points, simulator
+from tuner.select.dataset import Point, label
+from tuner.select.predict import simulator
 from tuner.sim import simulate
 from tuner.table import Choice
 from tuner.topologies import single_node
@@ -49,9 +49,9 @@ def test_every_measured_point_is_predicted() -> None:
         Measurement("collective", "bcast", 1, 4, 4, 4096, (1e-5,) * 6, name)
         for name in ("default", "linear", "smp")
     )
-    rows = predict_points(Measurements(CLUSTER, "openmpi", {}, taken), CALIBRATION, TOPOLOGY)
-    expected = simulator(CALIBRATION, TOPOLOGY)(POINT, Choice("linear"))
+    seconds = simulator(CALIBRATION, TOPOLOGY)
+    rows = label(Measurements(CLUSTER, "openmpi", {}, taken), seconds)
     assert [row.choice.algorithm for row in rows] == ["default", "linear", "smp"]
-    assert rows[1].simulated == expected
+    assert rows[1].simulated == seconds(POINT, Choice("linear"))
     assert math.isnan(rows[0].simulated)
     assert math.isnan(rows[2].simulated)

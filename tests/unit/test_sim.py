@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import simgrid
-from tests.support.machines import calibrations, calls, placements
+from tests.support.machines import calibrations, calls, placements, tangles
 from tuner import algorithms
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
@@ -42,7 +42,7 @@ GOLDEN = [  # rows of simgrid_pure.csv: algorithm, ranks, bytes, seconds
 @given(st.data())
 def test_the_engines_agree(data: st.DataObject) -> None:
     placement = data.draw(placements())
-    made, nbytes = data.draw(calls(placement.p))
+    made, nbytes = data.draw(calls(placement.p) | tangles(placement.p))
     played = traffic(made, placement, data.draw(calibrations()), nbytes)
     ours, reference = fast.finish_times(played), events.finish_times(played)
     np.testing.assert_allclose(ours, reference, rtol=1e-12, atol=0.0)

@@ -1,9 +1,13 @@
 """Finished stages are kept exactly as long as their inputs are."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from tuner.cli.loop import LibraryLoop
+from tuner.cli.output import console
+from tuner.cli.progress import Display
 from tuner.cli.stages import RECORD, Stages
 from tuner.errors import InputError
 
@@ -50,8 +54,9 @@ def test_a_stage_that_failed_is_not_finished(tmp_path: Path, source: Path) -> No
     assert not Stages(tmp_path).finished("fit", [source], [made])
 
 
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
-    (tmp_path / RECORD).write_text("{")
+@pytest.mark.parametrize("content", ["{", "5", "[1]"])
+def test_a_damaged_record_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / RECORD).write_text(content)
     with pytest.raises(InputError, match=r"stages\.json.*delete it"):
         Stages(tmp_path)
 
@@ -60,3 +65,13 @@ def test_an_out_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be"):
         Stages(tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize("content", ["{", "5"])
+def test_a_damaged_result_of_an_earlier_run_is_named(tmp_path: Path, content: str) -> None:
+    loop = LibraryLoop("openmpi", Path(sys.executable), Stages(tmp_path), Display(console()),
+                       None, None, 1.0, 1.0)  # fmt: skip
+    (tmp_path / "openmpi").mkdir()
+    (tmp_path / "openmpi" / "proofs.json").write_text(content)
+    with pytest.raises(InputError, match=r"proofs\.json.*delete it"):
+        loop.records("proofs.json")

@@ -88,6 +88,15 @@ def test_shortest_route_then_smaller_latency() -> None:
         (PAIR.replace("count: 2", "count: 0"), "link 1: count must be a whole number"),
         (PAIR.replace("between: [b, s]", "between: [b]"), "link 2: write `between: "),
         (PAIR + "  - {between: [a, s], latency: 1us, bandwidth: 1GB/s}", "written twice"),
+        (PAIR.replace("[a, b]", "[yes, no]"), "each of nodes must be a name, not True; put quotes"),
+        (
+            PAIR.replace("between: [b, s]", "from: [b], to: s"),
+            r"link 2: from must be a name, not \['b'\]",
+        ),
+        (PAIR.replace("name: pair", "name: [a]"), "name must be a name, not"),
+        ("name: 2024-13-45", "not YAML"),
+        ("[" * 5000, "not YAML"),
+        (PAIR.replace("latency: 1us", f"latency: 0x{'f' * 5000}"), "not YAML"),
     ],
 )
 def test_bad_topologies_are_named(tmp_path: Path, text: str, sentence: str) -> None:
@@ -95,6 +104,18 @@ def test_bad_topologies_are_named(tmp_path: Path, text: str, sentence: str) -> N
         load(tmp_path, text)
     assert "t.yaml" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["name", "nodes", "cores", "latency", "bandwidth", "local"])
+def test_a_list_that_grows_a_billionfold_is_refused_at_once(tmp_path: Path, key: str) -> None:
+    """Each list holds the one before ten times: harmless until somebody prints it."""
+    lists = [f"&x{i} [{', '.join([f'*x{i - 1}' if i else 'x'] * 10)}]" for i in range(12)]
+    fields = {"name": "x", "nodes": "2", "latency": "1us", "bandwidth": "1GB/s"}
+    bomb = "".join(f"\n  - {text}" for text in lists)
+    text = "\n".join(f"{k}: {v}" for k, v in (fields | {key: bomb}).items())
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, text)
+    assert len(str(caught.value)) < 1000
 
 
 def test_missing_file(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def linear(p: int, root: int) -> Schedule:
 def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> Schedule:
     """Segments flow down several lines of ranks that all start at the root.
 
-    Cost: (ceil((p-1)/chains) + S - 1) (alpha + chains m/S beta)
+    Cost: at most (ceil((p-1)/chains) + S - 1) (alpha + chains m/S beta)
     Source: Open MPI coll_base_bcast.c, chain
     """
     return rotate(trees.broadcast(trees.chain(p, chains), segments(nbytes, segment)), root)
@@ -46,7 +46,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Segments flow down a complete binary tree.
 
-    Cost: (floor(log2 p) + S - 1) (alpha + 2 m/S beta)
+    Cost: at most (floor(log2 p) + S - 1) (alpha + 2 m/S beta)
     Source: Open MPI coll_base_bcast.c, bintree
     """
     return rotate(trees.broadcast(trees.binary(p), segments(nbytes, segment)), root)
@@ -56,7 +56,7 @@ def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 def split_binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """One half of the message flows down each subtree of a binary tree, then halves are swapped.
 
-    Cost: (floor(log2 p) + S/2 - 1) (alpha + 2 m/S beta) + alpha + m/2 beta
+    Cost: at most (floor(log2 p) + S/2 - 1) (alpha + 2 m/S beta) + alpha + m/2 beta
     Source: Open MPI coll_base_bcast.c, split_bintree
     """
     half = segments(-(-nbytes // 2), segment)
@@ -102,7 +102,7 @@ def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) -> Schedule:
     """Every holder serves radix - 1 new ranks per hop.
 
-    Cost: ceil(log_k p) (alpha + (k-1) m beta), k the radix
+    Cost: at most ceil(log_k p) (alpha + (k-1) m beta), unsegmented, k the radix
     Source: Open MPI coll_base_bcast.c, knomial
     """
     return rotate(trees.broadcast(trees.knomial(p, radix), segments(nbytes, segment)), root)

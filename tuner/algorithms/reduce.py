@@ -39,7 +39,7 @@ def linear(p: int, root: int) -> Schedule:
 def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> Schedule:
     """Segments flow up several lines of ranks and are reduced at each stop.
 
-    Cost: (ceil((p-1)/chains) + S - 1) (alpha + chains m/S (beta + gamma))
+    Cost: at most (ceil((p-1)/chains) + S - 1) (alpha + chains m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, chain; the chunked chain of S-Caffe (PPoPP'17)
     """
     return _up(trees.chain(p, chains), root, segments(nbytes, segment))
@@ -59,7 +59,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
 def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """Segments flow up a complete binary tree.
 
-    Cost: (floor(log2 p) + S - 1) (alpha + 2 m/S (beta + gamma))
+    Cost: at most (floor(log2 p) + S - 1) (alpha + 2 m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, binary
     """
     return _up(trees.binary(p), root, segments(nbytes, segment))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -22,8 +23,8 @@ class Algorithm:
     """One way to carry out one collective.
 
     params      parameter name -> default; `segment` is in bytes, 0 for unsegmented
-    formula     predicted seconds with alpha (s), beta (s/byte), gamma (s/byte), m bytes, p ranks,
-                S segments (of m/S bytes)
+    formula     predicted seconds, or a bound of them ("at most"), with alpha (s), beta (s/byte),
+                gamma (s/byte), m bytes, p ranks, S segments (of m/S bytes)
     source      where algorithm and formula are described
     """
 
@@ -38,6 +39,7 @@ class Algorithm:
 
 _REGISTRY: dict[tuple[Collective, str], Algorithm] = {}
 _FACTS: dict[tuple[object, ...], Facts] = {}
+_BUILT: WeakKeyDictionary[Schedule, Facts] = WeakKeyDictionary()
 
 
 def algorithm(collective: Collective, name: str) -> Callable[[Builder], Builder]:
@@ -104,7 +106,7 @@ def build(
     made = entry.builder(p, **needed, **chosen)
     made = replace(made, algorithm=name, params=chosen, root=root)
     if made.p * made.n_chunks <= VERIFIED_SLOTS:
-        facts_of(made)
+        _BUILT[made] = _verified(made)
     return made
 
 
@@ -126,7 +128,12 @@ def _chosen(entry: Algorithm, params: Mapping[str, int]) -> dict[str, Any]:
 
 
 def facts_of(made: Schedule) -> Facts:
-    """The facts of a built schedule; each shape is verified once."""
+    """The facts of any schedule; one that `build` verified is not replayed again."""
+    return _BUILT[made] if made in _BUILT else verify(made)
+
+
+def _verified(made: Schedule) -> Facts:
+    """Each shape is verified once, when `build` makes it."""
     shape = (made.collective, made.algorithm, made.p, made.root, made.n_chunks,
              *sorted(made.params.items()))  # fmt: skip
     if shape not in _FACTS:

@@ -15,6 +15,7 @@ from tuner.cli.progress import Display, Report, counted
 from tuner.cli.stages import Stages
 from tuner.cli.tune import make_table, predictions
 from tuner.cost import read_calibration, write_calibration
+from tuner.errors import InputError
 from tuner.files import write_atomically
 from tuner.measurement import Measurements, read_measurements
 from tuner.probe.fit import calibrate
@@ -84,8 +85,8 @@ class LibraryLoop:
         self._prove()
         self._compare()
         return LibraryResult(
-            self.name, self.measurements, self.table, self._records("simulated.json"),
-            self._records("proofs.json"), self._records("heldout.json"),
+            self.name, self.measurements, self.table, self.records("simulated.json"),
+            self.records("proofs.json"), self.records("heldout.json"),
         )  # fmt: skip
 
     def _probe(self) -> None:
@@ -160,5 +161,9 @@ class LibraryLoop:
     def _write(self, name: str, records: list[dict[str, Any]]) -> None:
         write_atomically(self.file(name), json.dumps(records, indent=1) + "\n")
 
-    def _records(self, name: str) -> list[dict[str, Any]]:
-        return list(json.loads(self.file(name).read_text(encoding="utf-8")))
+    def records(self, name: str) -> list[dict[str, Any]]:
+        """What an earlier stage wrote; raises InputError when that is damaged."""
+        try:
+            return list(json.loads(self.file(name).read_text(encoding="utf-8")))
+        except (OSError, TypeError, ValueError) as reason:
+            raise InputError(f"{self.file(name)}: cannot be read ({reason}); delete it") from None

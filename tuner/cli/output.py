@@ -12,7 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-PLAIN_WIDTH = 120  # columns when the output is no terminal
+PLAIN_WIDTH = 120  # columns of text when the output is no terminal
+TABLE_WIDTH = 10_000  # at most, likewise; tables take what they need
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -38,11 +39,17 @@ def emit(arguments: argparse.Namespace, record: Any, text: Callable[[], None]) -
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = ()
 ) -> None:
-    """A table of text cells; the columns named in `right` are aligned on their last digit."""
+    """A table of text cells; the columns named in `right` are aligned on their last digit.
+
+    A narrow terminal folds cells; everywhere else each row is one line.
+    """
     table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     numeric = set(right)
     for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left", no_wrap=True)
+        table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console().print(table)
+    screen = console()
+    if not screen.is_terminal:
+        screen.width = TABLE_WIDTH
+    screen.print(table)

@@ -12,11 +12,6 @@ def sizes(text: str) -> tuple[int, ...]:
     return tuple(parse_size(part) for part in text.split(","))
 
 
-def counts(text: str) -> tuple[int, ...]:
-    """A comma list of whole numbers; raises ValueError, which argparse reports."""
-    return tuple(int(part) for part in text.split(","))
-
-
 def names(text: str) -> tuple[str, ...]:
     """A comma list of words."""
     return tuple(part.strip() for part in text.split(","))

@@ -1,5 +1,5 @@
 """Measure an MPI library of this computer: messages, reductions, and every Bcast and Allreduce
-algorithm it has, at several sizes and communicator sizes, in one launch."""
+algorithm it has, at several sizes and communicator sizes, all in each of a few launches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.cli.environments import add_library, interpreter
 from tuner.cli.output import add_json, console, emit
 from tuner.cli.progress import Display, Report
 from tuner.measurement import Measurements
-from tuner.probe.run import Progress, probe
+from tuner.probe.run import LAUNCHES, Progress, probe
 from tuner.units import parse_time
 
 EXAMPLES = """examples:
@@ -31,7 +31,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=parse_time, help="measuring time, such as 90s (default: 90s, mpich: 30s)"
     )
-    parser.add_argument("--sizes", type=parsing.sizes, help="sizes of the collectives' buffers")
+    parser.add_argument(
+        "--sizes", type=parsing.sizes, help="of the collectives' buffers (default: 4B to 4MiB)"
+    )
+    parser.add_argument(
+        "--launches", type=int, default=LAUNCHES,
+        help=f"how often the ranks are started; each start measures all (default: {LAUNCHES})",
+    )  # fmt: skip
     parser.add_argument(
         "--target", type=float, default=0.03,
         help="relative half-width of a median's 95 %% interval that suffices (default: 0.03)",
@@ -48,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
             options.out, library=options.library,
             python=interpreter(options.library, options.python), ranks=options.ranks,
             budget=options.budget, sizes=options.sizes, target=options.target,
+            launches=options.launches,
             on_progress=forwarded(report),
         )  # fmt: skip
     record = summary(measurements) | {"out": str(options.out)}

@@ -67,7 +67,7 @@ def compare(
 
 def prove_exported(table: TuningTable, python: Path, report: Report) -> list[dict[str, Any]]:
     """Export to a temporary file and prove that."""
-    library = table.library.split()[0]
+    library = table.library.partition(" ")[0]
     text, _ = native.export(table, library, python)
     with tempfile.TemporaryDirectory(prefix="tuner-export-") as place:
         path = Path(place, "exported")
@@ -77,7 +77,7 @@ def prove_exported(table: TuningTable, python: Path, report: Report) -> list[dic
 
 def launcher(table: TuningTable, python: Path) -> Launcher:
     """For the library of the table; raises InputError when this is not where it was made."""
-    starter = Launcher.find(table.library.split()[0], python)
+    starter = Launcher.find(table.library.partition(" ")[0], python)
     here = local_cluster()
     if table.cluster != here:
         raise InputError(

@@ -51,7 +51,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", type=parse_time, default=BUDGET,
         help=f"time to probe Open MPI (default: {BUDGET:.0f}s); the rest takes about as long again",
     )  # fmt: skip
-    parser.add_argument("--sizes", type=parsing.sizes, help="such as 1KiB,64KiB (default: nine)")
+    parser.add_argument(
+        "--sizes", type=parsing.sizes, help="such as 1KiB,64KiB (default: 4B to 4MiB)"
+    )
     parser.add_argument(
         "--libraries", default="openmpi,mpich",
         help="comma list (default: openmpi,mpich; mpich only where its environment exists)",

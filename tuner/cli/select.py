@@ -8,6 +8,7 @@ from pathlib import Path
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit
 from tuner.errors import InputError
+from tuner.select.lookup import lookup
 from tuner.table import Key, Rule, read_table, rule_record
 from tuner.units import format_size, format_time, parse_size
 
@@ -41,17 +42,8 @@ def run(options: argparse.Namespace) -> None:
             " give --p as a multiple of --nodes"
         )
     ppn = options.p // options.nodes
-    # Only what reduces has rules of its own for commutative operators.
-    operators = options.operators if options.collective.reduces else "any"
-    key = Key(options.collective, options.nodes, ppn, "host", operators)
-    rule = table.lookup(key, options.size)
-    if rule is None:
-        known = sorted({k.p for k in table.keys if k.collective == options.collective})
-        raise InputError(
-            f"{options.table} says nothing about {options.collective} on {options.p} ranks of"
-            f" {options.nodes} nodes; it knows {', '.join(map(str, known)) or 'no'} ranks:"
-            " the library decides"
-        )
+    key = Key(options.collective, options.nodes, ppn, "host", options.operators)
+    rule = lookup(table, key, options.size)
     emit(options, rule_record(rule), lambda: _print(rule))
 
 

@@ -58,7 +58,7 @@ class Stages:
             return dict(json.loads(self._path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as reason:
+        except (OSError, TypeError, ValueError) as reason:
             raise InputError(f"{self._path}: cannot be read ({reason}); delete it") from None
 
     def _write(self) -> None:

@@ -128,7 +128,7 @@ def _read(path: Path) -> str:
 def run_prove(options: argparse.Namespace) -> int:
     """Run the real library; status 1 when it did otherwise than a rule says."""
     table = read_table(options.table)
-    library = table.library.split()[0]
+    library = table.library.partition(" ")[0]
     with Display(console(error=options.json)).stage(f"proving {table.library}") as report:
         proofs = proving.prove_exported(table, interpreter(library, options.python), report)
     emit(options, proofs, lambda: _print_proofs(proofs))

@@ -65,9 +65,13 @@ def make_table(
             f"the calibration is of {theirs[1]} on {theirs[0]}, the measurements of"
             f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
         )
+    export = EXPORTS.get(measurements.library.partition(" ")[0])
+    if export is None:
+        raise InputError(
+            f"tables cannot be made for {measurements.library!r}, only for {' and '.join(EXPORTS)}"
+        )
     simulate = simulator(calibration, single_node(measurements.cluster, calibration))
     rows = label(measurements, simulate, progress)
-    export = EXPORTS[measurements.library.split()[0]]
     return rows, tabulate(measurements, rows, train(rows, simulate), export.order_safe)
 
 

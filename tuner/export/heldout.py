@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tuner.collective import Collective
 from tuner.export.ladders import by_ranks
-from tuner.export.prove import Starter
+from tuner.export.prove import TIMEOUT, Starter
 from tuner.files import write_atomically
 from tuner.statistics import over_launches, paired_gain
 from tuner.table import Rule, TuningTable
@@ -164,7 +164,10 @@ def _time(
             counted(len(samples))
 
     ranks = max(point.rule.key.p for point in wanted)
-    starter.run(ranks, [*PROGRAM, str(path)], settings=settings, on_line=note)
+    starter.run(
+        ranks, [*PROGRAM, str(path)], settings=settings, on_line=note,
+        timeout=TIMEOUT + 3 * seconds,
+    )  # fmt: skip
     return [samples[i] for i in range(len(wanted))]
 
 

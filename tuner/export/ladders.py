@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tuner.collective import Collective
@@ -38,11 +38,18 @@ def by_ranks(
     return found
 
 
-def probe_sizes(ladder: Sequence[Rule]) -> list[int]:
-    """Sizes in bytes at which two encodings of a ladder could differ: bounds and neighbours."""
-    bounds = {0, *(rule.lo for rule in ladder)}
-    last = max(bounds)
-    return sorted({n for b in bounds for n in (b - 1, b, b + 1) if n >= 0} | {2 * last + 4096})
+def probe_sizes(ladder: Sequence[Rule], others: Collection[int] = ()) -> list[int]:
+    """Sizes in bytes at which two encodings of a ladder could differ: bounds and neighbours.
+
+    others      bounds of the other encoding
+    """
+    bounds = {0, *(rule.lo for rule in ladder), *others}
+    return [*beside(bounds), 2 * max(bounds) + 4096]
+
+
+def beside(bounds: Collection[int], least: int = 0) -> list[int]:
+    """The bounds and their neighbours, ascending."""
+    return sorted({n for bound in bounds for n in (bound - 1, bound, bound + 1) if n >= least})
 
 
 def describe(rule: Rule) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -101,14 +101,26 @@ class Plan:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
     def complete(self, series: Sequence[Measurement]) -> list[Measurement]:
-        """Those of `series` that belong to points with all their arms measured."""
+        """Those of `series`, in the order written, that belong to finished points.
+
+        The last point was cut off unless all its arms are there; an arm that lacks at an earlier
+        one was excluded.
+        """
         measured = {_arm_key(found) for found in series}
-        whole = {
-            point.key
-            for point in self.points
-            if all(_arm_key(point.series(arm, ())) in measured for arm in point.arms)
-        }
-        return [found for found in series if _key(found) in whole]
+        whole = {point.key for point in self.points if not _lacking(point, measured)}
+        cut = {_key(found) for found in series[-1:]} - whole
+        return [found for found in series if _key(found) not in cut]
+
+    def excluded(self, series: Sequence[Measurement]) -> list[str]:
+        """The arms that a finished probe lacks because their result was wrong, by name."""
+        measured = {_arm_key(found) for found in series}
+        return list(
+            dict.fromkeys(
+                f"{point}: {arm.choice}: wrong result"
+                for point in self.points
+                for arm in _lacking(point, measured)
+            )
+        )
 
     def of_launch(self, launch: int) -> Plan:
         """The part that one start of the ranks measures."""
@@ -128,6 +140,11 @@ def _key(series: Measurement) -> Key:
     """Which point of a plan a series belongs to."""
     nbytes = 0 if series.kind in UNSIZED else series.nbytes
     return series.launch, series.kind, series.subject, series.p, nbytes
+
+
+def _lacking(point: Point, measured: Collection[tuple[object, ...]]) -> list[Arm]:
+    """Arms of a point that were not measured."""
+    return [arm for arm in point.arms if _arm_key(point.series(arm, ())) not in measured]
 
 
 def _arm_key(series: Measurement) -> tuple[object, ...]:

@@ -87,10 +87,15 @@ def probe(
         watch = _Watch(plan, BUDGETS[library] if budget is None else budget, on_progress)
         for number in range(launches):
             watch.later = left.after_launch(number)
-            while not _launch(launcher, left.of_launch(number), out, watch):
+            while (part := left.of_launch(number)).points:
+                failure = _launch(launcher, part, out, watch)
+                if failure is None:
+                    break
                 about, left, _ = _resume(out, cluster, version, about, plan)
-        about |= {"excluded": watch.excluded, "seconds": round(watch.elapsed, 1)}
+                if len(left.of_launch(number).points) == len(part.points):
+                    raise failure
         _, series, _ = read_partial(out)
+        about |= {"excluded": plan.excluded(series), "seconds": round(watch.elapsed, 1)}
         _write(out, cluster, version, about, series, ended=True)
     return read_measurements(out)
 
@@ -136,10 +141,11 @@ def _resume(
     """Provenance of `out`, what is left to measure, and whether it is finished.
 
     An unfinished `out` then holds just its finished points.
-
-    A point that lacks an arm was cut off or had one excluded: it is measured anew.
     """
-    header, series, ended = read_partial(out) if out.exists() else (None, [], False)
+    try:
+        header, series, ended = read_partial(out) if out.exists() else (None, [], False)
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"{out}: cannot be read as measurements: {reason}") from None
     if header is not None:
         theirs = (header["cluster"], header["library"], header["provenance"].get("plan"))
         if theirs != (asdict(cluster), version, about["plan"]):
@@ -171,11 +177,8 @@ def _write(
     write_atomically(out, "".join(line + "\n" for line in lines))
 
 
-def _launch(launcher: Launcher, plan: Plan, out: Path, watch: _Watch) -> bool:
-    """Start the ranks once; whether they measured all of `plan`.
-
-    Raises ProbeError when they failed at their first point: then trying again is no use.
-    """
+def _launch(launcher: Launcher, plan: Plan, out: Path, watch: _Watch) -> ProbeError | None:
+    """Start the ranks once, to measure all of `plan`; why they failed, if they did."""
     watch.start(plan)
     with tempfile.TemporaryDirectory(prefix="tuner-probe-") as place:
         written = Path(place, "plan.json")
@@ -189,10 +192,8 @@ def _launch(launcher: Launcher, plan: Plan, out: Path, watch: _Watch) -> bool:
                 timeout=3 * watch.budget + PATIENCE,
             )
         except ProbeError as reason:
-            if watch.finished == 0:
-                raise ProbeError(f"{reason} (while measuring {watch.current})") from None
-            return False
-    return True
+            return ProbeError(f"{reason} (while measuring {watch.current})")
+    return None
 
 
 class _Watch:
@@ -200,7 +201,6 @@ class _Watch:
 
     def __init__(self, plan: Plan, budget: float, tell: Callable[[Progress], None]) -> None:
         self.budget = budget  # seconds of the present launch
-        self.excluded: list[str] = []
         self.current = ""
         self.finished = 0  # points of the present launch
         self.later = plan  # what launches after the present one measure
@@ -230,17 +230,12 @@ class _Watch:
             return
         event = json.loads(text)
         if event["event"] == "excluded":
-            self._exclude(f"{event['point']}: {event['algorithm']}: wrong result")
+            self._show(f"left out: {event['point']}: {event['algorithm']}: wrong result")
         elif event["event"] == "begin":
             self.current = event["point"]
             self._show(self.current)
         else:
             self.finished = event["points"]
-
-    def _exclude(self, text: str) -> None:
-        if text not in self.excluded:
-            self.excluded.append(text)
-        self._show(f"left out: {text}")
 
     def _show(self, text: str) -> None:
         left = len(self._weights) - self.finished + len(self.later.points)

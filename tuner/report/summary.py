@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from tuner.measurement import Measurements
@@ -99,16 +100,14 @@ def rule_name(proof: Record) -> str:
 def geometric_mean(heldout: Sequence[Record]) -> tuple[float, float, float]:
     """Of the ratios, with its 95 % interval; (1, 1, 1) when there is none.
 
-    The points are independent, so the half widths of their intervals, in logarithms, add in
-    quadrature.
+    All calls were timed in the same few launches, and what one placement of the ranks favours goes
+    through all of them: errors do not average out, so the bounds are averaged like the ratios.
     """
     if not heldout:
         return 1.0, 1.0, 1.0
-    n = len(heldout)
-    centre = sum(math.log(record["ratio"]) for record in heldout) / n
-    widths = (math.log(record["ci95"][1] / record["ci95"][0]) / 2 for record in heldout)
-    half = math.sqrt(sum(width**2 for width in widths)) / n
-    return math.exp(centre), math.exp(centre - half), math.exp(centre + half)
+    columns = zip(*((record["ratio"], *record["ci95"]) for record in heldout), strict=True)
+    mean, low, high = (math.exp(fmean(map(math.log, column))) for column in columns)
+    return mean, low, high
 
 
 def verdict(heldout: Sequence[Record]) -> str:

@@ -33,6 +33,7 @@ def execute(
         raise ScheduleError(f"{schedule} cannot run on {comm.size} ranks")
     run = _Run(schedule, comm, buffer, op, datatype)
     for r in schedule.rounds():
+        run.require_equal_sizes(r)
         mine = (r.src == comm.rank) | (r.dst == comm.rank)
         if mine.any():
             run.play(r.take(mine))
@@ -62,6 +63,13 @@ class _Run:
         """What mpi4py sends or receives."""
         return elements if self.datatype is None else [elements, len(elements), self.datatype]
 
+    def require_equal_sizes(self, r: Round) -> None:
+        """Every rank looks at every row: all refuse together, and none waits for another."""
+        first, into = r.first % self.schedule.n_chunks, r.into % self.schedule.n_chunks
+        sent = self.offsets[first + r.count] - self.offsets[first]
+        if (sent != self.offsets[into + r.count] - self.offsets[into]).any():
+            raise ScheduleError(f"{self.schedule}: the count must be a multiple of its chunks")
+
     def play(self, r: Round) -> None:
         """Start all transfers of the round, wait for all, then fold in row order."""
         requests: list[MPI.Request] = []
@@ -69,8 +77,6 @@ class _Run:
         rows = zip(*(column.tolist() for column in r.columns), strict=True)
         for src, dst, first, into, chunks, reduce in rows:
             source, target = self.window(first, chunks), self.window(into, chunks)
-            if len(source) != len(target):
-                raise ScheduleError(f"{self.schedule}: the count must be a multiple of its chunks")
             if len(source) == 0:
                 continue
             if src == dst:

@@ -2,10 +2,11 @@
 
 Looking for the best of many noisy candidates favours the luckiest (the winner's curse). So each
 candidate's paired gain over the default is tested at 1 - 5 % / (number of candidates), Bonferroni's
-correction: that the point leaves the default although no candidate is faster has at most 5 %
-probability, and the gain must moreover exceed a noise threshold. All samples serve both choice and
-test; halving them instead would cost more power than the correction does, and large messages
-have few samples.
+correction: repetitions alone make a point leave the default, although no candidate is faster, with
+at most 5 % probability. A few launches cannot promise as much for what differs between launches, so
+the gain must moreover exceed a noise threshold, also at the lower bound. All samples serve both
+choice and test; halving them instead would cost more power than the correction does, and large
+messages have few samples.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class Contest:
 
 
 def hold(point: Point, rows: Sequence[Row], noise: float = NOISE) -> Contest:
-    """Compare every candidate measured at `point` with the default.
+    """Compare with the default every candidate measured at `point` in each of its launches.
 
+    A launch that lacks one is a launch in which its result was wrong: it is no candidate at all.
     Raises InputError when the default was not measured there.
     """
     default = next((row for row in rows if row.choice.is_default), None)
@@ -73,7 +75,11 @@ def hold(point: Point, rows: Sequence[Row], noise: float = NOISE) -> Contest:
             f"{point}: the library's {DEFAULT} was not measured, so no algorithm can be compared"
             " with it; probe again with the default among the algorithms"
         )
-    candidates = {row.choice: row for row in rows if not row.choice.is_default}
+    candidates = {
+        row.choice: row
+        for row in rows
+        if not row.choice.is_default and row.samples.keys() >= default.samples.keys()
+    }
     gains = {choice: _gain(default, row) for choice, row in candidates.items()}
     level = 1 - (1 - LEVEL) / max(len(candidates), 1)
     winners = frozenset(
@@ -90,7 +96,7 @@ Launches = list[tuple[float, ...]]
 
 
 def _paired(slower: Row, faster: Row) -> tuple[Launches, Launches]:
-    """The repetitions that both have: a series may have been cut short, or excluded once."""
+    """The repetitions that both have: a series may have been cut short."""
     slow, fast = Launches(), Launches()
     for launch in sorted(slower.samples.keys() & faster.samples.keys()):
         pairs = min(len(slower.samples[launch]), len(faster.samples[launch]))

@@ -22,7 +22,8 @@ def lookup(table: TuningTable, key: Key, nbytes: int) -> Rule:
     known = ", ".join(f"{c} on {nodes} x {ppn} ({memory})" for c, nodes, ppn, memory in shapes)
     raise InputError(
         f"the table of {table.cluster.name} has no rules for {key.collective} on {key.nodes} x"
-        f" {key.ppn} ranks in {key.memory} memory; it has {known}"
+        f" {key.ppn} ranks in {key.memory} memory, there the library decides; it has"
+        f" {known or 'none at all'}"
     )
 
 

@@ -7,8 +7,7 @@ from functools import cache
 
 from tuner import algorithms
 from tuner.cost import Calibration
-from tuner.measurement import Measurements
-from tuner.select.dataset import Point, Progress, Row, Simulate, label, quietly
+from tuner.select.dataset import Point, Simulate
 from tuner.sim import simulate
 from tuner.table import Choice
 from tuner.topology import Placement, Topology
@@ -31,13 +30,3 @@ def simulator(calibration: Calibration, topology: Topology) -> Simulate:
         return simulate(schedule, placement, calibration, point.nbytes)
 
     return seconds
-
-
-def predict_points(
-    measurements: Measurements,
-    calibration: Calibration,
-    topology: Topology,
-    progress: Progress = quietly,
-) -> tuple[Row, ...]:
-    """Every candidate at every measured point, simulated: the rows of `dataset.label`."""
-    return label(measurements, simulator(calibration, topology), progress)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from statistics import fmean
 
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -159,15 +160,11 @@ def _evidence(run: Run) -> Evidence:
 
 
 def _pooled(run: Run) -> tuple[float, tuple[float, float]]:
-    """Geometric mean gain over the run. The points err independently, so the distances of their
-    bounds add in quadrature, each side by itself; the lower bound then exceeds the geometric
-    mean of the points' lower bounds.
+    """Geometric mean gain over the run, and of the bounds of its points: all were timed in the
+    same launches, so their errors go together and do not average out.
     """
     if run.choice.is_default:
         return 1.0, (1.0, 1.0)
-    points = len(run.contests)
-    mean = _mean_gain(run.choice, run.contests)
-    intervals = [(c.gains[run.choice], *c.interval(run.choice)) for c in run.contests]
-    down = math.hypot(*(math.log(max(gain / low, 1)) for gain, low, _ in intervals)) / points
-    up = math.hypot(*(math.log(max(high / gain, 1)) for gain, _, high in intervals)) / points
-    return mean, (mean * math.exp(-down), mean * math.exp(up))
+    bounds = zip(*(contest.interval(run.choice) for contest in run.contests), strict=True)
+    low, high = (math.exp(fmean(map(math.log, bound))) for bound in bounds)
+    return _mean_gain(run.choice, run.contests), (low, high)

@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.topology import Link, Node, Topology
 from tuner.units import parse_bandwidth, parse_time
 
@@ -42,17 +42,15 @@ def load_topology(path: Path) -> Topology:
     """Raises InputError that names file, place and remedy for anything but a sound topology."""
     try:
         with path.open(encoding="utf-8") as file:
-            record = yaml.safe_load(file)
+            return topology_from(yaml.safe_load(file))
+    except InputError as reason:
+        raise InputError(f"{path}: {reason}") from None
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as reason:
+    except (yaml.YAMLError, ValueError, RecursionError) as reason:  # ValueError: of a date, say
         mark = getattr(reason, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         raise InputError(f"{path}{where}: not YAML; see `tuner simulate --help`") from None
-    try:
-        return topology_from(record)
-    except InputError as reason:
-        raise InputError(f"{path}: {reason}") from None
 
 
 def topology_from(record: Any) -> Topology:
@@ -60,7 +58,7 @@ def topology_from(record: Any) -> Topology:
     linked = isinstance(record, dict) and "links" in record
     _require_keys("the topology", record, LINKED_KEYS if linked else FLAT_KEYS,
                   {"name", "nodes"} | (set() if linked else {"latency", "bandwidth"}))  # fmt: skip
-    name = str(record["name"])
+    name = _name("name", record["name"])
     nodes = _nodes(record["nodes"], _whole("cores", record.get("cores", 1)))
     local = record.get("local", {})
     _require_keys("local", local, LOCAL_KEYS, set())
@@ -85,7 +83,7 @@ def _require_keys(what: str, record: Any, known: set[str], needed: set[str]) -> 
     for key in record:
         if key not in known:
             raise InputError(
-                f"{what} has an unknown key {key!r}; known: {', '.join(sorted(known))}"
+                f"{what} has an unknown key {quoted(key)}; known: {', '.join(sorted(known))}"
             )
     for key in sorted(needed):
         if key not in record:
@@ -94,14 +92,23 @@ def _require_keys(what: str, record: Any, known: set[str], needed: set[str]) -> 
 
 def _whole(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_NODES:
-        raise InputError(f"{what} must be a whole number from 1 to {MOST_NODES}, not {value!r}")
+        raise InputError(
+            f"{what} must be a whole number from 1 to {MOST_NODES}, not {quoted(value)}"
+        )
     return value
 
 
+def _name(what: str, value: Any) -> str:
+    """YAML reads a bare `no` as false; a name like that must be quoted."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise InputError(f"{what} must be a name, not {quoted(value)}; put quotes round it")
+    return str(value)
+
+
 def _names(what: str, value: Any) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(name, str | int) for name in value):
-        raise InputError(f"{what} must be a list of names, not {value!r}")
-    return [str(name) for name in value]
+    if not isinstance(value, list):
+        raise InputError(f"{what} must be a list of names, not {quoted(value)}")
+    return [_name(f"each of {what}", name) for name in value]
 
 
 def _nodes(value: Any, cores: int) -> list[Node]:
@@ -133,6 +140,6 @@ def _link(number: int, entry: Any) -> list[Link]:
         directions = [ends, ends[::-1]]
     else:
         _require_keys(what, entry, LINK_KEYS, {"from", "to"})
-        directions = [[str(entry["from"]), str(entry["to"])]]
+        directions = [[_name(f"{what}: {end}", entry[end]) for end in ("from", "to")]]
     capacity = parse_bandwidth(entry["bandwidth"]) * _whole(f"{what}: count", entry.get("count", 1))
     return [Link(a, b, capacity, parse_time(entry["latency"])) for a, b in directions]

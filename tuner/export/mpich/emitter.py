@@ -16,9 +16,18 @@ from typing import Any
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.export.ladders import by_ranks, describe, probe_sizes
+from tuner.export.ladders import beside, by_ranks, describe, probe_sizes
 from tuner.export.mpich.algorithms import leaf_parameters, native, order_safe
-from tuner.export.mpich.selection import LARGEST, Call, Leaf, Tree, decide, holds, parse
+from tuner.export.mpich.selection import (
+    LARGEST,
+    Call,
+    Leaf,
+    Tree,
+    bounds,
+    decide,
+    holds,
+    parse,
+)
 from tuner.table import Choice, Rule, TuningTable
 
 _COMMUNICATOR = ("comm_size", "comm_hierarchy", "comm_avg_ppn", "is_node_consecutive")
@@ -178,23 +187,33 @@ class _Branches:
 def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
     """Every call for which the file decides otherwise than the table, one sentence each.
 
-    Looks at each bound of each rule and one byte beside it, for every communicator size in the
-    table and its neighbours, and for operators of every kind. Raises InputError when the library
-    would not accept the file.
+    Looks at each bound of each rule and one byte beside it, for every communicator size and its
+    neighbours, be they the table's or the file's, and for operators of every kind. Raises
+    InputError when the library would not accept the file.
     """
     tree = parse(text)
-    differences = [f"{name} is missing" for name in generic if name not in tree]
+    differences = _untouched(tree, generic, {f"collective={name}" for name in by_ranks(table)})
     for operators in ("any", "commutative"):
         for collective, ladders in by_ranks(table, operators).items():
-            sizes = {p for ranks in ladders for p in (ranks - 1, ranks, ranks + 1) if p > 0}
-            for p in sorted(sizes):
+            branch = tree.get(f"collective={collective}", {})
+            sizes = bounds(branch, "avg_msg_size")
+            for p in beside({*ladders, *bounds(branch, "comm_size")}, least=1):
                 ladder = ladders.get(p, ())
-                for nbytes in probe_sizes(ladder):
+                for nbytes in probe_sizes(ladder, sizes):
                     rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
                     differences += _differences(
                         tree, generic, rule, collective, p, nbytes, operators == "commutative"
                     )
     return differences
+
+
+def _untouched(tree: Tree, generic: Tree, changed: Collection[str]) -> list[str]:
+    """Collectives without rules in the table that are not as the library itself has them."""
+    return [
+        f"{name} is missing" if name not in tree else f"{name} is not the library's own"
+        for name in {**generic, **tree}
+        if name not in tree or (name not in changed and tree[name] != generic.get(name))
+    ]
 
 
 def _differences(
@@ -216,11 +235,11 @@ def _differences(
 
 
 def _wanted(rule: Rule | None, call: Call) -> Leaf | None:
-    if rule is None or rule.choice.is_default:
-        return None
+    return None if rule is None or guarded(rule, call) else leaf_of(rule)
+
+
+def guarded(rule: Rule, call: Call) -> bool:
+    """Whether the rule's guards leave this call of its range to the library."""
     guards = guards_of(rule)
-    if "is_op_built_in=yes" in guards and not call.built_in:
-        return None
-    if "count>=pow2" in guards and holds("count<pow2", call):
-        return None
-    return leaf_of(rule)
+    foreign = "is_op_built_in=yes" in guards and not call.built_in
+    return foreign or ("count>=pow2" in guards and holds("count<pow2", call))

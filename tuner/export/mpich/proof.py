@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tuner.errors import InputError
 from tuner.export.ladders import by_ranks
-from tuner.export.mpich.emitter import check, grown
-from tuner.export.mpich.selection import Tree
-from tuner.export.prove import Progress, RuleProof, Starter, Trial, ask, sizes_of
+from tuner.export.mpich.emitter import check, grown, guarded
+from tuner.export.mpich.selection import Call, Tree
+from tuner.export.prove import Progress, RuleProof, Starter, Trial, ask, item_of, sizes_of
 from tuner.files import write_atomically
 from tuner.table import Choice, Rule, TuningTable
 
@@ -76,6 +76,13 @@ def _trials(table: TuningTable) -> list[Trial]:
     return trials
 
 
+def _own(rule: Rule, trials: Sequence[Trial]) -> Trial:
+    """A call that the rule applies to: below a minimum count its guards leave calls alone."""
+    mine = [t for t in trials if t.rule == rule]
+    calls = ((t, Call(rule.key.p, t.nbytes, item_of(t.nbytes))) for t in mine)
+    return next((t for t, call in calls if not guarded(rule, call)), mine[0])
+
+
 def _prove_rule(
     table: TuningTable, generic: Tree, rule: Rule, trials: Sequence[Trial], starter: Starter,
     directory: Path,
@@ -89,7 +96,7 @@ def _prove_rule(
         return len(ask(starter, calls, directory, settings=settings, may_abort=True, spare=1))
 
     neighbours = [t for t in trials if t.rule != rule and t.rule.key.p == rule.key.p]
-    own = next(t for t in trials if t.rule == rule)
+    own = _own(rule, trials)
     done, reason = answered([rule], [*neighbours, own]), ""
     if done == 0:
         # Making a communicator calls this rule: poison the others, and its own call must live.

@@ -148,6 +148,17 @@ def decide(tree: Tree, collective: Collective, call: Call) -> Leaf:
         node = node[met]
 
 
+def bounds(node: Tree, quantity: str) -> set[int]:
+    """The numbers that conditions on `quantity` compare with, anywhere below `node`."""
+    found = set[int]()
+    for condition, below in node.items():
+        numeric = NUMERIC.fullmatch(condition)
+        if numeric and numeric[1] == quantity:
+            found.add(int(numeric[3]))
+        found |= bounds(below, quantity)
+    return found
+
+
 def generic_tuning(libmpi: Path) -> Tree:
     """The complete tree that an MPICH library decides with by itself, read from its binary.
 

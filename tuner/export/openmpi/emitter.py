@@ -6,11 +6,11 @@ the first communicator size, between two sizes and above the last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.export.ladders import by_ranks, describe, probe_sizes
+from tuner.export.ladders import beside, by_ranks, describe, probe_sizes
 from tuner.export.openmpi.algorithms import (
     COLLECTIVE_IDS,
     normal,
@@ -18,10 +18,18 @@ from tuner.export.openmpi.algorithms import (
     parameters,
 )
 from tuner.export.openmpi.parser import parse
-from tuner.export.openmpi.rules import Row, Rules, decide, message_size, render
+from tuner.export.openmpi.rules import (
+    Row,
+    Rules,
+    bounds,
+    compared_bytes,
+    decide,
+    render,
+)
 from tuner.table import Choice, Rule, TuningTable
 
 FENCE = (Row(0, 0),)
+READERS = ("4", "5")  # major versions that read a file as `decide` does
 # Their ranks may see different message sizes in one call (MPI_IN_PLACE, counts that only the root
 # gives): rules that split by size make them disagree and hang.
 UNSPLIT = (Collective.GATHER, Collective.SCATTER)
@@ -33,9 +41,11 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     commutative_only    use the rules for commutative operators; programs that reduce with any
                         other operator then get wrong results, the format cannot tell them apart
 
-    Raises InputError when a rule cannot be expressed, is unsafe for some operators, or when keys
-    that share a communicator size disagree (the format knows no nodes and no memory).
+    Raises InputError when a rule cannot be expressed, is unsafe for some operators, when keys that
+    share a communicator size disagree (the format knows no nodes and no memory), or when the
+    table is for a version that reads such a file otherwise.
     """
+    _require_readable(table)
     ladders = by_ranks(table, "commutative" if commutative_only else "any")
     for ladder in (ladder for sizes in ladders.values() for ladder in sizes.values()):
         for rule in ladder:
@@ -47,6 +57,15 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     if differences:
         raise InputError(f"the rules file would not say what the table says: {differences[0]}")
     return text
+
+
+def _require_readable(table: TuningTable) -> None:
+    name, _, version = table.library.partition(" ")
+    if name == "openmpi" and version.partition(".")[0] not in READERS:
+        raise InputError(
+            f"{table.library} reads a classic rules file differently, its rules would hit other"
+            f" communicators: only versions {' and '.join(READERS)} are supported"
+        )
 
 
 def _require_expressible(rule: Rule, commutative_only: bool) -> None:
@@ -76,7 +95,7 @@ def _fenced(
     entries: list[tuple[int, tuple[Row, ...]]] = [(0, FENCE)]
     for p, ladder in ladders.items():
         rows = tuple(
-            Row(message_size(collective, p, rule.lo), *parameters(collective, rule.choice))
+            Row(compared_bytes(collective, p, rule.lo), *parameters(collective, rule.choice))
             for rule in ladder
         )
         entries.append((p, rows))
@@ -88,23 +107,31 @@ def _fenced(
 def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> list[str]:
     """Every call for which the file decides otherwise than the table, one sentence each.
 
-    Looks at each bound of each rule and one byte beside it, for every communicator size in the
-    table and its neighbours. Raises InputError when the library would not accept the file.
+    Looks at each bound of each rule and one byte beside it, for every communicator size and its
+    neighbours, be they the table's or the file's. Raises InputError when the library would not
+    accept the file.
     """
     rules = parse(text)
-    differences = []
     ladders_of = by_ranks(table, "commutative" if commutative_only else "any")
+    foreign = sorted(rules.collectives.keys() - {COLLECTIVE_IDS[name] for name in ladders_of})
+    differences = [f"the table has no rules for collective number {n}" for n in foreign]
     for collective, ladders in ladders_of.items():
-        sizes = {p for ranks in ladders for p in (ranks - 1, ranks, ranks + 1) if p > 0}
-        for p in sorted(sizes):
-            ladder = ladders.get(p, ())
-            for nbytes in probe_sizes(ladder):
-                rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-                wanted = normal(collective, rule.choice) if rule else Choice()
-                found = decide(rules, collective, p, nbytes)
-                if found != wanted:
-                    differences.append(
-                        f"{collective} of {nbytes} bytes on {p} ranks: the table says {wanted},"
-                        f" the file {found}"
-                    )
+        entries, _ = bounds(rules, collective, 1)
+        for p in beside({*ladders, *entries}, least=1):
+            differences += _differences(rules, collective, p, ladders.get(p, ()))
     return differences
+
+
+def _differences(
+    rules: Rules, collective: Collective, p: int, ladder: Sequence[Rule]
+) -> Iterator[str]:
+    _, sizes = bounds(rules, collective, p)
+    for nbytes in probe_sizes(ladder, sizes):
+        rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
+        wanted = normal(collective, rule.choice) if rule else Choice()
+        found = decide(rules, collective, p, nbytes)
+        if found != wanted:
+            yield (
+                f"{collective} of {nbytes} bytes on {p} ranks: the table says {wanted},"
+                f" the file {found}"
+            )

@@ -42,14 +42,22 @@ def decide(rules: Rules, collective: Collective, p: int, nbytes: int) -> Choice:
         return Choice()
     above = bisect.bisect_right([ranks for ranks, _ in entries], p)
     rows = entries[max(0, above - 1)][1]
-    size = message_size(collective, p, nbytes)
+    size = compared_bytes(collective, p, nbytes)
     row = rows[bisect.bisect_right([row.size for row in rows], size) - 1]
     return choice_of(collective, row.algorithm, row.chains, row.segment)
 
 
-def message_size(collective: Collective, p: int, nbytes: int) -> int:
+def compared_bytes(collective: Collective, p: int, nbytes: int) -> int:
     """What the library compares with its rules: for some collectives the data of all ranks."""
     return nbytes * p if collective in SCALED_BY_P else nbytes
+
+
+def bounds(rules: Rules, collective: Collective, p: int) -> tuple[set[int], set[int]]:
+    """Where decisions on `collective` may change: numbers of ranks, and bytes per rank on `p`."""
+    entries = rules.collectives.get(COLLECTIVE_IDS[collective], ())
+    scale = compared_bytes(collective, p, 1)
+    sizes = {-(-row.size // scale) for _, rows in entries for row in rows}
+    return {ranks for ranks, _ in entries}, sizes
 
 
 def render(rules: Rules) -> str:

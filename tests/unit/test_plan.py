@@ -1,0 +1,125 @@
+"""Which points a file holds, and a probe whose ranks die: nothing is lost, nothing goes on forever.
+
+The ranks are played by a launcher that writes what ranks write and fails where it is told to.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.errors import InputError, ProbeError
+from tuner.measurement import Measurement, Measurements, series_line
+from tuner.probe.plan import Arm, Plan, Point, read_plan
+from tuner.probe.run import probe
+from tuner.runtime.launch import Launcher
+
+ARMS = (Arm("default"), Arm("ring"))
+POINTS = tuple(
+    Point("collective", "bcast", 2, nbytes, ARMS, 1.0, launch)
+    for launch in (0, 1) for nbytes in (4, 64)
+)  # fmt: skip
+PLAN = Plan("openmpi", 2, 2, 0.03, "commutative", POINTS)
+
+
+def series(points: Sequence[Point], arms: Sequence[Arm] = ARMS) -> list[Measurement]:
+    return [point.series(arm, (1e-6,)) for point in points for arm in arms]
+
+
+def test_a_point_that_was_cut_off_is_measured_anew() -> None:
+    written = [*series(POINTS[:1]), *series(POINTS[1:2], ARMS[:1])]
+    assert PLAN.complete(written) == series(POINTS[:1])
+    assert PLAN.without(PLAN.complete(written)).points == POINTS[1:]
+
+
+def test_a_point_without_an_excluded_arm_is_finished() -> None:
+    written = [*series(POINTS[:2], ARMS[:1]), *series(POINTS[2:3])]
+    assert PLAN.complete(written) == written
+    assert PLAN.complete([]) == []
+
+
+def test_exclusions_are_told_by_what_is_missing() -> None:
+    written = [*series(POINTS[:1], ARMS[:1]), *series(POINTS[1:2]), *series(POINTS[2:], ARMS[:1])]
+    assert PLAN.excluded(written) == [
+        "collective bcast p=2 4 B: ring: wrong result",
+        "collective bcast p=2 64 B: ring: wrong result",
+    ]
+    assert PLAN.excluded(series(POINTS)) == []
+
+
+@dataclass
+class Mortal:
+    """Ranks that exclude every ring of an allreduce, and die when `dies` says so of a point."""
+
+    dies: Callable[[Point, int], bool]
+    launches: list[int] = field(default_factory=list)
+
+    def version(self) -> str:
+        return "openmpi 5.0.11"
+
+    def run(
+        self, _ranks: int, words: Sequence[str], *, on_line: Callable[[str], None], **_: object
+    ) -> None:
+        plan, out = read_plan(Path(words[-3])), Path(words[-2])
+        self.launches.append(len(plan.points))
+        for done, point in enumerate(plan.points, start=1):
+            on_line(json.dumps({"event": "begin", "point": str(point)}))
+            if self.dies(point, len(self.launches)):
+                raise ProbeError("a rank died")
+            arms = [a for a in point.arms if (point.subject, a.algorithm) != ("allreduce", "ring")]
+            with out.open("a") as file:
+                file.writelines(series_line(point.series(a, (1e-6,))) + "\n" for a in arms)
+            on_line(json.dumps({"event": "done", "points": done}))
+
+
+def probed(
+    out: Path, monkeypatch: pytest.MonkeyPatch, dies: Callable[[Point, int], bool]
+) -> tuple[Measurements, Mortal]:
+    ranks = Mortal(dies)
+    monkeypatch.setattr(Launcher, "find", lambda *_: ranks)
+    arguments: dict[str, Any] = {"ranks": 2, "budget": 1.0, "sizes": [4096], "launches": 3}
+    return probe(out, python=Path(sys.executable), **arguments), ranks
+
+
+def test_ranks_that_die_in_the_second_launch_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def once(point: Point, launch: int) -> bool:
+        return launch == 2 and point.subject == "allreduce"
+
+    whole, _ = probed(tmp_path / "whole.ndjson", monkeypatch, lambda *_: False)
+    found, ranks = probed(tmp_path / "m.ndjson", monkeypatch, once)
+    assert found.series == whole.series
+    assert ranks.launches[1:] == [2, 1, 2]
+    excluded = ["collective allreduce p=2 4096 B: ring: wrong result"]
+    assert found.provenance["excluded"] == whole.provenance["excluded"] == excluded
+
+
+def test_a_point_that_always_kills_the_ranks_ends_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def always(point: Point, launch: int) -> bool:
+        assert launch < 9, "launched again and again"
+        return point.subject == "allreduce" and point.launch == 1
+
+    with pytest.raises(ProbeError, match=r"a rank died \(while measuring collective allreduce"):
+        probed(tmp_path / "m.ndjson", monkeypatch, always)
+    found, ranks = probed(tmp_path / "m.ndjson", monkeypatch, lambda *_: False)
+    assert {s.launch for s in found.series if s.subject == "allreduce"} == {0, 1, 2}
+    assert min(ranks.launches) > 0
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", None])
+def test_an_out_that_cannot_be_read_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    out = tmp_path / "m.ndjson"
+    out.mkdir() if content is None else out.write_bytes(content)
+    with pytest.raises(InputError, match=r"m\.ndjson: cannot be read"):
+        probed(out, monkeypatch, lambda *_: False)

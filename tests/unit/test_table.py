@@ -1,0 +1,97 @@
+"""Tables: rules without gap or overlap, looked up, written and read; one sentence for all else."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.measurement import Cluster
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable, read_table, write_table
+
+LAB = Cluster("lab", 1, 4, "a CPU", 2**34)
+KEY = Key(Collective.BCAST, 1, 4)
+
+
+def rule(lo: int, hi: float, name: str = "default") -> Rule:
+    choice = Choice(name, {"segment": 8} if name == "chain" else {})
+    evidence = Evidence("measured", (lo,), (2e-6,), (1e-6,), (), 2.0, (1.8, 2.2), "linear")
+    return Rule(KEY, lo, hi, choice, evidence)
+
+
+def test_tables_survive_being_written(tmp_path: Path) -> None:
+    table = TuningTable(
+        LAB, "openmpi 5.0.11", (rule(100, math.inf, "chain"), rule(0, 100)), {"x": 1}
+    )
+    write_table(table, tmp_path / "t.json")
+    read = read_table(tmp_path / "t.json")
+    assert (read.rules, read.cluster, read.provenance) == (table.rules, LAB, {"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "name"), [(0, "a"), (99, "a"), (100, "b"), (199, "b"), (200, "c"), (10**12, "c")]
+)
+def test_lookup_at_the_boundaries(nbytes: int, name: str) -> None:
+    table = TuningTable(
+        LAB, "x", (rule(0, 100, "a"), rule(100, 200, "b"), rule(200, math.inf, "c"))
+    )
+    found = table.lookup(KEY, nbytes)
+    assert found is not None
+    assert found.choice.algorithm == name
+    assert table.lookup(replace(KEY, ppn=3), nbytes) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence"),
+    [
+        ([rule(1, math.inf)], "should start at 0"),
+        ([rule(0, 10), rule(11, math.inf)], "should start at 10"),
+        ([rule(0, 10), rule(9, math.inf)], "should start at 10"),
+        ([rule(0, 10)], "the last rule must end at inf"),
+        ([rule(0, 0), rule(0, math.inf)], "end above its start"),
+    ],
+)
+def test_gaps_and_overlaps_are_refused(rules: list[Rule], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        TuningTable(LAB, "x", tuple(rules))
+
+
+def test_a_file_that_is_no_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    for text in ("", "[]", "{}", json.dumps({"kind": "table", "version": 9}), '{"kind": "table"'):
+        path.write_text(text)
+        with pytest.raises(InputError, match="not a tuning table"):
+            read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"lo": 0', '"lo": "0"'),
+        ('"lo": 0', '"lo": false'),
+        ('"hi": 100', '"hi": NaN'),
+        ('"nodes": 1', '"nodes": "1"'),
+        ('"ppn": 4', '"ppn": 0'),
+        ('"operators": "any"', '"operators": "most"'),
+        ('"collective": "bcast"', '"collective": "broadcast"'),
+        ('"params": {}', '"params": null'),
+        ('"params": {}', '"params": {"segment": "8"}'),
+        ('"gain": 2.0', '"gain": "2.0"'),
+        ('"algorithm"', '"name"'),
+        ('"rules": [', '"rules": [7, '),
+        ('"library": "x"', '"library": ["x"]'),
+        ('"provenance": {}', '"provenance": 5'),
+    ],
+)
+def test_tables_with_impossible_values(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "t.json"
+    write_table(TuningTable(LAB, "x", (rule(0, 100), rule(100, math.inf))), path)
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(InputError, match=r"t\.json: "):
+        read_table(path)
