@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tuner.gain import over_launches, paired_gain
 from tuner.probe.sampling import FEWEST, MOST, Account, next_look, order, settled
-from tuner.statistics import (
-    median_interval,
-    over_launches,
-    paired_gain,
-    relative_half_width,
-)
+from tuner.statistics import median_interval, relative_half_width
 
 
 def noisy(

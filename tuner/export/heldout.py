@@ -19,14 +19,14 @@ from tuner.collective import Collective
 from tuner.export.ladders import by_ranks
 from tuner.export.prove import TIMEOUT, Starter
 from tuner.files import write_atomically
-from tuner.statistics import over_launches, paired_gain
+from tuner.gain import over_launches, paired_gain
 from tuner.table import Rule, TuningTable
 
 PROGRAM = ("-m", "mpi4py", "-m", "tuner.probe.heldout")  # mpi4py ends all ranks when one fails
 ITEM = 4  # bytes: probed collectives work on 4-byte elements
 TARGET = 0.02  # relative half-width of the medians at which a point is done
 SEED = 20240229
-LAUNCHES = 4
+LAUNCHES = 6
 Progress = Callable[[int, int], None]  # points done, points altogether
 Arms = Sequence[Mapping[str, int]]  # control variables of each arm
 Samples = list[list[list[float]]]  # point -> arm -> seconds

@@ -30,7 +30,7 @@ from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
 from tuner.runtime.launch import Launcher, available_cores
 
 FEWEST_RANKS = 4  # of Open MPI: fewer leave the algorithms nothing to differ in
-LAUNCHES = 4  # of the ranks: their placement is settled anew each time, and times with it
+LAUNCHES = 6  # of the ranks: their placement is settled anew each time, and times with it
 BUDGETS = {"openmpi": 90.0, "mpich": 30.0}  # seconds
 SETTINGS = {
     "openmpi": {"coll_tuned_use_dynamic_rules": "1"},  # else forced algorithms are ignored

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from tuner.statistics import median_interval, relative_half_width
 
-FEWEST = 20  # repetitions of every point, even when its time is spent
-MOST = 250  # repetitions in one launch after which another launch teaches more
+FEWEST = 12  # repetitions of every point, even when its time is spent
+MOST = 100  # repetitions in one launch after which another launch teaches more
 CONTENDER = 1.15  # an arm is still in the running below this multiple of the best one's upper bound
 
 

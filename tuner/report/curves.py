@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tuner.gain import over_launches
 from tuner.measurement import Measurement
-from tuner.statistics import over_launches
 from tuner.table import Choice
 
 Curve = list[tuple[int, float]]  # (bytes, seconds), ascending

@@ -2,11 +2,9 @@
 
 Looking for the best of many noisy candidates favours the luckiest (the winner's curse). So each
 candidate's paired gain over the default is tested at 1 - 5 % / (number of candidates), Bonferroni's
-correction: repetitions alone make a point leave the default, although no candidate is faster, with
-at most 5 % probability. A few launches cannot promise as much for what differs between launches, so
-the gain must moreover exceed a noise threshold, also at the lower bound. All samples serve both
-choice and test; halving them instead would cost more power than the correction does, and large
-messages have few samples.
+correction: that a point leaves the default although no candidate is faster has at most 5 %
+probability. Moreover the gain must exceed a noise threshold, also at the lower bound. All samples
+serve both choice and test; halving them instead would cost more power than the correction does.
 """
 
 from __future__ import annotations
@@ -18,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.errors import InputError
+from tuner.gain import paired_gain
 from tuner.select.dataset import Point, Row
-from tuner.statistics import LEVEL, paired_gain
+from tuner.statistics import LEVEL
 from tuner.table import DEFAULT, Choice
 
 NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by

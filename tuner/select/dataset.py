@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.gain import over_launches
 from tuner.measurement import Measurement, Measurements
-from tuner.statistics import over_launches
 from tuner.table import Choice, Key
 
 

@@ -1,0 +1,74 @@
+"""Times and gains over several launches, with intervals.
+
+Where the ranks of a launch are placed is settled when it starts, and no number of repetitions
+within it tells what the next one will be like (Hunold and Carpen-Amarie, IEEE TPDS 27(12), 2016).
+So the launch is the unit that intervals count: each gives one number, and Student's t, on
+logarithms, says how far a handful of numbers can be trusted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from tuner.statistics import LEVEL, median_interval
+
+RESAMPLES = 1000
+SEED = 20240229  # intervals of the same samples are the same on every run
+
+
+def over_launches(
+    launches: Sequence[Sequence[float]], level: float = LEVEL
+) -> tuple[float, float, float]:
+    """Typical time, the geometric mean of the launches' medians, and its interval."""
+    medians = [median_interval(samples, level) for samples in launches]
+    if len(medians) == 1:
+        return medians[0]
+    return _geometric(np.log([median for median, _, _ in medians]), level)
+
+
+def paired_gain(
+    default: Sequence[Sequence[float]], chosen: Sequence[Sequence[float]], level: float = LEVEL
+) -> tuple[float, float, float]:
+    """How many times faster `chosen` is than `default`, with its interval; above 1 is faster.
+
+    default, chosen     samples of each launch; sample i of both in one launch was taken in the
+                        same repetition
+
+    The gain of a launch is the ratio of its medians, the gain their geometric mean. A single
+    launch says nothing about others: its interval is that of its repetitions alone, a percentile
+    bootstrap (Efron and Tibshirani, 1993) that resamples both series together, so a disturbance
+    that hit both cancels. Raises ValueError for series that are not paired or without samples.
+    """
+    if [len(s) for s in default] != [len(s) for s in chosen] or not all(map(len, default)):
+        raise ValueError("samples are not paired: launches or repetitions are missing")
+    if not default:
+        raise ValueError("samples are not paired: there are none")
+    logs = np.array(
+        [math.log(np.median(d) / np.median(c)) for d, c in zip(default, chosen, strict=True)]
+    )
+    if len(logs) > 1:
+        return _geometric(logs, level)
+    low, high = _bootstrap(np.asarray(default[0]), np.asarray(chosen[0]), level)
+    return math.exp(logs[0]), low, high
+
+
+def _geometric(logs: NDArray[np.float64], level: float) -> tuple[float, float, float]:
+    """Geometric mean and Student's interval of numbers given by their logarithms."""
+    spread = logs.std(ddof=1) / math.sqrt(len(logs))
+    half = float(student.ppf((1 + level) / 2, len(logs) - 1) * spread)
+    centre = float(logs.mean())
+    return math.exp(centre), math.exp(centre - half), math.exp(centre + half)
+
+
+def _bootstrap(
+    default: NDArray[np.float64], chosen: NDArray[np.float64], level: float
+) -> tuple[float, float]:
+    draws = np.random.default_rng(SEED).integers(0, default.size, (RESAMPLES, default.size))
+    ratios = np.median(default[draws], axis=1) / np.median(chosen[draws], axis=1)
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
