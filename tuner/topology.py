@@ -159,7 +159,7 @@ class Placement:
     node_of: Indices
 
     @classmethod
-    def block(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
+    def consecutive(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
         """Ranks 0..ppn-1 on the first node, and so on. Raises InputError when they do not fit."""
         if ppn < 1:
             raise InputError(f"ppn must be at least 1, not {ppn}")

@@ -57,7 +57,7 @@ def row(
     topology = flat(p)
     made = build(collective, algorithm, p, nbytes=nbytes, params=params)
     transfers = sum(len(entry) for entry in made.rounds())
-    setting = (made, Placement.block(topology, 1), given_calibration(topology), nbytes)
+    setting = (made, Placement.consecutive(topology, 1), given_calibration(topology), nbytes)
     fast, predicted = engine("fast", *setting)
     events, reference = engine("events", *setting)
     if not math.isclose(predicted, reference, rel_tol=1e-12):

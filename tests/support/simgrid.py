@@ -34,7 +34,7 @@ SAME = {  # SimGrid's names for what we call otherwise
 def flat(p: int) -> Placement:
     """One rank on each of p nodes round one switch."""
     record = {"name": f"flat{p}", "nodes": p, "latency": "2us", "bandwidth": "12.5GB/s"}
-    return Placement.block(topology_from(record), 1)
+    return Placement.consecutive(topology_from(record), 1)
 
 
 def price(made: Schedule, nbytes: int, engine: str, *, shared: bool = False) -> float:

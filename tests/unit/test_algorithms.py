@@ -82,13 +82,14 @@ def test_segments_become_chunks() -> None:
         ("knomial", 4, 0, {"radix": 1}, "radix must be at least 2, not 1"),
         ("chain", 0, 0, {}, "needs p >= 1"),
         ("chain", 4, 4, {}, "a root below p"),
+        ("chain", 4, 0, {"segment": 1}, "a segment of 1 bytes cuts 4294967296 bytes into"),
     ],
 )
 def test_bad_requests_are_named(
     name: str, p: int, root: int, params: dict[str, int], sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
-        algorithms.build(Collective.BCAST, name, p, root=root, params=params)
+        algorithms.build(Collective.BCAST, name, p, root=root, nbytes=2**32, params=params)
 
 
 def test_every_algorithm_is_described() -> None:

@@ -27,7 +27,7 @@ def test_a_candidate_costs_what_its_schedule_costs_on_the_points_ranks() -> None
     schedule = algorithms.build(
         Collective.BCAST, "chain", 4, nbytes=4096, params={"segment": 1024, "chains": 2}
     )
-    expected = simulate(schedule, Placement.block(TOPOLOGY, 4, 4), CALIBRATION, 4096)
+    expected = simulate(schedule, Placement.consecutive(TOPOLOGY, 4, 4), CALIBRATION, 4096)
     seconds = simulator(CALIBRATION, TOPOLOGY)
     assert seconds(POINT, chain) == expected
     assert seconds(POINT, Choice("linear")) != expected

@@ -69,12 +69,12 @@ def test_oracle_rows(shared: Path, engine: str, largest: int) -> None:
 
 def flat(p: int, **more: object) -> Placement:
     record = {"name": "flat", "nodes": p, "latency": "1us", "bandwidth": "1GB/s", **more}
-    return Placement.block(topology_from(record), 1)
+    return Placement.consecutive(topology_from(record), 1)
 
 
 def star(ppn: int, **local: str) -> Placement:
     record = {"name": "star", "nodes": 2, "latency": "1us", "bandwidth": "1GB/s", "local": local}
-    return Placement.block(topology_from(record), ppn)
+    return Placement.consecutive(topology_from(record), ppn)
 
 
 @ENGINES

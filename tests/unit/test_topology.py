@@ -32,7 +32,7 @@ def test_short_form_is_end_to_end(tmp_path: Path) -> None:
     routes = flat.routes(np.array([0, 5]), np.array([63, 4]))
     assert routes.latency == pytest.approx([2e-6, 2e-6])
     assert routes.bandwidth.tolist() == [12.5e9, 12.5e9]
-    assert Placement.block(flat, 1).p == 64
+    assert Placement.consecutive(flat, 1).p == 64
 
 
 def test_listed_links_and_routes(tmp_path: Path) -> None:
@@ -127,4 +127,4 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_placements_that_do_not_fit(tmp_path: Path, ppn: int, p: int | None) -> None:
     flat = load(tmp_path, "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n")
     with pytest.raises(InputError, match=r"do not fit|ppn must be at least 1"):
-        Placement.block(flat, ppn, p)
+        Placement.consecutive(flat, ppn, p)

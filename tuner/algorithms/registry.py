@@ -15,6 +15,7 @@ from tuner.schedule import Schedule
 from tuner.verify import Facts, verify
 
 Builder = Callable[..., Schedule]
+MOST_SEGMENTS = 1 << 20  # a longer pipeline is a slip of the pen, and would fill the memory
 VERIFIED_SLOTS = 1 << 16  # p * n_chunks up to which every schedule is verified when it is built
 
 
@@ -98,8 +99,11 @@ def build(
     negative values; ScheduleError when verification fails.
     """
     entry = describe(collective, name)
-    if p < 1 or not 0 <= root < p:
-        raise InputError(f"{collective} needs p >= 1 and a root below p, not p={p}, root={root}")
+    if p < 1 or not 0 <= root < p or nbytes < 0:
+        raise InputError(
+            f"{collective} needs p >= 1, a root below p and no negative size,"
+            f" not p={p}, root={root}, {nbytes} bytes"
+        )
     chosen = _chosen(entry, params or {})
     call = {"root": root, "nbytes": nbytes}
     needed = {key: call[key] for key in call if key in inspect.signature(entry.builder).parameters}
@@ -142,5 +146,14 @@ def _verified(made: Schedule) -> Facts:
 
 
 def segments(nbytes: int, segment: int) -> int:
-    """How many chunks a segment size of `segment` bytes makes of a message; 0 is unsegmented."""
-    return 1 if segment == 0 else max(1, -(-nbytes // segment))
+    """How many chunks a segment size of `segment` bytes makes of a message; 0 is unsegmented.
+
+    Raises InputError for more than MOST_SEGMENTS.
+    """
+    number = 1 if segment == 0 else max(1, -(-nbytes // segment))
+    if number > MOST_SEGMENTS:
+        raise InputError(
+            f"a segment of {segment} bytes cuts {nbytes} bytes into {number} pieces: use one of at"
+            f" least {-(-nbytes // MOST_SEGMENTS)} bytes"
+        )
+    return number

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
         if options.calibration
         else given_calibration(topology)
     )
-    placement = Placement.block(topology, options.ppn, options.p)
+    placement = Placement.consecutive(topology, options.ppn, options.p)
     records = list(_predictions(options, placement, calibration))
     emit(options, records, lambda: _print(topology.name, records))
 

@@ -26,7 +26,7 @@ def simulator(calibration: Calibration, topology: Topology) -> Simulate:
         schedule = algorithms.build(
             point.collective, choice.algorithm, point.p, nbytes=point.nbytes, params=choice.params
         )
-        placement = Placement.block(topology, point.ppn, point.p)
+        placement = Placement.consecutive(topology, point.ppn, point.p)
         return simulate(schedule, placement, calibration, point.nbytes)
 
     return seconds
