@@ -164,7 +164,9 @@ def read_calibration(path: Path) -> Calibration:
     """Raises InputError for a file that is no version-1 calibration."""
     try:
         return calibration_from_record(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as reason:
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as reason:
         raise InputError(
             f"{path}: not a calibration ({reason}); make one with `tuner calibrate`"
         ) from None

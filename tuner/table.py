@@ -182,7 +182,9 @@ def read_table(path: Path) -> TuningTable:
         return TuningTable(cluster, record["library"], rules, record["provenance"])
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as reason:
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as reason:
         raise InputError(
             f"{path}: not a tuning table ({reason}); make one with `tuner tune`"
         ) from None

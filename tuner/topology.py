@@ -18,6 +18,7 @@ from tuner.errors import InputError
 
 NODE = "node"  # path class: two ranks of one node, each with a core of its own
 NODE_OVERSUBSCRIBED = "node_oversubscribed"  # the same with more ranks than cores on the node
+MOST_RANKS = 1 << 20
 MEMORY_BUS = "memory_bus"  # the shared resource inside a node
 
 Indices = NDArray[np.int64]
@@ -165,6 +166,8 @@ class Placement:
             raise InputError(f"ppn must be at least 1, not {ppn}")
         available = ppn * len(topology.nodes)
         wanted = available if p is None else p
+        if wanted > MOST_RANKS:
+            raise InputError(f"{wanted} ranks are more than can be simulated ({MOST_RANKS})")
         if not 1 <= wanted <= available:
             raise InputError(
                 f"{wanted} ranks do not fit on topology {topology.name}:"

@@ -133,6 +133,10 @@ def test_exported_file_checks_against_its_table(
     rules.write_text(lines)
     assert main(["table", "check", str(rules), "--table", str(table)]) == 1
     assert "the table says" in capsys.readouterr().out
+    rules.write_text("{}")
+    assert main(["table", "check", str(rules), "--table", str(table)]) == 1
+    assert "but" in (complaint := capsys.readouterr().err)
+    assert "is for mpich: give the table that the file was made from" in complaint
 
 
 def test_show_and_select_agree(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

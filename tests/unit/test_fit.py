@@ -142,3 +142,14 @@ def test_one_straight_line_is_fitted_by_one() -> None:
     assert len(lines) == 1
     assert lines[0].alpha == pytest.approx(2e-6)
     assert lines[0].beta == pytest.approx(1e-10)
+
+
+def test_times_too_flat_for_a_bandwidth_do_not_break_the_capacity() -> None:
+    """A short, noisy probe may see large messages cost no more than small ones."""
+    flat = [
+        replace(s, samples=(1e-5,) * 20) if (s.kind, s.subject) == ("pingpong", "node") else s
+        for s in probed().series
+    ]
+    fitted = calibrate(replace(probed(), series=tuple(flat)))
+    assert fitted.path("node").segments[-1].beta.value == 0.0
+    assert any("below resolution" in line for line in fitted.provenance["undetermined"])

@@ -123,8 +123,10 @@ def test_missing_file(tmp_path: Path) -> None:
         load_topology(tmp_path / "absent.yaml")
 
 
-@pytest.mark.parametrize(("ppn", "p"), [(0, None), (1, 65), (2, 0)])
+@pytest.mark.parametrize(("ppn", "p"), [(0, None), (1, 65), (2, 0), (10**6, None)])
 def test_placements_that_do_not_fit(tmp_path: Path, ppn: int, p: int | None) -> None:
     flat = load(tmp_path, "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n")
-    with pytest.raises(InputError, match=r"do not fit|ppn must be at least 1"):
+    with pytest.raises(
+        InputError, match=r"do not fit|ppn must be at least 1|more than can be simulated"
+    ):
         Placement.consecutive(flat, ppn, p)

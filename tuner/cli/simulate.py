@@ -19,7 +19,7 @@ from tuner.units import format_size, format_time
 EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective allreduce --algorithm ring --sizes 1KiB,1MiB
   tuner simulate --topology flat64.yaml --collective bcast --algorithm chain \\
-      --param segment=64KiB --param chains=4 --sizes 16MiB --ppn 2 --json
+      --param segment=64KiB --param chains=4 --sizes 16MiB --json
   tuner simulate --topology flat64.yaml --collective bcast --sizes 1KiB,64KiB,4MiB   (all of them)
 
 The shortest topology file, one switch with 64 nodes:

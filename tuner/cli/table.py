@@ -106,6 +106,11 @@ def run_check(options: argparse.Namespace) -> int:
     table = read_table(options.table)
     text = _read(options.file)
     to = options.to or ("mpich" if text.lstrip().startswith("{") else "openmpi")
+    if to != table.library.partition(" ")[0]:
+        raise InputError(
+            f"{options.table} is for {table.library}, but {options.file} is for {to}: give the"
+            " table that the file was made from"
+        )
     differences = native.check(table, text, to, options.python, options.commutative_only)
     record = {"file": str(options.file), "format": to, "differences": differences}
 

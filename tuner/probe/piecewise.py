@@ -18,6 +18,7 @@ from scipy.optimize import nnls
 
 SHORTEST = 3  # sizes in a line: two would fit any noise exactly
 MISFIT = 0.03  # what a straight line is trusted to describe; smaller deviations are no break
+ROUNDING = 1e-9  # what of a slope is an artefact of the arithmetic
 PER_LINE = 3  # free numbers of a line: alpha, beta, where it begins
 
 Floats = NDArray[np.float64]
@@ -42,7 +43,7 @@ def fit_line(sizes: Floats, times: Floats) -> tuple[float, float]:
     scale = max(float(sizes.max()), 1.0)  # both columns of the same order of magnitude
     system = np.column_stack([1 / times, sizes / scale / times])
     (alpha, beta), _ = nnls(system, np.ones(len(times)))
-    return float(alpha), float(beta) / scale
+    return float(alpha), float(beta) / scale if beta > ROUNDING * alpha else 0.0
 
 
 def fit_lines(sizes: Floats, times: Floats, spread: Floats) -> tuple[Line, ...]:

@@ -168,8 +168,8 @@ def _control(control: Sequence[Record]) -> str:
     )
     if departure(control) > QUIET:
         text += (
-            " Caution: that is far from 1, so differences of this size mean nothing here; measure"
-            " again on a quiet machine."
+            f" Caution: they typically departed from 1 by {departure(control):.0%}, so a difference"
+            " of that size in one call means nothing; measure again on a quiet machine."
         )
     return text
 

@@ -39,12 +39,13 @@ FAILURES = (  # what the launchers print, and what to say instead
     ("not enough slots", "too few slots for {ranks} ranks on this machine: ask for fewer ranks"),
     (
         "No module named '?mpi4py|cannot load MPI library",
-        "{python} lacks mpi4py or its MPI library: run `pip install 'tuner[{library}]'` there",
+        "{python} lacks mpi4py or its MPI library: run `make venv`, or there `pip install mpi4py"
+        " {library}`",
     ),
     (
         "unsupported PMI version",
         "the MPI library of {python} is not {library}: give the interpreter of an environment"
-        " that has `pip install 'tuner[{library}]'`",
+        " with mpi4py and {library}",
     ),
     (
         r"Timeout \(\d+:\d\d:\d\d",  # what faulthandler prints for a rank that watches itself
@@ -101,8 +102,8 @@ class Launcher:
             if found:
                 return Path(found)
         raise ProbeError(
-            f"no {LAUNCHERS[self.library][0]} beside {self.python} or on PATH: install the MPI"
-            f" library with `pip install 'tuner[{self.library}]'` in that environment"
+            f"no {LAUNCHERS[self.library][0]} beside {self.python} or on PATH: run `make venv`, or"
+            f" `pip install mpi4py {self.library}` in that environment"
         )
 
     def version(self) -> str:
@@ -114,8 +115,8 @@ class Launcher:
         match = VERSIONS[self.library].search(answer.stdout)
         if match is None:
             raise ProbeError(
-                f"{executable} is not the launcher of {self.library}: install it with"
-                f" `pip install 'tuner[{self.library}]'` in the environment of {self.python}"
+                f"{executable} is not the launcher of {self.library}: run `make venv`, or"
+                f" `pip install mpi4py {self.library}` in the environment of {self.python}"
             )
         return f"{self.library} {match[1]}"
 

@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
+LARGEST = 1 << 60  # bytes of a message; sums of several must fit in 63 bits
 LOCAL, LOCAL_CROWDED = 0, -1  # what stands for hops between ranks of one node
 
 
@@ -70,8 +71,10 @@ def traffic(
     """
     if placement.p != schedule.p:
         raise InputError(f"{schedule}: placement holds {placement.p} ranks")
-    if nbytes < 0 or nbytes % itemsize:
+    if itemsize < 1 or nbytes % itemsize:
         raise InputError(f"{nbytes} bytes are no whole number of {itemsize}-byte elements")
+    if not 0 <= nbytes <= LARGEST:
+        raise InputError(f"a message has 0 to {LARGEST} bytes, not {nbytes}")
     src, dst, number, size, reduce = _rows(schedule, nbytes // itemsize, itemsize)
     work = _work(calibration, src == dst, size, reduce)
     moves = src != dst
