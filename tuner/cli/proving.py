@@ -114,8 +114,14 @@ def rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
         (
             proof["collective"], str(proof["p"]), proof["operators"],
             f"[{format_size(proof['lo'])}, {format_size(float(proof['hi']))})",
-            ", ".join(map(format_size, proof["sizes"])), proof["expected"], proof["executed"],
+            _span(proof["sizes"]), proof["expected"], proof["executed"],
             "yes" if proof["confirmed"] else f"no: {proof['reason']}",
         )
         for proof in proofs
     ]  # fmt: skip
+
+
+def _span(sizes: Sequence[int]) -> str:
+    if len(sizes) < 3:
+        return ", ".join(map(format_size, sizes))
+    return f"{len(sizes)} sizes, {format_size(sizes[0])} .. {format_size(sizes[-1])}"

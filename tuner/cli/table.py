@@ -111,7 +111,10 @@ def run_check(options: argparse.Namespace) -> int:
             f"{options.table} is for {table.library}, but {options.file} is for {to}: give the"
             " table that the file was made from"
         )
-    differences = native.check(table, text, to, options.python, options.commutative_only)
+    try:
+        differences = native.check(table, text, to, options.python, options.commutative_only)
+    except InputError as reason:
+        raise InputError(f"{options.file}: {reason}") from None
     record = {"file": str(options.file), "format": to, "differences": differences}
 
     def show() -> None:
