@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tuner.cli.main import main
+from tuner.collective import Collective
 from tuner.db import load_heldout, load_proofs, load_table, open_database, transaction
+from tuner.export.openmpi.proof import activation
 from tuner.measurement import read_measurements, read_partial
 from tuner.runtime.launch import Launcher
 from tuner.table import read_table
@@ -137,6 +139,23 @@ def test_exported_file_checks_against_its_table(
     assert main(["table", "check", str(rules), "--table", str(table)]) == 1
     assert "but" in (complaint := capsys.readouterr().err)
     assert "is for mpich: give the table that the file was made from" in complaint
+
+
+def test_its_own_file_keeps_the_order_of_operands(finished: Path, launcher: Launcher) -> None:
+    """A product of 2x2 matrices, at every size that the run probed, on all numbers of ranks."""
+    table = read_table(finished / "openmpi/table.json")
+    ladders = [rule for rule in table.rules if rule.key.collective is Collective.ALLREDUCE]
+    cases = sorted({(r.key.p, n // 16) for r in ladders for n in r.evidence.nbytes if n >= 16})
+    assert cases
+    run = launcher.run(
+        max(p for p, _ in cases),
+        [str(Path(__file__).with_name("order_program.py")), json.dumps(cases)],
+        settings=activation(finished / "openmpi/openmpi.rules"),
+        timeout=60.0,
+    )
+    answers = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+    assert len(answers) == len(cases)
+    assert all(answer["right"] for answer in answers)
 
 
 def test_show_and_select_agree(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
