@@ -6,6 +6,7 @@ import math
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -179,9 +180,11 @@ def test_unfinished_measurements_are_refused_but_resumed(
         (lambda t: "[" * 100_000 + t, "line 1: not a measurement"),
     ],
 )
-def test_damaged_measurements_are_named(tmp_path: Path, spoil: object, sentence: str) -> None:
+def test_damaged_measurements_are_named(
+    tmp_path: Path, spoil: Callable[[str], str], sentence: str
+) -> None:
     path = written(tmp_path / "m.ndjson")
-    path.write_text(spoil(path.read_text()))  # type: ignore[operator]
+    path.write_text(spoil(path.read_text()))
     with pytest.raises(InputError, match=sentence):
         read_measurements(path)
     with pytest.raises(InputError, match=r"cannot be read as measurements"):
