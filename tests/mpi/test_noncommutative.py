@@ -43,10 +43,10 @@ def right(
 
 
 def stairs(choices: tuple[Choice, ...], ranks: tuple[int, ...], operators: str) -> TuningTable:
-    steps = staircase(choices, FIRST, MATRIX)
+    rungs = staircase(choices, FIRST, MATRIX)
     default = [(0, Choice())]
-    ladders = {(ALLREDUCE, p, "any"): steps if operators == "any" else default for p in ranks}
-    return table_of(ladders | {(ALLREDUCE, p, operators): steps for p in ranks})
+    ladders = {(ALLREDUCE, p, "any"): rungs if operators == "any" else default for p in ranks}
+    return table_of(ladders | {(ALLREDUCE, p, operators): rungs for p in ranks})
 
 
 def test_every_safe_choice_of_openmpi(launcher: Launcher, tmp_path: Path) -> None:

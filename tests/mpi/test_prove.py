@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ladders import Steps, staircase, table_of
+from tests.support.ladders import Rungs, staircase, table_of
 from tuner import algorithms
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -61,10 +61,10 @@ def rules(tmp_path: Path) -> Path:
     return file
 
 
-def commutative_table(ladders: Mapping[tuple[Collective, int], Steps]) -> TuningTable:
+def commutative_table(ladders: Mapping[tuple[Collective, int], Rungs]) -> TuningTable:
     """The ladders as rules for commutative operators, the default for all others."""
-    safe = {key: steps if key[0] is BCAST else [(0, Choice())] for key, steps in ladders.items()}
-    return table_of(safe | {(*key, "commutative"): steps for key, steps in ladders.items()})
+    safe = {key: rungs if key[0] is BCAST else [(0, Choice())] for key, rungs in ladders.items()}
+    return table_of(safe | {(*key, "commutative"): rungs for key, rungs in ladders.items()})
 
 
 def proofs_of(table: TuningTable, launcher: Launcher, directory: Path) -> list[RuleProof]:

@@ -11,20 +11,20 @@ from tuner.measurement import Cluster
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
 CLUSTER = Cluster("test", 1, 2, "some cpu", 1 << 30)
-Steps = Sequence[tuple[int, Choice]]  # from so many bytes on, this choice
+Rungs = Sequence[tuple[int, Choice]]  # from so many bytes on, this choice
 
 
 def table_of(
-    ladders: Mapping[Any, Steps],
+    ladders: Mapping[Any, Rungs],
     probed: tuple[int, ...] = (),
     library: str = "openmpi 5.0.11",
 ) -> TuningTable:
-    """A one-node table from (collective, p[, operators]) -> steps."""
+    """A one-node table from (collective, p[, operators]) -> rungs."""
     rules = []
-    for (collective, p, *rest), steps in ladders.items():
+    for (collective, p, *rest), rungs in ladders.items():
         key = Key(collective, 1, p, operators=rest[0] if rest else "any")
-        bounds: list[float] = [*(lo for lo, _ in steps), math.inf]
-        for (lo, hi), (_, choice) in zip(pairwise(bounds), steps, strict=True):
+        bounds: list[float] = [*(lo for lo, _ in rungs), math.inf]
+        for (lo, hi), (_, choice) in zip(pairwise(bounds), rungs, strict=True):
             sizes = tuple(n for n in probed if lo <= n < hi)
             rules.append(Rule(key, int(lo), hi, choice, Evidence("measured", sizes)))
     return TuningTable(CLUSTER, library, tuple(rules))
@@ -32,5 +32,5 @@ def table_of(
 
 def staircase(choices: Sequence[Choice], start: int, width: int) -> list[tuple[int, Choice]]:
     """Each choice on its own few bytes from `start` on, the default below and above."""
-    steps = [(start + width * i, choice) for i, choice in enumerate(choices)]
-    return [(0, Choice()), *steps, (start + width * len(choices), Choice())]
+    rungs = [(start + width * i, choice) for i, choice in enumerate(choices)]
+    return [(0, Choice()), *rungs, (start + width * len(choices), Choice())]

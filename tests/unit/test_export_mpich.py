@@ -164,8 +164,8 @@ def test_foreign_rules_are_refused_by_name_or_replaced(choice: Choice) -> None:
 
 def test_rules_safe_elsewhere_but_not_in_mpich_keep_their_place_for_commutative_operators() -> None:
     choice = Choice("rabenseifner")
-    steps = [(0, choice)]
-    table = table_of({(ALLREDUCE, 4): steps, (ALLREDUCE, 4, "commutative"): steps})
+    rungs = [(0, choice)]
+    table = table_of({(ALLREDUCE, 4): rungs, (ALLREDUCE, 4, "commutative"): rungs})
     replaced, lost = mpich.portable(table)
     assert len(lost) == 1
     assert {rule.key.operators: rule.choice for rule in replaced.rules} == {
@@ -225,8 +225,8 @@ def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: in
     for arm in arms:
         names = mpich.settings(collective, arm).keys()
         assert names == mpich.settings(collective, Choice()).keys()
-        steps = [(0, arm)] if mpich.order_safe(collective, arm) else [(0, Choice())]
-        ladders = {(collective, 4): steps, (collective, 4, "commutative"): [(0, arm)]}
+        rungs = [(0, arm)] if mpich.order_safe(collective, arm) else [(0, Choice())]
+        ladders = {(collective, 4): rungs, (collective, 4, "commutative"): [(0, arm)]}
         assert mpich.emit(table_of(ladders), GENERIC)
 
 
@@ -242,7 +242,7 @@ LADDERS = st.dictionaries(
 @given(ladders=LADDERS, first=CHOICES)
 def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choice) -> None:
     table = table_of(
-        {(BCAST, p): [(0, first), *sorted(steps.items())] for p, steps in ladders.items()}
+        {(BCAST, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()}
     )
     text = mpich.emit(table, GENERIC)
     assert mpich.check(table, text, GENERIC) == []

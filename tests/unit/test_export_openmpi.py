@@ -243,7 +243,7 @@ LADDERS = st.dictionaries(
 @given(ladders=LADDERS, first=CHOICES)
 def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choice) -> None:
     table = table_of(
-        {(BCAST, p): [(0, first), *sorted(steps.items())] for p, steps in ladders.items()}
+        {(BCAST, p): [(0, first), *sorted(rungs.items())] for p, rungs in ladders.items()}
     )
     text = openmpi.emit(table)
     assert openmpi.check(table, text) == []

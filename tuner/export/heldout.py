@@ -104,7 +104,7 @@ def heldout(
     cores       of this computer; more ranks than cores yield while they wait
 
     Raises ProbeError when the ranks fail.
-    """  # fmt: skip
+    """
     wanted = points(table, operators)
     if not wanted:
         return []

@@ -120,7 +120,7 @@ def ask(
 
     may_abort   the ranks may die on the way; later calls then have no answer
     spare       ranks that take part in no call
-    """  # fmt: skip
+    """
     path = directory / "calls.json"
     write_atomically(path, json.dumps([_record(trial) for trial in trials]))
     answers: dict[int, Answer] = {}

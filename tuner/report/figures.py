@@ -164,7 +164,7 @@ def _heldout_label(record: Mapping[str, Any]) -> str:
 def _label_ratios(axes: Axes, values: Sequence[float]) -> None:
     low, high = min(0.9, *values) / 1.03, max(1.12, *values) * 1.03
     axes.set_xlim(low, high)
-    steps = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 20, 50, 100)
-    axes.xaxis.set_major_locator(FixedLocator([step for step in steps if low <= step <= high]))
+    ticks = (0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 7, 10, 20, 50, 100)
+    axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -45,7 +45,7 @@ def prove(
     seconds     rules whose turn comes later are not confirmed, and say so
 
     Raises InputError when the file is not that of the table.
-    """  # fmt: skip
+    """
     differences = check(table, tuning_file.read_text(encoding="utf-8"), generic)
     if differences:
         raise InputError(f"{tuning_file}: not the file of this table: {differences[0]}")

@@ -71,7 +71,7 @@ def prove(
     watch       False: use poisoned rows even where a watcher could be compiled
 
     Raises InputError when the file is not that of the table, ProbeError when the ranks fail.
-    """  # fmt: skip
+    """
     text = rules_file.read_text(encoding="utf-8")
     differences = check(table, text, commutative_only=commutative_only)
     if differences:
