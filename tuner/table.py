@@ -16,21 +16,32 @@ from pathlib import Path
 from typing import Any
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.files import from_record, write_atomically
 from tuner.measurement import Cluster
 
 FORMAT_VERSION = 1
 OPERATORS = ("any", "commutative")
 DEFAULT = "default"  # the algorithm name that means: leave the choice to the library
+LIBRARY, SCHEDULE, NCCL = "library", "schedule", "nccl"
+RUNNERS = (LIBRARY, SCHEDULE, NCCL)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm with its parameters; `DEFAULT` leaves the choice to the library."""
+    """An algorithm with its parameters; `DEFAULT` leaves the choice to the library.
+
+    via     who runs it: the MPI library's own code, our schedule over point-to-point messages, or
+            NCCL
+    """
 
     algorithm: str = DEFAULT
     params: Mapping[str, int] = field(default_factory=dict)
+    via: str = LIBRARY
+
+    def __post_init__(self) -> None:
+        if self.via not in RUNNERS or (self.is_default and self.via != LIBRARY):
+            raise ValueError(f"{self.algorithm} cannot run via {quoted(self.via)}")
 
     @property
     def is_default(self) -> bool:
@@ -39,10 +50,11 @@ class Choice:
 
     def __str__(self) -> str:
         inside = ", ".join(f"{name}={value}" for name, value in sorted(self.params.items()))
-        return f"{self.algorithm}({inside})" if inside else self.algorithm
+        name = f"{self.algorithm}({inside})" if inside else self.algorithm
+        return name if self.via == LIBRARY else f"{name} via {self.via}"
 
     def __hash__(self) -> int:
-        return hash((self.algorithm, tuple(sorted(self.params.items()))))
+        return hash((self.algorithm, tuple(sorted(self.params.items())), self.via))
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
-from tuner.export import openmpi
 from tuner.measurement import read_measurements, read_partial
 from tuner.probe.fit import calibrate
 from tuner.probe.run import LAUNCHES, Progress, probe
@@ -62,7 +62,10 @@ def test_every_candidate_is_measured_at_every_point(whole: dict[str, Any]) -> No
     }
     assert set(found) == {(c, p) for c in ("bcast", "allreduce") for p in (2, 3)}
     for (collective, p), algorithms in found.items():
-        wanted = {choice.algorithm for choice in openmpi.candidates(Collective(collective), p, 64)}
+        wanted = {
+            choice.algorithm
+            for choice in libraries.openmpi.candidates(Collective(collective), p, 64)
+        }
         assert algorithms == wanted
         assert len(wanted) > 3
 
@@ -143,7 +146,7 @@ FORCED = """
 import ctypes, json, sys
 import numpy as np
 from mpi4py import MPI
-from tuner.probe.control import Forcing
+from tuner.runtime.forcing import Forcing
 from tuner.runtime.control_variables import loaded_library
 forcing = Forcing("openmpi")
 comm = forcing.communicator(MPI.COMM_WORLD, json.loads(sys.argv[1]))
@@ -162,7 +165,7 @@ def test_fan_out_and_segment_of_a_chain_take_effect(
     params: dict[str, int], peers: set[int], messages: int
 ) -> None:
     """The library's own traffic monitor shows whom the root sends the message to, in how many."""
-    forced = openmpi.settings(Collective.BCAST, Choice("chain", params))
+    forced = libraries.openmpi.settings(Collective.BCAST, Choice("chain", params))
     run = Launcher.find("openmpi").run(
         5,
         ["-c", FORCED, json.dumps(forced)],

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import Rungs, staircase, table_of
-from tuner import algorithms
+from tuner import algorithms, libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import mpich, openmpi
 from tuner.export.heldout import LAUNCHES, heldout, points
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
-from tuner.export.openmpi.algorithms import normal
 from tuner.export.prove import RuleProof
+from tuner.libraries.openmpi import normal
 from tuner.runtime.launch import CompletedRun, Launcher
 from tuner.table import Choice, TuningTable
 
@@ -77,7 +77,7 @@ def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: P
     """Each candidate gets eight bytes of the size range to itself: all in one launch."""
     start = 1 << 18
     ladders = {
-        (c, p): staircase(openmpi.candidates(c, p, start), start, 8)
+        (c, p): staircase(libraries.openmpi.candidates(c, p, start), start, 8)
         for c in (BCAST, ALLREDUCE) for p in (2, 3, 4)
     }  # fmt: skip
     proofs = proofs_of(commutative_table(ladders), launcher, tmp_path)
@@ -112,7 +112,7 @@ def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> 
         assert proof.executed[0].algorithm == instead
         assert not proof.confirmed
         assert f"{choice.algorithm} runs as {instead} because" in proof.reason
-        assert choice not in openmpi.candidates(collective, 4, nbytes)
+        assert choice not in libraries.openmpi.candidates(collective, 4, nbytes)
 
 
 def test_watching_confirms_a_good_file(launcher: Launcher, tmp_path: Path, rules: Path) -> None:
@@ -182,7 +182,7 @@ def test_one_launch_shows_default_and_tuned(
     program.write_text(
         "import json, numpy as np\n"
         "from mpi4py import MPI\n"
-        "from tuner.probe.control import Forcing\n"
+        "from tuner.runtime.forcing import Forcing\n"
         "from tuner.runtime.prover import executed\n"
         "forcing = Forcing('openmpi')\n"
         "arms = [{'coll_tuned_use_dynamic_rules': on} for on in (0, 1)]\n"

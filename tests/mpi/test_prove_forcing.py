@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tuner import libraries
 from tuner.collective import Collective
-from tuner.export import openmpi
 from tuner.export.openmpi import proof
-from tuner.export.openmpi.algorithms import normal
 from tuner.export.prove import Answer
+from tuner.libraries.openmpi import normal
 from tuner.runtime.launch import Launcher
 
 NBYTES, RANKS = 1 << 18, 4
@@ -19,7 +19,7 @@ PROGRAM = """
 import json, sys
 import numpy as np
 from mpi4py import MPI
-from tuner.probe.control import Forcing
+from tuner.runtime.forcing import Forcing
 from tuner.runtime.prover import executed
 forcing, data = Forcing("openmpi"), np.zeros(int(sys.argv[2]) // 4, np.int32)
 for collective, settings in json.loads(sys.argv[1]):
@@ -52,9 +52,9 @@ def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> N
     wanted = [
         (collective, choice)
         for collective in (Collective.BCAST, Collective.ALLREDUCE)
-        for choice in openmpi.candidates(collective, RANKS, NBYTES)[1:]
+        for choice in libraries.openmpi.candidates(collective, RANKS, NBYTES)[1:]
     ]
-    orders = [(c, openmpi.settings(c, choice)) for c, choice in wanted]
+    orders = [(c, libraries.openmpi.settings(c, choice)) for c, choice in wanted]
     run = launcher.run(
         RANKS, [str(program), json.dumps(orders), str(NBYTES)],
         settings={"coll_tuned_use_dynamic_rules": "1"},

@@ -9,10 +9,10 @@ import pytest
 
 from tuner.cli.main import VERBS, main
 from tuner.cli.output import print_table
-from tuner.cli.tune import make_table
 from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurements
+from tuner.select.make import make_table
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 

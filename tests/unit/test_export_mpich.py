@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import table_of
+from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import mpich
@@ -220,17 +221,17 @@ def test_generic_tuning_is_found_in_a_binary(tmp_path: Path) -> None:
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
 @pytest.mark.parametrize("nbytes", [4, 65536, 1 << 20])
 def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: int) -> None:
-    arms = mpich.candidates(collective, 4, nbytes)
+    arms = libraries.mpich.candidates(collective, 4, nbytes)
     assert arms[0].is_default
     for arm in arms:
-        names = mpich.settings(collective, arm).keys()
-        assert names == mpich.settings(collective, Choice()).keys()
-        rungs = [(0, arm)] if mpich.order_safe(collective, arm) else [(0, Choice())]
+        names = libraries.mpich.settings(collective, arm).keys()
+        assert names == libraries.mpich.settings(collective, Choice()).keys()
+        rungs = [(0, arm)] if libraries.mpich.order_safe(collective, arm) else [(0, Choice())]
         ladders = {(collective, 4): rungs, (collective, 4, "commutative"): [(0, arm)]}
         assert mpich.emit(table_of(ladders), GENERIC)
 
 
-CHOICES = st.sampled_from(mpich.candidates(BCAST, 8, 1 << 20))
+CHOICES = st.sampled_from(libraries.mpich.candidates(BCAST, 8, 1 << 20))
 LADDERS = st.dictionaries(
     st.integers(1, 40),
     st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, table_of
-from tuner import algorithms
+from tuner import algorithms, libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import openmpi
-from tuner.export.openmpi.algorithms import ALGORITHMS
 from tuner.export.openmpi.rules import Row, render
+from tuner.libraries.openmpi import ALGORITHMS
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
@@ -180,7 +180,7 @@ def test_version_two_has_a_fifth_column() -> None:
 def test_candidates_are_distinct_known_and_legal(
     collective: Collective, p: int, nbytes: int
 ) -> None:
-    arms = openmpi.candidates(collective, p, nbytes)
+    arms = libraries.openmpi.candidates(collective, p, nbytes)
     assert arms[0].is_default
     assert len(set(arms)) == len(arms)
     for arm in arms[1:]:
@@ -191,14 +191,17 @@ def test_candidates_are_distinct_known_and_legal(
 
 def test_large_messages_see_every_algorithm() -> None:
     for collective in (BCAST, ALLREDUCE):
-        offered = {arm.algorithm for arm in openmpi.candidates(collective, 4, 1 << 20)}
+        offered = {arm.algorithm for arm in libraries.openmpi.candidates(collective, 4, 1 << 20)}
         assert offered == set(ALGORITHMS[collective]) == {*algorithms.names(collective), "default"}
 
 
 def test_settings_of_the_default_undo_every_other() -> None:
-    for arm in openmpi.candidates(BCAST, 8, 1 << 20):
-        assert openmpi.settings(BCAST, arm).keys() == openmpi.settings(BCAST, Choice()).keys()
-    assert openmpi.settings(BCAST, CHAIN) == {
+    for arm in libraries.openmpi.candidates(BCAST, 8, 1 << 20):
+        assert (
+            libraries.openmpi.settings(BCAST, arm).keys()
+            == libraries.openmpi.settings(BCAST, Choice()).keys()
+        )
+    assert libraries.openmpi.settings(BCAST, CHAIN) == {
         "coll_tuned_bcast_algorithm": 2,
         "coll_tuned_bcast_algorithm_segmentsize": 8192,
         "coll_tuned_bcast_algorithm_chain_fanout": 2,
@@ -231,7 +234,7 @@ def test_open_mpi_6_would_read_the_file_otherwise() -> None:
         openmpi.emit(table)
 
 
-CHOICES = st.sampled_from(openmpi.candidates(BCAST, 8, 1 << 20))
+CHOICES = st.sampled_from(libraries.openmpi.candidates(BCAST, 8, 1 << 20))
 LADDERS = st.dictionaries(
     st.integers(1, 40),
     st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),

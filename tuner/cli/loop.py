@@ -13,7 +13,7 @@ from tuner.cli import native, proving
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, Report, counted
 from tuner.cli.stages import Stages
-from tuner.cli.tune import make_table, predictions
+from tuner.cli.tune import predictions
 from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError
 from tuner.files import write_atomically
@@ -21,6 +21,7 @@ from tuner.measurement import Measurements, read_measurements
 from tuner.probe.fit import calibrate
 from tuner.probe.run import probe
 from tuner.report import LibraryResult
+from tuner.select.make import make_table
 from tuner.table import TuningTable, read_table, write_table
 
 TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}

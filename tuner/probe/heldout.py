@@ -17,8 +17,8 @@ from mpi4py import MPI
 
 from tuner.collective import Collective
 from tuner.probe.collectives import Call
-from tuner.probe.control import Forcing
 from tuner.probe.timing import Arm, Stopwatch, wait_quietly
+from tuner.runtime.forcing import Forcing
 
 
 def main(path: str) -> None:

@@ -24,9 +24,9 @@ from tuner.collective import Collective
 from tuner.measurement import series_line
 from tuner.probe import pointtopoint, timing
 from tuner.probe.collectives import Call, keeps_order
-from tuner.probe.control import Forcing
 from tuner.probe.plan import LARGEST_EAGER, Arm, Plan, Point, read_plan
 from tuner.probe.sampling import Account
+from tuner.runtime.forcing import Forcing
 
 STUCK = 45.0  # seconds beyond its time after which a point is given up as deadlocked
 HALVED = ("pingpong", "call")  # a call there and back gives a one-way time

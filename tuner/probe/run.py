@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner import libraries
 from tuner.errors import InputError, ProbeError
-from tuner.export import mpich, openmpi
 from tuner.files import write_atomically
 from tuner.measurement import (
     Cluster,
@@ -121,7 +121,6 @@ def _plan(
     odd = [size for size in ladder if size < 4 or size % 4]
     if odd or not ladder:
         raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
-    export = openmpi if library == "openmpi" else mpich
     return make_plan(
         library,
         wanted,
@@ -130,8 +129,8 @@ def _plan(
         operators,
         launches,
         ladder,
-        export.candidates,
-        export.settings,
+        libraries.named(library).candidates,
+        libraries.named(library).settings,
     )
 
 

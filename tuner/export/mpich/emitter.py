@@ -17,7 +17,6 @@ from typing import Any
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.ladders import beside, by_ranks, describe, probe_sizes
-from tuner.export.mpich.algorithms import leaf_parameters, native, order_safe
 from tuner.export.mpich.selection import (
     LARGEST,
     Call,
@@ -28,6 +27,7 @@ from tuner.export.mpich.selection import (
     holds,
     parse,
 )
+from tuner.libraries.mpich import leaf_parameters, native, order_safe
 from tuner.table import Choice, Rule, TuningTable
 
 _COMMUNICATOR = ("comm_size", "comm_hierarchy", "comm_avg_ppn", "is_node_consecutive")

@@ -11,12 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.ladders import beside, by_ranks, describe, probe_sizes
-from tuner.export.openmpi.algorithms import (
-    COLLECTIVE_IDS,
-    normal,
-    order_safe,
-    parameters,
-)
 from tuner.export.openmpi.parser import parse
 from tuner.export.openmpi.rules import (
     Row,
@@ -25,6 +19,12 @@ from tuner.export.openmpi.rules import (
     compared_bytes,
     decide,
     render,
+)
+from tuner.libraries.openmpi import (
+    COLLECTIVE_IDS,
+    normal,
+    order_safe,
+    parameters,
 )
 from tuner.table import Choice, Rule, TuningTable
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.ladders import by_ranks
-from tuner.export.openmpi.algorithms import COLLECTIVE_IDS, choice_of, normal, redirected
 from tuner.export.openmpi.emitter import check
 from tuner.export.openmpi.parser import parse
 from tuner.export.openmpi.rules import render
@@ -26,6 +25,7 @@ from tuner.export.prove import (
     sizes_of,
 )
 from tuner.files import write_atomically
+from tuner.libraries.openmpi import COLLECTIVE_IDS, choice_of, normal, redirected
 from tuner.table import Choice, Key, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("interpose.c")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.collective import Collective
-from tuner.export.openmpi.algorithms import ALGORITHMS, COLLECTIVE_IDS, choice_of
+from tuner.libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS, choice_of
 from tuner.table import Choice
 
 SCALED_BY_P = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)

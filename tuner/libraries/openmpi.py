@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.table import DEFAULT, Choice
+from tuner.table import DEFAULT, LIBRARY, Choice
 
 COLLECTIVE_IDS = {
     Collective.ALLGATHER: 0,
@@ -64,6 +64,8 @@ def parameters(collective: Collective, choice: Choice) -> tuple[int, int, int]:
     Raises InputError for an algorithm or parameter that Open MPI does not have.
     """
     names = ALGORITHMS.get(collective)
+    if choice.via != LIBRARY:
+        raise InputError(f"{collective} {choice}: Open MPI's own rules cannot say that")
     if names is None:
         raise InputError(f"Open MPI rules for {collective} are not supported: drop these rules")
     if choice.algorithm not in names:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.table import DEFAULT, Choice
+from tuner.table import DEFAULT, LIBRARY, Choice
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ def native(collective: Collective, choice: Choice) -> Native:
     Raises InputError for an algorithm or parameter that MPICH does not have.
     """
     known = ALGORITHMS.get(collective)
+    if choice.via != LIBRARY:
+        raise InputError(f"{collective} {choice}: MPICH's own rules cannot say that")
     if known is None:
         raise InputError(f"MPICH rules for {collective} are not supported: drop these rules")
     if choice.algorithm not in known:

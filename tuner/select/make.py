@@ -1,0 +1,32 @@
+"""The whole way from measurements and their calibration to a tuning table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner import libraries
+from tuner.cost import Calibration
+from tuner.errors import InputError
+from tuner.measurement import Measurements
+from tuner.select.dataset import Progress, Row, label, quietly
+from tuner.select.predict import simulator
+from tuner.select.selector import train
+from tuner.select.tabulate import tabulate
+from tuner.table import TuningTable
+from tuner.topologies import single_node
+
+
+def make_table(
+    measurements: Measurements, calibration: Calibration, progress: Progress = quietly
+) -> tuple[Sequence[Row], TuningTable]:
+    """The labelled rows and the table. Raises InputError when the two do not belong together."""
+    theirs = (calibration.cluster, calibration.library)
+    if theirs != (measurements.cluster.name, measurements.library):
+        raise InputError(
+            f"the calibration is of {theirs[1]} on {theirs[0]}, the measurements of"
+            f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
+        )
+    library = libraries.named(measurements.library)
+    simulate = simulator(calibration, single_node(measurements.cluster, calibration))
+    rows = label(measurements, simulate, progress)
+    return rows, tabulate(measurements, rows, train(rows, simulate), library.order_safe)
