@@ -10,4 +10,7 @@
 .. include:: decisions/0006-command-line-on-argparse.md
 .. include:: decisions/0007-several-launches.md
 .. include:: decisions/0008-rooms.md
+.. include:: decisions/0009-libraries-and-runners.md
+.. include:: decisions/0010-dispatcher.md
+.. include:: decisions/0011-service.md
 """

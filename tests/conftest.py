@@ -54,6 +54,14 @@ def mpirun(launcher: Launcher) -> Callable[..., CompletedRun]:
     return run
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For clients of a service: no copy from elsewhere, no proxy, hardly a pause between tries."""
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr("tuner.runtime.client.PAUSE", 0.01)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Reference data that is not part of the project: TUNER_SHARED, else ../shared."""

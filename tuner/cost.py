@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError
-from tuner.files import from_record, write_atomically
+from tuner.files import finite, from_record, write_atomically
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def calibration_record(calibration: Calibration) -> dict[str, Any]:
         {"path_class": path_class, "memory": memory, **asdict(cost)}
         for (path_class, memory), cost in calibration.paths.items()
     ]
-    return dict(_finite(record))
+    return dict(finite(record))
 
 
 def calibration_from_record(content: Mapping[str, Any]) -> Calibration:
@@ -170,11 +170,3 @@ def read_calibration(path: Path) -> Calibration:
         raise InputError(
             f"{path}: not a calibration ({reason}); make one with `tuner calibrate`"
         ) from None
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return "inf" if value == math.inf else value

@@ -9,6 +9,7 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from tuner.errors import InputError, quoted
@@ -16,8 +17,8 @@ from tuner.errors import InputError, quoted
 Record = TypeVar("Record")
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write beside `path`, flush to disk, then rename over it.
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """Write beside `path`, flush to disk, then rename over it; `mode`: who may read it.
 
     Raises InputError (disk full, no permission); `path` then is what it was before.
     """
@@ -30,7 +31,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except OSError as reason:
         raise InputError(
@@ -47,10 +48,31 @@ def from_record(kind: type[Record], record: Mapping[str, Any]) -> Record:
     "inf" is an infinite float; true and false are no numbers, and NaN is none either. Raises
     ValueError or TypeError for a missing or unknown field and for a value of another type.
     """
-    hints = _hints(kind)
+    dataclass: type = kind
+    hints = _hints(dataclass)
     if not isinstance(record, Mapping) or not record.keys() <= hints.keys():
         raise ValueError(f"{quoted(record)} is no {kind.__name__}")
-    return kind(**{name: _value(name, hints[name], value) for name, value in record.items()})
+    return kind(
+        **{
+            name: value if hints[name] is type(value) is not float  # most are; the rest look closer
+            else _value(name, hints[name], value)
+            for name, value in record.items()
+        }
+    )  # fmt: skip
+
+
+def finite(value: Any) -> Any:
+    """What JSON can hold of a value: infinity as the string "inf", as `from_record` reads it."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return "inf" if value == math.inf else value
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
 
 
 @cache
@@ -62,19 +84,28 @@ def _value(name: str, hint: Any, value: Any) -> Any:
     """The value as its type hint wants it."""
     if _fits(hint, value):
         return value
-    inner = get_args(hint)
+    origin, inner = _parts(hint)
+    if origin is UnionType:  # `kind | None`
+        return None if value is None else _value(name, inner[0], value)
     if hint is float and value == "inf":
         return math.inf
-    if get_origin(hint) is tuple and isinstance(value, list):
+    if origin is tuple and isinstance(value, list):
+        if inner == (float, ...) and _all_finite(value):
+            return tuple(value)
         each = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
         return tuple(_value(name, h, v) for h, v in zip(each, value, strict=True))
-    if get_origin(hint) is Mapping and isinstance(value, Mapping):
+    if origin is Mapping and isinstance(value, Mapping):
         return {key: _value(f"{name} {key}", inner[-1], v) for key, v in value.items()}
     if isinstance(hint, type) and is_dataclass(hint):
         return from_record(hint, value)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
     raise ValueError(f"{name} cannot be {quoted(value)}")
+
+
+def _all_finite(values: list[Any]) -> bool:
+    """Whether these are surely finite floats, found out fast: samples come by the million."""
+    return set(map(type, values)) == {float} and math.isfinite(sum(values))
 
 
 def _fits(hint: Any, value: Any) -> bool:

@@ -8,7 +8,8 @@ without that last line is incomplete: the probe resumes it, every other reader r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,64 +107,107 @@ def _series(record: Mapping[str, Any]) -> Measurement:
     series = from_record(Measurement, record)
     if min(series.nodes, series.ppn, series.p) < 1 or series.nbytes < 0 or series.launch < 0:
         raise ValueError("it needs nodes, ppn and p of at least 1 and nbytes of at least 0")
-    if not series.samples or min(series.samples) < 0:
-        raise ValueError("it needs at least one sample and no sample below 0")
+    if max(series.nodes, series.ppn, series.p, series.launch, series.nbytes >> 32) >= 2**31:
+        raise ValueError("nodes, ppn, p and launch are below 2^31, nbytes is below 2^63")
+    if not series.samples or min(series.samples) < 0 or max(series.samples) == math.inf:
+        raise ValueError("it needs at least one sample and no sample below 0 or infinite")
     return series
 
 
 def _checked(
-    path: Path, line: int, complaint: str, read: Callable[[Any], T], record: dict[str, Any]
+    name: str, line: int, complaint: str, read: Callable[[Any], T], record: dict[str, Any]
 ) -> T:
     try:
         return read(record)
     except (ValueError, TypeError) as reason:
-        raise InputError(f"{path}, line {line}: {complaint}: {reason}") from None
+        raise InputError(f"{name}, line {line}: {complaint}: {reason}") from None
+
+
+class LineReader:
+    """A measurements file line by line, in whatever memory one line takes.
+
+    header      the record of line 1; None for an empty file
+    ended       whether the end line was there; known once `series` is exhausted
+
+    The last line may be cut off, as a killed probe leaves it; it is dropped. `name` is what errors
+    call the file. Raises InputError as soon as a line is not what it should be.
+    """
+
+    def __init__(self, lines: Iterable[str], name: str) -> None:
+        self.name = name
+        self.ended = False
+        self._records = self._parsed(lines)
+        self.header: dict[str, Any] | None = next(self._records, None)
+        if self.header is not None:
+            self.described = _checked(
+                name, 1, f"not the header of a version-{FORMAT_VERSION} probe", _described,
+                self.header,
+            )  # fmt: skip
+
+    def series(self) -> Iterator[Measurement]:
+        """The series in the file's order; once."""
+        count, held = 0, None  # the end line is one only if nothing follows it
+        for record in self._records:
+            if held is not None:
+                yield self._measurement(count, held)
+                count += 1
+            held = record
+        if held is not None and held["kind"] != "end":
+            yield self._measurement(count, held)
+        elif held is not None:
+            self._end(count, held)
+
+    def require_end(self, count: int) -> None:
+        """Raises InputError unless the file was finished; `count` series were read from it."""
+        if not self.ended:
+            raise InputError(
+                f"{self.name}: incomplete, it ends after {count} series; run the probe again,"
+                " it resumes where it stopped"
+            )
+
+    def _measurement(self, count: int, record: dict[str, Any]) -> Measurement:
+        return _checked(self.name, count + 2, "not a measurement", _series, record)
+
+    def _end(self, count: int, record: dict[str, Any]) -> None:
+        self.ended = True
+        if record.get("lines") != count:
+            raise InputError(
+                f"{self.name}: {record.get('lines')} series were written but {count} are there;"
+                " probe again"
+            )
+
+    def _parsed(self, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith("\n"):
+                return
+            try:
+                record = json.loads(line)
+                if not isinstance(record, dict) or "kind" not in record:
+                    raise ValueError
+            except (ValueError, RecursionError):
+                raise InputError(
+                    f"{self.name}, line {number}: not a measurement; delete the line or probe again"
+                ) from None
+            yield record
 
 
 def read_partial(path: Path) -> tuple[dict[str, Any] | None, list[Measurement], bool]:
     """Header (None for an empty file), series and whether the end line was there.
 
-    The last line may be cut off, as a killed probe leaves it; it is dropped.
-    Raises InputError when any earlier line is not what it should be.
+    Raises InputError when any line but a last one that is cut off is not what it should be.
     """
-    lines = path.read_text(encoding="utf-8").split("\n")
-    records: list[dict[str, Any]] = []
-    for number, line in enumerate(lines[:-1], start=1):  # what follows the last newline is cut off
-        try:
-            record = json.loads(line)
-            if not isinstance(record, dict) or "kind" not in record:
-                raise ValueError
-        except (ValueError, RecursionError):
-            raise InputError(
-                f"{path}, line {number}: not a measurement; delete the line or probe again"
-            ) from None
-        records.append(record)
-    if not records:
-        return None, [], False
-    header, *rest = records
-    _checked(path, 1, f"not the header of a version-{FORMAT_VERSION} probe", _described, header)
-    ended = bool(rest) and rest[-1]["kind"] == "end"
-    series = [
-        _checked(path, number, "not a measurement", _series, record)
-        for number, record in enumerate(rest[: len(rest) - ended], start=2)
-    ]
-    if ended and rest[-1].get("lines") != len(series):
-        raise InputError(
-            f"{path}: {rest[-1].get('lines')} series were written but {len(series)} are there;"
-            " probe again"
-        )
-    return header, series, ended
+    with path.open(encoding="utf-8") as lines:
+        reader = LineReader(lines, str(path))
+        return reader.header, list(reader.series()), reader.ended
 
 
 def read_measurements(path: Path) -> Measurements:
     """A complete measurements file; raises InputError for a missing, damaged or unfinished one."""
     try:
-        header, series, ended = read_partial(path)
+        with path.open(encoding="utf-8") as lines:
+            reader = LineReader(lines, str(path))
+            series = tuple(reader.series())
     except (OSError, UnicodeDecodeError) as reason:
         raise InputError(f"{path}: cannot be read as measurements: {reason}") from None
-    if header is None or not ended:
-        raise InputError(
-            f"{path}: incomplete, it ends after {len(series)} series; run the probe again,"
-            " it resumes where it stopped"
-        )
-    return replace(_described(header), series=tuple(series))
+    reader.require_end(len(series))
+    return replace(reader.described, series=series)

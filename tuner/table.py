@@ -17,7 +17,7 @@ from typing import Any
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
-from tuner.files import from_record, write_atomically
+from tuner.files import finite, from_record, write_atomically
 from tuner.measurement import Cluster
 
 FORMAT_VERSION = 1
@@ -163,8 +163,8 @@ def _check_ladder(key: Key, ladder: list[Rule]) -> None:
 
 
 def rule_record(rule: Rule) -> dict[str, Any]:
-    """A rule as JSON carries it: an infinite `hi` as "inf"."""
-    return {**asdict(rule), "hi": "inf" if rule.hi == math.inf else rule.hi}
+    """A rule as JSON carries it: infinities as "inf"."""
+    return dict(finite(asdict(rule)))
 
 
 def table_record(table: TuningTable) -> dict[str, Any]:
@@ -184,7 +184,17 @@ def write_table(table: TuningTable, path: Path) -> None:
 def read_table(path: Path) -> TuningTable:
     """Raises InputError for a file that is no valid version-1 table."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        return parse_table(path.read_bytes())
+    except InputError as reason:
+        raise InputError(f"{path}: {reason}") from None
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
+
+
+def parse_table(text: str | bytes) -> TuningTable:
+    """The table that a table file's content is; raises InputError for anything else."""
+    try:
+        record = json.loads(text)
         if record["kind"] != "table" or record["version"] != FORMAT_VERSION:
             raise ValueError(f"not a version-{FORMAT_VERSION} table")
         rules = tuple(_rule(entry) for entry in record["rules"])
@@ -192,14 +202,8 @@ def read_table(path: Path) -> TuningTable:
         if not isinstance(record["library"], str):
             raise ValueError("the library has no name")
         return TuningTable(cluster, record["library"], rules, record["provenance"])
-    except InputError as reason:
-        raise InputError(f"{path}: {reason}") from None
-    except OSError as reason:
-        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as reason:
-        raise InputError(
-            f"{path}: not a tuning table ({reason}); make one with `tuner tune`"
-        ) from None
+        raise InputError(f"not a tuning table ({reason}); make one with `tuner tune`") from None
 
 
 def _rule(entry: Any) -> Rule:

@@ -148,8 +148,8 @@ import numpy as np
 from mpi4py import MPI
 from tuner.runtime.forcing import Forcing
 from tuner.runtime.control_variables import loaded_library
-forcing = Forcing("openmpi")
-comm = forcing.communicator(MPI.COMM_WORLD, json.loads(sys.argv[1]))
+forcing = Forcing("openmpi", MPI.COMM_WORLD)
+comm = forcing.communicator(json.loads(sys.argv[1]))
 comm.Bcast(np.zeros(80000, np.uint8), 0)
 forcing.release()
 # The monitor reports when the library is torn down, which an open tool interface prevents.

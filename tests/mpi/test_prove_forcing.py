@@ -21,9 +21,9 @@ import numpy as np
 from mpi4py import MPI
 from tuner.runtime.forcing import Forcing
 from tuner.runtime.prover import executed
-forcing, data = Forcing("openmpi"), np.zeros(int(sys.argv[2]) // 4, np.int32)
+forcing, data = Forcing("openmpi", MPI.COMM_WORLD), np.zeros(int(sys.argv[2]) // 4, np.int32)
 for collective, settings in json.loads(sys.argv[1]):
-    comm = forcing.communicator(MPI.COMM_WORLD, settings)
+    comm = forcing.communicator(settings)
     executed()
     comm.Bcast(data) if collective == "bcast" else comm.Allreduce(data, data.copy())
     if comm.rank == 0:

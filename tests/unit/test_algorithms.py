@@ -16,6 +16,7 @@ from tuner.verify import verify
 ORDER_PRESERVING = {  # for root 0 and every p; derived by the verifier, stated here as a promise
     (Collective.ALLREDUCE, "linear"), (Collective.ALLREDUCE, "nonoverlapping"),
     (Collective.ALLREDUCE, "recursive_doubling"), (Collective.ALLREDUCE, "rabenseifner"),
+    (Collective.ALLREDUCE, "hierarchical"),
     (Collective.REDUCE, "linear"), (Collective.REDUCE, "chain"), (Collective.REDUCE, "pipeline"),
     (Collective.REDUCE, "binomial"),
 }  # fmt: skip

@@ -85,7 +85,7 @@ def test_both_engines_print_the_same(flat: Path, capsys: pytest.CaptureFixture[s
     for engine in ("fast", "events"):
         assert main(["simulate", "--topology", str(flat), *words, "--engine", engine]) == 0
         printed.append([record["seconds"] for record in json.loads(capsys.readouterr().out)])
-    assert len(printed[0]) == 18
+    assert len(printed[0]) == 20
     assert printed[0] == pytest.approx(printed[1], rel=1e-12)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tuner.errors import InputError
-from tuner.topologies import load_topology
+from tuner.topologies import load_topology, topology_from_record, topology_record
 from tuner.topology import Link, Node, Placement, Topology
 
 PAIR = """
@@ -130,3 +132,38 @@ def test_placements_that_do_not_fit(tmp_path: Path, ppn: int, p: int | None) -> 
         InputError, match=r"do not fit|ppn must be at least 1|more than can be simulated"
     ):
         Placement.consecutive(flat, ppn, p)
+
+
+INSIDE = "local: {latency: 1us, bandwidth: 9GB/s}\ncores: 3\n"
+
+
+@pytest.mark.parametrize(
+    "text", [PAIR, f"{INSIDE}name: x\nnodes: 4\nlatency: 2us\nbandwidth: 1GB/s"]
+)
+def test_a_record_holds_everything(tmp_path: Path, text: str) -> None:
+    topology = load(tmp_path, text)
+    record = json.loads(json.dumps(topology_record(topology)))
+    assert topology_from_record(record) == topology
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"kind": "table"}, "of kind topology and version 1"),
+        ({"version": 2}, "of kind topology and version 1"),
+        ({"nodes": []}, "must have 1 to 65536 nodes"),
+        ({"nodes": "ab"}, "a mapping with a list of nodes"),
+        ({"nodes": [{"name": "a", "cores": 0}], "links": []}, "at least one core"),
+        ({"nodes": [{"name": "a", "cores": 1.5}], "links": []}, "cores cannot be 1.5"),
+        ({"colour": 1}, "not the record of a topology"),
+        ({"local_latency": -1.0}, "a latency finite and not below 0"),
+        ({"local_latency": "inf"}, "a latency finite and not below 0"),
+        ({"memory_bandwidth": 0}, "a bandwidth must be above 0"),
+        ({"local_bandwidth": -1}, "a bandwidth must be above 0"),
+        ({"links": []}, "node b cannot be reached"),
+    ],
+)
+def test_bad_records_are_named(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+    record = topology_record(load(tmp_path, PAIR))
+    with pytest.raises(InputError, match=sentence):
+        topology_from_record({**record, **change})

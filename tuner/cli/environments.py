@@ -10,7 +10,6 @@ from tuner.runtime.launch import PACKAGE, Launcher
 
 LIBRARIES = ("openmpi", "mpich")
 MPICH_PYTHON = Path(".venv-mpich/bin/python")
-_LIBRARY = "import mpi4py.MPI, tuner.runtime.control_variables as c; print(c.loaded_library())"
 
 
 def add_library(parser: argparse.ArgumentParser) -> None:
@@ -37,4 +36,4 @@ def interpreter(library: str, given: Path | None = None) -> Path:
 
 def libmpi(library: str, python: Path) -> Path:
     """The MPI library that ranks of `python` load; raises ProbeError when they load none."""
-    return Path(Launcher.find(library, python).run(1, ["-c", _LIBRARY]).stdout.strip())
+    return Launcher.find(library, python).libmpi()

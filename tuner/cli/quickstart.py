@@ -19,6 +19,7 @@ from tuner.cli.stages import RECORD, Stages
 from tuner.cost import read_calibration
 from tuner.db import (
     open_database,
+    publish,
     store_calibration,
     store_heldout,
     store_measurements,
@@ -121,16 +122,17 @@ def _loops(options: argparse.Namespace, stages: Stages, display: Display) -> lis
 
 
 def _store(stages: Stages, loop: LibraryLoop, result: LibraryResult) -> None:
-    """One new version of the table in the database, unless this very result is in it."""
+    """Publish the table in the database, as a new version unless an equal one is in it."""
     database = stages.out / "tuner.sqlite"
 
     def store() -> None:
         engine = open_database(f"sqlite:///{database}")
         with transaction(engine) as session:
-            probe = store_measurements(session, result.measurements)
+            probe = store_measurements(session, result.measurements).id
             calibration = read_calibration(loop.file("calibration.json"))
-            fitted = store_calibration(session, calibration, probe)
-            version = store_table(session, result.table, probe, fitted)
+            fitted = store_calibration(session, calibration, probe).id
+            version = store_table(session, result.table, probe, fitted).id
+            publish(session, version, "tuner quickstart")
             store_proofs(session, version, result.proofs)
             store_heldout(session, version, result.heldout)
         engine.dispose()

@@ -31,7 +31,10 @@ The shortest topology file, one switch with 64 nodes:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--topology", type=Path, required=True, help="YAML file", metavar="FILE")
+    parser.add_argument(
+        "--topology", type=Path, required=True, metavar="FILE",
+        help="YAML, or one computer as `lstopo --of xml` describes it",
+    )  # fmt: skip
     parser.add_argument("--collective", type=parsing.collective, required=True)
     parser.add_argument("--algorithm", type=parsing.names, help="comma list (default: all)")
     parser.add_argument("--sizes", type=parsing.sizes, required=True, help="such as 1KiB,1MiB")

@@ -1,30 +1,204 @@
-"""The database: measurements, calibrations, immutable versions of tables, and their results."""
+"""The database: everything that is measured, derived, decided and reported, and the jobs and tokens
+of the service. SQLite and PostgreSQL alike.
+"""
 
-from tuner.db.engine import open_database, transaction
-from tuner.db.store import (
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from tuner.db.calibrations import (
+    StoredCalibration,
+    list_calibrations,
     load_calibration,
-    load_heldout,
-    load_measurements,
-    load_proofs,
-    load_table,
     store_calibration,
-    store_heldout,
+)
+from tuner.db.clusters import (
+    StoredCluster,
+    list_clusters,
+    load_cluster,
+    store_cluster,
+)
+from tuner.db.content import Stored
+from tuner.db.engine import open_database
+from tuner.db.feedback import (
+    Staleness,
+    StoredFeedback,
+    list_feedback,
+    staleness,
+    store_feedback,
+)
+from tuner.db.jobs import (
+    STATES,
+    Job,
+    cancel_job,
+    count_jobs,
+    enqueue,
+    list_jobs,
+    load_job,
+    load_result,
+)
+from tuner.db.measurements import (
+    StoredMeasurements,
+    describe_measurements,
+    list_measurements,
+    list_series,
+    load_measurements,
+    measurement_lines,
     store_measurements,
+)
+from tuner.db.migrate import check_ready
+from tuner.db.pages import Page
+from tuner.db.predictions import (
+    PredictionSummary,
+    StoredPrediction,
+    find_prediction,
+    list_predictions,
+    load_prediction,
+    store_prediction,
+)
+from tuner.db.publications import (
+    Publication,
+    current_publication,
+    current_publications,
+    list_publications,
+    newest_publication,
+    publish,
+    roll_back,
+)
+from tuner.db.queue import (
+    JOB_LEASE,
+    Claim,
+    claim_job,
+    end_cancelled,
+    fail_job,
+    finish_job,
+    give_back_job,
+    heartbeat,
+    retry_job,
+)
+from tuner.db.refusals import (
+    ConflictError,
+    LostLeaseError,
+    NotFoundError,
+    UnavailableError,
+)
+from tuner.db.results import (
+    load_heldout,
+    load_proofs,
+    store_heldout,
     store_proofs,
+)
+from tuner.db.tables import (
+    StoredTable,
+    describe_table,
+    list_tables,
+    load_table,
     store_table,
 )
+from tuner.db.tokens import (
+    SCOPES,
+    Token,
+    check_token,
+    create_token,
+    has_tokens,
+    list_tokens,
+    revoke_token,
+)
+from tuner.db.topologies import (
+    StoredTopology,
+    TopologySummary,
+    list_topologies,
+    load_topology,
+    store_topology,
+)
+from tuner.db.transactions import (
+    reading,
+    transaction,
+)
+from tuner.db.upload import ingest
 
 __all__ = [
+    "JOB_LEASE",
+    "SCOPES",
+    "STATES",
+    "Claim",
+    "ConflictError",
+    "Engine",
+    "Job",
+    "LostLeaseError",
+    "NotFoundError",
+    "Page",
+    "PredictionSummary",
+    "Publication",
+    "Session",
+    "Staleness",
+    "Stored",
+    "StoredCalibration",
+    "StoredCluster",
+    "StoredFeedback",
+    "StoredMeasurements",
+    "StoredPrediction",
+    "StoredTable",
+    "StoredTopology",
+    "Token",
+    "TopologySummary",
+    "UnavailableError",
+    "cancel_job",
+    "check_ready",
+    "check_token",
+    "claim_job",
+    "count_jobs",
+    "create_token",
+    "current_publication",
+    "current_publications",
+    "describe_measurements",
+    "describe_table",
+    "end_cancelled",
+    "enqueue",
+    "fail_job",
+    "find_prediction",
+    "finish_job",
+    "give_back_job",
+    "has_tokens",
+    "heartbeat",
+    "ingest",
+    "list_calibrations",
+    "list_clusters",
+    "list_feedback",
+    "list_jobs",
+    "list_measurements",
+    "list_predictions",
+    "list_publications",
+    "list_series",
+    "list_tables",
+    "list_tokens",
+    "list_topologies",
     "load_calibration",
+    "load_cluster",
     "load_heldout",
+    "load_job",
     "load_measurements",
+    "load_prediction",
     "load_proofs",
+    "load_result",
     "load_table",
+    "load_topology",
+    "measurement_lines",
+    "newest_publication",
     "open_database",
+    "publish",
+    "reading",
+    "retry_job",
+    "revoke_token",
+    "roll_back",
+    "staleness",
     "store_calibration",
+    "store_cluster",
+    "store_feedback",
     "store_heldout",
     "store_measurements",
+    "store_prediction",
     "store_proofs",
     "store_table",
+    "store_topology",
     "transaction",
 ]

@@ -51,6 +51,8 @@ ALGORITHMS = {
         ),
     },
 }
+# A forced algorithm runs for certain only while the device layer leaves collectives alone.
+PRECONDITIONS = {"MPIR_CVAR_DEVICE_COLLECTIVES": ("none", 1)}
 SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
 ITEM = 4  # bytes of the elements that a probe sends
 _VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default

@@ -24,12 +24,12 @@ from tuner.runtime.forcing import Forcing
 def main(path: str) -> None:
     """Time every point on its first `p` ranks while the others sleep."""
     order, world = json.loads(Path(path).read_text(encoding="utf-8")), MPI.COMM_WORLD
-    # Open MPI's variables act on new communicators; a library switched at start-up has no arms.
-    forcing = Forcing("openmpi")
     for p in sorted({point["p"] for point in order["points"]}):
         comm = MPI.Intracomm(world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank))
         if comm != MPI.COMM_NULL:
-            comms = [forcing.communicator(comm, arm) for arm in order["arms"]]
+            # A library that is switched at start-up has one arm without variables.
+            forcing = Forcing("openmpi", comm)
+            comms = [forcing.communicator(arm) for arm in order["arms"]]
             stopwatch = Stopwatch(comm, p > order["cores"])
             for number, point in enumerate(order["points"]):
                 if point["p"] == p:

@@ -57,7 +57,7 @@ class Session:
         self._results = results
         self._comm = comm
         self._control = comm.Dup()
-        self._forcing = Forcing(plan.library)
+        self._forcing = Forcing(plan.library, comm)
         self._stopwatch = timing.Stopwatch(self._control, comm.size > plan.cores)
 
     def measure(self, point: Point, seconds: float) -> None:
@@ -97,7 +97,7 @@ class Session:
         return right
 
     def _correct(self, point: Point, arm: Arm, seed: int) -> bool:
-        comm = self._forcing.communicator(self._comm, arm.settings)
+        comm = self._forcing.communicator(arm.settings)
         before, after = self._forcing.around(arm.settings)
         call = Call(Collective(point.subject), point.nbytes)
         before()
@@ -109,7 +109,7 @@ class Session:
 
     def _timed(self, point: Point, arms: list[Arm]) -> list[timing.Arm]:
         if point.kind == "collective":
-            comms = [self._forcing.communicator(self._comm, arm.settings) for arm in arms]
+            comms = [self._forcing.communicator(arm.settings) for arm in arms]
             calls = Call(Collective(point.subject), point.nbytes).timed(comms)
             return [
                 timing.Arm(call, *self._forcing.around(arm.settings))

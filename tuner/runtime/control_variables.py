@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,13 @@ class ControlVariables:
     """Reads and writes control variables by name; MPI must be initialised.
 
     When a written value takes effect is the library's affair: Open MPI reads its `coll_tuned_*`
-    variables when a communicator is created, MPICH reads its CVARs at every call.
+    variables when a communicator is created, MPICH reads its CVARs at every call. A variable is
+    opened once and stays open: some are written around every call.
     """
 
     def __init__(self) -> None:
         self._mpi = ctypes.CDLL(str(loaded_library()))
+        self._opened: dict[str, tuple[ctypes.c_void_p, int, int]] = {}
         provided = ctypes.c_int()
         code = self._mpi.MPI_T_init_thread(_THREAD_SINGLE, ctypes.byref(provided))
         if code != 0:
@@ -48,27 +52,32 @@ class ControlVariables:
     def read(self, name: str) -> int | str:
         """The variable's present value; raises InputError for an unknown name."""
         handle, size, count = self._open(name)
-        try:
-            value = _buffer(size, count)
-            self._require(self._mpi.MPI_T_cvar_read(handle, ctypes.byref(value)), name, "read")
-        finally:
-            self._mpi.MPI_T_cvar_handle_free(ctypes.byref(handle))
+        value = _buffer(size, count)
+        self._require(self._mpi.MPI_T_cvar_read(handle, ctypes.byref(value)), name, "read")
         content = value.value
         return content.decode() if isinstance(content, bytes) else int(content)
 
     def write(self, name: str, value: int | str) -> None:
         """Raises InputError for an unknown variable, and for a value the library refuses."""
+        self._require(self.writer(name, value)(), name, f"set to {value!r}")
+
+    def writer(self, name: str, value: int | str) -> Callable[[], int]:
+        """A function that writes this value and returns the MPI error code, 0 for success.
+
+        Raises InputError for an unknown variable and for a value of the wrong kind.
+        """
         handle, size, count = self._open(name)
-        try:
-            buffer = _buffer(size, count)
-            buffer.value = _content(name, value, count, text=size == 1 and count > 1)
-            code = self._mpi.MPI_T_cvar_write(handle, ctypes.byref(buffer))
-            self._require(code, name, f"set to {value!r}")
-        finally:
-            self._mpi.MPI_T_cvar_handle_free(ctypes.byref(handle))
+        buffer = _buffer(size, count)
+        buffer.value = _content(name, value, count, text=size == 1 and count > 1)
+        return partial(self._mpi.MPI_T_cvar_write, handle, ctypes.byref(buffer))
 
     def _open(self, name: str) -> tuple[ctypes.c_void_p, int, int]:
         """Handle, bytes per item and number of items of a variable."""
+        if name not in self._opened:
+            self._opened[name] = self._described(name)
+        return self._opened[name]
+
+    def _described(self, name: str) -> tuple[ctypes.c_void_p, int, int]:
         index, handle, count = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int()
         code = self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index))
         self._require(code, name, "found")

@@ -1,7 +1,7 @@
 """Making the MPI library run a given algorithm while the program runs (rank side).
 
 Open MPI reads its forcing variables when a communicator is created, so every choice gets a
-duplicate of its own; MPICH reads them at every call, so they are written around the call.
+communicator of its own; MPICH reads them at every call, so they are written around the call.
 """
 
 from __future__ import annotations
@@ -11,40 +11,57 @@ from functools import partial
 
 from mpi4py import MPI
 
+from tuner.errors import InputError
 from tuner.runtime.control_variables import ControlVariables
 
 Settings = Mapping[str, int | str]
+DYNAMIC_RULES = "coll_tuned_use_dynamic_rules"  # Open MPI ignores what is forced without it
+# Over several nodes Open MPI's hierarchical component would come before the forced algorithm.
+NOT_HIERARCHICAL = {"ompi_comm_coll_preference": "^han"}
 
 
 class Forcing:
-    """Gives, for a communicator and the settings of a choice, a way to call it."""
+    """Gives the ranks of one communicator ways to call it under the settings of a choice."""
 
-    def __init__(self, library: str) -> None:
+    def __init__(self, library: str, comm: MPI.Intracomm) -> None:
         self._per_call = library == "mpich"
+        self._comm = comm
         self._variables = ControlVariables()
-        self._made: dict[tuple[int, tuple[tuple[str, int | str], ...]], MPI.Comm] = {}
+        self._made: dict[tuple[tuple[str, int | str], ...], MPI.Intracomm] = {}
 
-    def communicator(self, comm: MPI.Comm, settings: Settings) -> MPI.Comm:
+    def communicator(self, settings: Settings) -> MPI.Intracomm:
         """The communicator whose collectives obey `settings`; made once, then reused.
 
-        Collective over `comm`. Raises InputError naming the variable and the value when the library
-        refuses one.
+        Collective. Raises InputError naming the variable and the value when the library refuses
+        one; no rank has then begun to make a communicator if all run the same library.
         """
         if self._per_call:
-            return comm
-        key = (comm.size, tuple(sorted(settings.items())))
+            return self._comm
+        key = tuple(sorted(settings.items()))
         if key not in self._made:
-            before = self._write(settings)
-            self._made[key] = comm.Dup()
-            self._write(before)
+            before = self._write(_complete(settings))
+            try:
+                self._made[key] = self._comm.Dup(_hints(settings))
+            finally:
+                self._write(before)
         return self._made[key]
 
     def around(self, settings: Settings) -> tuple[Callable[[], object], Callable[[], object]]:
-        """What to do right before and right after each call under `settings`."""
-        if not self._per_call or not settings:
+        """What to do right before and right after each call under `settings`.
+
+        Only what differs from the present values is written: every write is paid for at each call.
+        """
+        usual = {name: self._variables.read(name) for name in settings} if self._per_call else {}
+        changed = [name for name in usual if usual[name] != settings[name]]
+        if not changed:
             return _nothing, _nothing
-        usual = {name: self._variables.read(name) for name in settings}
-        return partial(self._write, settings), partial(self._write, usual)
+        before = [self._variables.writer(name, settings[name]) for name in changed]
+        after = [self._variables.writer(name, usual[name]) for name in changed]
+        return partial(_all, before), partial(_all, after)
+
+    def try_out(self, settings: Settings) -> None:
+        """Raises InputError when the library lacks a variable or refuses a value; local."""
+        self._write(self._write(settings if self._per_call else _complete(settings)))
 
     def release(self) -> None:
         """Free the communicators made so far; collective over each of them."""
@@ -57,13 +74,34 @@ class Forcing:
         return self._variables.read(name)
 
     def _write(self, settings: Settings) -> dict[str, int | str]:
-        """Write all; returns what was there before."""
-        before = {}
-        for name, value in settings.items():
-            before[name] = self._variables.read(name)
-            self._variables.write(name, value)
+        """Write all; returns what was there before. Writes nothing when one is refused."""
+        before: dict[str, int | str] = {}
+        try:
+            for name, value in settings.items():
+                usual = self._variables.read(name)
+                self._variables.write(name, value)
+                before[name] = usual
+        except InputError:
+            for name, value in before.items():
+                self._variables.write(name, value)
+            raise
         return before
 
 
+def _complete(settings: Settings) -> Settings:
+    return {DYNAMIC_RULES: 1, **settings} if settings else settings
+
+
+def _hints(settings: Settings) -> MPI.Info:
+    """The library's own choice keeps its hierarchical component."""
+    forced = any(value for name, value in settings.items() if name.endswith("_algorithm"))
+    return MPI.Info.Create(NOT_HIERARCHICAL) if forced else MPI.INFO_NULL
+
+
+def _all(writes: list[Callable[[], int]]) -> None:
+    for write in writes:
+        write()
+
+
 def _nothing() -> None:
-    pass
+    return None

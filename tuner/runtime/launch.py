@@ -58,6 +58,7 @@ FAILURES = (  # what the launchers print, and what to say instead
         " smaller sizes",
     ),
 )
+_LIBRARY = "import mpi4py.MPI, tuner.runtime.control_variables as c; print(c.loaded_library())"
 GRACE = 5.0  # seconds between asking a launcher to end and killing it
 
 
@@ -119,6 +120,10 @@ class Launcher:
                 f" `pip install mpi4py {self.library}` in the environment of {self.python}"
             )
         return f"{self.library} {match[1]}"
+
+    def libmpi(self) -> Path:
+        """The MPI library that the ranks load; raises ProbeError when they load none."""
+        return Path(self.run(1, ["-c", _LIBRARY]).stdout.strip())
 
     def command(
         self, ranks: int, arguments: Sequence[str], settings: Mapping[str, str] | None = None

@@ -1,6 +1,10 @@
 """Topologies from files: one module per source."""
 
 from tuner.topologies.calibrated import given_calibration, single_node
-from tuner.topologies.short import load_topology
+from tuner.topologies.formats import FORMATS, MOST_CHARACTERS, load_topology, parse_topology
+from tuner.topologies.record import topology_from_record, topology_record
 
-__all__ = ["given_calibration", "load_topology", "single_node"]
+__all__ = [
+    "FORMATS", "MOST_CHARACTERS", "given_calibration", "load_topology", "parse_topology",
+    "single_node", "topology_from_record", "topology_record",
+]  # fmt: skip

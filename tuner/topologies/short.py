@@ -22,46 +22,34 @@ Both may add `cores` per node and `local: {latency, bandwidth, memory_bandwidth}
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tuner.errors import InputError, quoted
+from tuner.topologies.safe_yaml import parse_yaml
 from tuner.topology import Link, Node, Topology
 from tuner.units import parse_bandwidth, parse_time
 
-MOST_NODES = 1_000_000
+MOST_NODES = 1 << 16  # more would take gigabytes, however short the text
 FLAT_KEYS = {"name", "nodes", "latency", "bandwidth", "cores", "local"}
 LINKED_KEYS = {"name", "nodes", "switches", "links", "cores", "local"}
 LINK_KEYS = {"between", "from", "to", "latency", "bandwidth", "count"}
 LOCAL_KEYS = {"latency", "bandwidth", "memory_bandwidth"}
 
 
-def load_topology(path: Path) -> Topology:
-    """Raises InputError that names file, place and remedy for anything but a sound topology."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            return topology_from(yaml.safe_load(file))
-    except InputError as reason:
-        raise InputError(f"{path}: {reason}") from None
-    except OSError as reason:
-        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as reason:  # ValueError: of a date, say
-        mark = getattr(reason, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise InputError(f"{path}{where}: not YAML; see `tuner simulate --help`") from None
+def parse_short(text: str) -> Topology:
+    """A topology from YAML text. Raises InputError that names place and remedy."""
+    return topology_from(parse_yaml(text))
 
 
 def topology_from(record: Any) -> Topology:
     """A topology from parsed YAML or JSON; raises InputError."""
     linked = isinstance(record, dict) and "links" in record
-    _require_keys("the topology", record, LINKED_KEYS if linked else FLAT_KEYS,
+    require_keys("the topology", record, LINKED_KEYS if linked else FLAT_KEYS,
                   {"name", "nodes"} | (set() if linked else {"latency", "bandwidth"}))  # fmt: skip
     name = _name("name", record["name"])
     nodes = _nodes(record["nodes"], _whole("cores", record.get("cores", 1)))
     local = record.get("local", {})
-    _require_keys("local", local, LOCAL_KEYS, set())
+    require_keys("local", local, LOCAL_KEYS, set())
     if linked:
         switches = _names("switches", record.get("switches", []))
         links = _listed_links(record["links"])
@@ -77,7 +65,8 @@ def topology_from(record: Any) -> Topology:
     )  # fmt: skip
 
 
-def _require_keys(what: str, record: Any, known: set[str], needed: set[str]) -> None:
+def require_keys(what: str, record: Any, known: set[str], needed: set[str]) -> None:
+    """InputError unless `record` is a mapping with all `needed` and only `known` keys."""
     if not isinstance(record, dict):
         raise InputError(f"{what} must be a mapping with {', '.join(sorted(needed or known))}")
     for key in record:
@@ -132,14 +121,14 @@ def _listed_links(value: Any) -> list[Link]:
 
 def _link(number: int, entry: Any) -> list[Link]:
     what = f"link {number}"
-    _require_keys(what, entry, LINK_KEYS, {"latency", "bandwidth"})
+    require_keys(what, entry, LINK_KEYS, {"latency", "bandwidth"})
     if "between" in entry:
         ends = _names(f"{what}: between", entry["between"])
         if len(ends) != 2 or "from" in entry or "to" in entry:
             raise InputError(f"{what}: write `between: [a, b]`, or `from` and `to`")
         directions = [ends, ends[::-1]]
     else:
-        _require_keys(what, entry, LINK_KEYS, {"from", "to"})
+        require_keys(what, entry, LINK_KEYS, {"from", "to"})
         directions = [[_name(f"{what}: {end}", entry[end]) for end in ("from", "to")]]
     capacity = parse_bandwidth(entry["bandwidth"]) * _whole(f"{what}: count", entry.get("count", 1))
     return [Link(a, b, capacity, parse_time(entry["latency"])) for a, b in directions]

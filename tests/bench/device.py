@@ -1,0 +1,164 @@
+"""What device buffers cost: python -m tests.bench.device
+
+Staging bandwidth, the price of asking where a pointer lies, kernel launch and reduction rates, and
+the size from which kernels take over. Without a GPU it prints the figures that need none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from tests.support.device import FakeDevice, resident
+from tuner.cli.output import print_table
+from tuner.cost import Estimate, ReductionCost
+from tuner.errors import InputError
+from tuner.runtime.buffers import contiguous, nbytes_of
+from tuner.runtime.devices import CUDA, HOST, Device, PointerCache, cuda, cuda_aware, memory_of
+from tuner.runtime.folding import Folding
+from tuner.runtime.staging import READ, WRITE, Staging
+from tuner.units import format_size, format_time
+
+SIZES = tuple(1 << exponent for exponent in range(10, 29, 3))  # bytes
+REPETITIONS = 20
+CALLS = 10_000
+NAMES = {MPI.SUM.handle: "sum", MPI.MAX.handle: "max"}
+FOLDS = (("f4", MPI.SUM, MPI.FLOAT), ("f8", MPI.SUM, MPI.DOUBLE), ("i4", MPI.MAX, MPI.INT))
+
+
+def seconds(run: Callable[[], object], repetitions: int = REPETITIONS) -> float:
+    """The median of single runs; the first does not count."""
+    times = []
+    for _ in range(repetitions + 1):
+        begun = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begun)
+    return float(np.median(times[1:]))
+
+
+def per_call(run: Callable[[], object]) -> str:
+    """Of something too short to be timed alone."""
+
+    def many() -> None:
+        for _ in range(CALLS):
+            run()
+
+    return format_time(seconds(many, 5) / CALLS)
+
+
+def without_gpu() -> None:
+    """What every call pays, and what it pays for a device buffer."""
+    array, pretended = np.zeros(1000), FakeDevice()
+    buffer, spec = resident(array), [array, 1000, MPI.DOUBLE]
+    key = array.ctypes.data, array.nbytes
+    rows = [
+        ("memory_of(array)", per_call(lambda: memory_of(array))),
+        ("memory_of(list)", per_call(lambda: memory_of(spec))),
+        ("memory_of(bytes)", per_call(lambda: memory_of(b"abc"))),
+        ("pointer cache, hit", per_call(lambda: pretended.pointers.memory(*key, buffer))),
+        ("memory_of(other library's array), hit",
+         per_call(lambda: memory_of(buffer, pretended.pointers))),
+        ("nbytes_of(array)", per_call(lambda: nbytes_of(array))),
+        ("nbytes_of(list)", per_call(lambda: nbytes_of(spec))),
+        ("contiguous(array)", per_call(lambda: contiguous(array, writable=True))),
+        ("contiguous(list)",
+         per_call(lambda: contiguous(spec, writable=True))),
+    ]  # fmt: skip
+    print_table("looking at a buffer", ("what", "time"), rows, right=("time",))
+
+
+def pointers(device: Device) -> None:
+    """The driver's answer and the cache's."""
+    import cupy
+
+    array = cupy.ones(1000)
+    place = array.data.ptr, array.nbytes, array
+
+    def asked() -> str:
+        return PointerCache(device.pointers.query).memory(*place)
+
+    rows = [
+        ("driver asked", per_call(asked)),
+        ("pointer cache, hit", per_call(lambda: device.pointers.memory(*place))),
+        ("memory_of(cupy array), hit", per_call(lambda: memory_of(array))),
+        ("stream synchronised, idle", per_call(device.synchronise)),
+    ]
+    print_table("pointers and streams", ("what", "time"), rows, right=("time",))
+
+
+def staging(device: Device) -> None:
+    """Copies to and from pinned memory, through the calls that MPI would get."""
+    import cupy
+
+    stage, rows = Staging(device), []
+    for nbytes in SIZES:
+        buffer = cupy.zeros(nbytes, "u1")
+        down = seconds(partial(stage, _nothing, (buffer, READ)))
+        up = seconds(partial(stage, _nothing, (buffer, WRITE)))
+        rows.append((format_size(nbytes), format_time(down), rate(nbytes, down), format_time(up),
+                     rate(nbytes, up)))  # fmt: skip
+    columns = ("size", "to host", "GB/s", "to device", "GB/s ")
+    print_table("staging", columns, rows, right=columns)
+
+
+def folds(device: Device) -> None:
+    """Kernel and host on device arrays, and where the switch lies."""
+    import cupy
+
+    stage, rows = Staging(device), []
+    kernel, host = Folding(stage, given(kernel=0.0)), Folding(stage, given(kernel=1.0))
+    for dtype, op, datatype in FOLDS:
+        name = f"{np.dtype(dtype).name} {NAMES[op.handle]}"
+        for nbytes in SIZES:
+            first, second = (cupy.ones(nbytes // np.dtype(dtype).itemsize, dtype) for _ in "12")
+            times = [
+                seconds(partial(_finished, device, way, op, datatype, first, second))
+                for way in (kernel, host)
+            ]
+            rows.append((name, format_size(nbytes), *map(format_time, times),
+                         rate(3 * nbytes, times[0])))  # fmt: skip
+        found = Folding(stage).kernel_from(op, datatype, cupy.empty(1, dtype))
+        rows.append((name, "switch", "", "", f"from {found:,.0f} B"))
+    columns = ("fold", "size", "kernel", "host", "kernel GB/s moved")
+    print_table("reductions", columns, rows, right=columns[1:])
+
+
+def given(kernel: float) -> dict[str, ReductionCost]:
+    """Costs that make one way be taken always: the kernel's launch against half a second."""
+    free, launch = Estimate.exact(0.0), Estimate.exact(kernel)
+    return {HOST: ReductionCost(Estimate.exact(0.5), free), CUDA: ReductionCost(launch, free)}
+
+
+def rate(nbytes: int, time_s: float) -> str:
+    return f"{nbytes / time_s / 1e9:.2f}"
+
+
+def _finished(device: Device, way: Folding, *arguments: Any) -> None:
+    way.fold(*arguments)
+    device.synchronise()
+
+
+def _nothing(_: object) -> None:
+    pass
+
+
+def main() -> None:
+    """Everything that this machine can show."""
+    print(f"CUDA-aware MPI: {'yes' if cuda_aware() else 'no'}")
+    without_gpu()
+    try:
+        device = cuda()
+    except InputError as reason:
+        print(reason)
+        return
+    for part in (pointers, staging, folds):
+        part(device)
+
+
+if __name__ == "__main__":
+    main()

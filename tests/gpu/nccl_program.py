@@ -1,0 +1,83 @@
+"""Run by mpirun: NCCL gives what MPI gives, or every rank says the same reason why not.
+
+nccl_program.py own|shared      a GPU for each rank, or the first one for all
+"""
+
+import sys
+from itertools import product
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.runtime.devices import cuda
+from tuner.runtime.nccl import Cannot, Nccl, connect
+
+WORLD = MPI.COMM_WORLD
+COUNTS = (0, 1, 5, 1003, 1 << 20)
+OPERATORS = (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX)
+
+
+def numbers(count: int, dtype: str) -> Any:
+    return ((np.arange(count) + WORLD.rank) % 3 + 1).astype(dtype)
+
+
+def require(right: bool, what: str) -> None:
+    if not right:
+        print(f"rank {WORLD.rank} of {WORLD.size}: {what}: wrong", flush=True)
+        WORLD.Abort(1)
+
+
+def check(nccl: Nccl, count: int, dtype: str, on_device: bool) -> None:
+    """Broadcast from the last rank, and reductions, in place and not."""
+    import cupy
+
+    put = cupy.asarray if on_device else np.array
+    mine, root = numbers(count, dtype), WORLD.size - 1
+    content = put(mine)
+    nccl.bcast(content, root)
+    WORLD.Bcast(mine, root)
+    require(cupy.asnumpy(content).tobytes() == mine.tobytes(), f"broadcast {count} {dtype}")
+    for op in OPERATORS:
+        mine, result = numbers(count, dtype), np.zeros(count, dtype)
+        WORLD.Allreduce(mine, result, op)
+        given, taken = put(mine), put(np.zeros(count, dtype))
+        nccl.allreduce(given, taken, op)
+        require(cupy.asnumpy(taken).tobytes() == result.tobytes(), f"reduction {count} {dtype}")
+        require(cupy.asnumpy(given).tobytes() == mine.tobytes(), "operand")
+        nccl.allreduce(MPI.IN_PLACE, given, op)
+        require(cupy.asnumpy(given).tobytes() == result.tobytes(), f"in place {count} {dtype}")
+
+
+def choose(how: str) -> None:
+    """Make this rank's GPU current."""
+    try:
+        cuda()
+    except InputError:
+        return
+    import cupy
+
+    present = cupy.cuda.runtime.getDeviceCount()
+    cupy.cuda.Device(WORLD.rank % present if how == "own" else 0).use()
+
+
+def main(how: str) -> None:
+    choose(how)
+    answer = connect(WORLD.Dup())
+    if isinstance(answer, Cannot):
+        reasons = WORLD.allgather(answer.reason)
+        require(len(set(reasons)) == 1, "the reasons differ")
+        if WORLD.rank == 0:
+            print(f"cannot: {reasons[0]}")
+        return
+    require(answer.can(Collective.ALLREDUCE, MPI.SUM, MPI.FLOAT), "what it can")
+    for count, dtype, parity in product(COUNTS, ("i", "f", "d", "B"), (0, 1, 2)):
+        check(answer, count, dtype, parity == 2 or (WORLD.rank + parity) % 2 == 0)
+    answer.release()
+    if WORLD.rank == 0:
+        print("all equal")
+
+
+main(sys.argv[1])

@@ -1,0 +1,211 @@
+"""One rank and a GPU: memory, copies, kernels and the switch between kernel and host."""
+
+import gc
+import math
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from tuner.runtime.buffers import contiguous
+from tuner.runtime.devices import CUDA, HOST, Device, PointerCache, memory_of
+from tuner.runtime.folding import SIZES, Folding
+from tuner.runtime.memory import DeviceMemory
+from tuner.runtime.staging import READ, WRITE, Staging
+
+COMM = MPI.COMM_SELF.Dup()
+INTEGERS, FLOATS, COMPLEX = "bBhHiIlLqQ", "fd", "FD"
+NUMBERS = ("SUM", "PROD", "MIN", "MAX")
+BITS, LOGIC = ("BAND", "BOR", "BXOR"), ("LAND", "LOR", "LXOR")
+FOLDS = [
+    *product(NUMBERS + BITS + LOGIC, INTEGERS), *product(NUMBERS, FLOATS), ("SUM", "F"),
+    ("SUM", "D"), ("PROD", "F"), ("PROD", "D"), *product(LOGIC, "?"),
+]  # fmt: skip
+SIZES_FOLDED = (0, 1, 2, 1000, 100_003)
+
+
+def keep_first(first: Any, second: Any, _: MPI.Datatype) -> None:
+    second[:] = first[:]
+
+
+FIRST = MPI.Op.Create(keep_first, commute=False)
+
+
+def content(dtype: str, count: int, seed: int) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(seed)
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return (rng.standard_normal(count) * 10.0 ** rng.integers(-15, 15, count)).astype(dtype)
+    if kind.kind == "c":
+        return (rng.standard_normal(count) + 1j * rng.standard_normal(count)).astype(dtype)
+    if dtype == "?":
+        return rng.integers(0, 2, count).astype(bool)
+    return np.frombuffer(rng.bytes(count * kind.itemsize), dtype).copy()
+
+
+def test_the_driver_tells_memory_apart(device: Device) -> None:
+    import cupy
+
+    managed = cupy.ndarray(8, "f8", cupy.cuda.malloc_managed(64))
+    registered = device.pinned(4096)
+    query = device.pointers
+    assert memory_of(cupy.ones(3)) == CUDA
+    assert memory_of([cupy.ones(3), 3, MPI.DOUBLE]) == CUDA
+    assert memory_of(managed) == CUDA
+    assert memory_of(np.ones(3)) == HOST
+    assert query.memory(registered.ctypes.data, 4096, registered) == HOST
+    assert query.memory(np.ones(3).ctypes.data, 24, registered) == HOST
+
+
+def test_memory_that_the_pool_gave_back_is_asked_about_again(device: Device) -> None:
+    import cupy
+
+    asked: list[int] = []
+
+    def query(pointer: int) -> str:
+        asked.append(pointer)
+        return CUDA
+
+    cache, buffer = PointerCache(query), cupy.ones(1 << 20)
+    for _ in range(3):
+        memory_of(buffer, cache)
+        memory_of(buffer[10:20], cache)
+    assert len(asked) == 2
+    del buffer
+    gc.collect()
+    cupy.get_default_memory_pool().free_all_blocks()
+    memory_of(cupy.ones(1 << 20), cache)
+    assert len(asked) == 3
+
+
+def test_a_view_of_device_memory_is_that_memory(device: Device) -> None:
+    import cupy
+
+    buffer = cupy.arange(12.0).reshape(3, 4)
+    for spec, expected in (
+        (buffer, range(12)),
+        (cupy.asfortranarray(buffer), [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]),
+        ([buffer, (3, 2), MPI.DOUBLE], range(2, 5)),
+        ([buffer, 0, MPI.DOUBLE], []),
+    ):
+        view = contiguous(spec, writable=True)
+        assert view is not None
+        assert device.over(view.array).get().tolist() == list(expected)
+    assert contiguous(buffer[:, ::2], writable=True) is None
+
+
+def test_gaps_are_refused(staging: Staging) -> None:
+    import cupy
+
+    with pytest.raises(BufferError, match="not contiguous"):
+        staging(print, (cupy.ones((4, 4))[:, ::2], READ))
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, *COMPLEX, "?"])
+def test_a_staged_message_is_the_message(staging: Staging, dtype: str) -> None:
+    import cupy
+
+    vector = MPI.Datatype.fromcode(dtype).Create_vector(2, 1, 2).Commit()
+    for rest in ((), (3,), ((3, 2),), (2, 1, MPI.Datatype.fromcode(dtype)), (2, vector)):
+        given, expected = content(dtype, 8, 0), content(dtype, 8, 1)
+        sent, taken = cupy.asarray(given), cupy.asarray(expected)
+
+        def message(spec: Any, rest: tuple[Any, ...] = rest) -> Any:
+            return [spec, *rest] if rest else spec
+
+        COMM.Sendrecv(message(given), 0, 0, message(expected), 0, 0)
+        staging(
+            lambda one, two: COMM.Sendrecv(one, 0, 0, two, 0, 0),
+            (message(sent), READ), (message(taken), WRITE),
+        )  # fmt: skip
+        assert taken.get().tobytes() == expected.tobytes()
+    vector.Free()
+
+
+def test_work_under_way_is_waited_for(staging: Staging) -> None:
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        buffer = cupy.zeros(1 << 24)
+        for _ in range(50):
+            buffer += 1.0
+        seen = staging(lambda host: (host.min(), host.max()), (buffer, READ))
+    assert seen == (50.0, 50.0)
+
+
+@pytest.mark.parametrize(("name", "dtype"), FOLDS)
+def test_kernel_and_host_give_the_same_bits(
+    device: Device, staging: Staging, name: str, dtype: str
+) -> None:
+    import cupy
+
+    op: MPI.Op = getattr(MPI, name)
+    kernel = device.kernel(op, np.dtype(dtype))
+    assert (kernel is None) == (name == "PROD" and dtype in COMPLEX)
+    fold: Callable[..., None] = kernel or Folding(staging).fold
+    for count in SIZES_FOLDED:
+        first, second = content(dtype, count, 1), content(dtype, count, 2)
+        there = cupy.asarray(second)
+        arguments = cupy.asarray(first), there
+        fold(*arguments) if kernel else fold(op, MPI.Datatype.fromcode(dtype), *arguments)
+        op.Reduce_local(first, second)
+        assert there.get().tobytes() == second.tobytes(), count
+
+
+def test_users_operators_are_folded_on_the_host(staging: Staging) -> None:
+    import cupy
+
+    def subtract(first: Any, second: Any, _: MPI.Datatype) -> None:
+        one, two = np.frombuffer(first, "i4"), np.frombuffer(second, "i4")
+        two[:] = one - two
+
+    op = MPI.Op.Create(subtract, commute=False)
+    first, second = cupy.asarray([10, 20], "i4"), cupy.asarray([1, 2], "i4")
+    Folding(staging).fold(op, MPI.INT, first, second)
+    assert second.get().tolist() == [9, 18]
+    op.Free()
+
+
+def test_the_switch_is_found_and_kept(staging: Staging) -> None:
+    import cupy
+
+    folding, like = Folding(staging), cupy.empty(1, "f4")
+    found = folding.kernel_from(MPI.SUM, MPI.FLOAT, like)
+    assert found == math.inf or found in SIZES
+    assert folding.kernel_from(MPI.SUM, MPI.FLOAT, like) == found
+
+
+def test_scratch_is_device_memory_that_lives_as_long_as_its_array(device: Device) -> None:
+    import cupy
+
+    scratch = device.scratch(32)
+    assert device.pointers.query(scratch.ctypes.data) == CUDA
+    parts = scratch.view("f8")[:2], scratch.view("f8")[2:]
+    del scratch
+    gc.collect()
+    others = [cupy.full(4, 7.0) for _ in range(10)]  # would come to lie there
+    device.over(parts[0])[...] = cupy.asarray([1.0, 2.0])
+    device.copy(device.over(parts[0]), device.over(parts[1]))
+    device.synchronise()
+    assert device.over(parts[1]).get().tolist() == [1.0, 2.0]
+    assert all(other.get().tolist() == [7.0] * 4 for other in others)
+
+
+@pytest.mark.parametrize("count", [1, 1000, 100_003])
+def test_device_memory_reduces_as_the_host(device: Device, count: int) -> None:
+    import cupy
+
+    memory = DeviceMemory()
+    for datatype, dtype in ((MPI.DOUBLE, "d"), (MPI.DOUBLE.Create_contiguous(1), "d")):
+        op = MPI.SUM if datatype.is_predefined else FIRST
+        first, second = content(dtype, count, 1), content(dtype, count, 2)
+        there = [cupy.asarray(array) for array in (first, second)]
+        views = [contiguous([array, MPI.DOUBLE], writable=True) for array in there]
+        memory.reduce(op, datatype, count, *(view.flat for view in views if view is not None))
+        device.synchronise()
+        expected = first + second if op == MPI.SUM else first
+        assert there[1].get().tobytes() == expected.tobytes()

@@ -1,0 +1,61 @@
+"""Run by mpirun: agrees on tables, one case of the JSON list in the first argument after another.
+
+A case holds what all ranks are asked for (`all`) and what the last rank alone is asked for
+(`last`): arguments of `agree`, `environment`, and `library` to pretend another version. For each
+case rank 0 prints what every rank came to.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+from tuner.runtime.agreement import Agreed, agree, library_name
+from tuner.table import read_table
+
+WORLD = MPI.COMM_WORLD
+
+
+def outcome(agreed: Agreed) -> dict[str, Any]:
+    rules = agreed.table.rules if agreed.table else ()
+    return {
+        "algorithms": sorted({rule.choice.algorithm for rule in rules}),
+        "reason": agreed.reason, "version": agreed.version, "origin": agreed.origin,
+    }  # fmt: skip
+
+
+def play(case: dict[str, Any], comm: MPI.Intracomm) -> Agreed:
+    """One agreement under the circumstances of this rank."""
+    mine = case.get("all", {})
+    if comm.rank == comm.size - 1:
+        mine = case.get("last", mine)
+    elif comm.rank == 0:
+        mine = case.get("first", mine)
+    asked = {name: mine[name] for name in ("table", "service", "cluster") if name in mine}
+    if mine.get("as_object"):
+        asked["table"] = read_table(Path(asked["table"]))
+    usual, vendor = dict(os.environ), MPI.get_vendor
+    os.environ.update(mine.get("environment", {}))
+    if "version" in mine:
+        vars(MPI)["get_vendor"] = lambda: (vendor()[0], tuple(mine["version"]))
+    agreed = agree(comm, **asked)
+    os.environ.clear()
+    os.environ.update(usual)
+    vars(MPI)["get_vendor"] = vendor
+    return agreed
+
+
+def main() -> None:
+    reverse = MPI.Intracomm(WORLD.Split(0, -WORLD.rank))
+    for case in json.loads(sys.argv[1]):
+        comm = reverse if case.get("reverse") else WORLD
+        outcomes = comm.gather(outcome(play(case, comm)))
+        if comm.rank == 0:
+            print(json.dumps({"library": library_name(), "outcomes": outcomes}), flush=True)
+    reverse.Free()
+
+
+main()

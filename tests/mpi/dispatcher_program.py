@@ -1,0 +1,201 @@
+"""Run by mpirun: every call through the dispatcher gives what the plain communicator gives.
+
+`dispatcher_program.py EVERY P ...`: every collective and algorithm (ours, and the library's own
+where it can be forced) on communicators of these sizes, with every EVERY-th combination of
+datatype, operator, class of count, first or last root, in or out of place: 1 for all, a prime for
+a spread.
+"""
+
+import sys
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from tests.support.ladders import table_of
+from tuner import algorithms, libraries
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.runtime import tune
+from tuner.runtime.agreement import library_name
+from tuner.runtime.ladders import METHODS
+from tuner.table import SCHEDULE, Choice
+
+WORLD = MPI.COMM_WORLD
+LIBRARY = library_name()
+INTEGERS = ("i1", "u1", "i2", "i4", "u4", "i8")
+FLOATS = ("f4", "f8", "c16")
+ARITHMETIC = (MPI.SUM, MPI.PROD)
+ORDERED = (MPI.MIN, MPI.MAX)
+BITS = (MPI.BAND, MPI.BOR, MPI.BXOR, MPI.LAND, MPI.LOR)
+MATRIX = MPI.INT64_T.Create_contiguous(4).Commit()
+PAIR = np.dtype([("value", "f8"), ("place", "i4")], align=True)
+MODULUS = 10007
+Spec = Any
+
+
+def multiply(arriving: Any, target: Any, _: MPI.Datatype) -> None:
+    left = np.frombuffer(arriving, np.int64).reshape(-1, 2, 2)
+    right = np.frombuffer(target, np.int64).reshape(-1, 2, 2)
+    right[:] = left @ right % MODULUS
+
+
+def add(arriving: Any, target: Any, _: MPI.Datatype) -> None:
+    np.frombuffer(target, np.int64)[:] += np.frombuffer(arriving, np.int64)
+
+
+PRODUCT = MPI.Op.Create(multiply, commute=False)
+OWN_SUM = MPI.Op.Create(add, commute=True)
+
+
+class Kind:
+    """Elements of one datatype with an operator; `width` of numpy's items make one element."""
+
+    def __init__(self, dtype: Any, op: MPI.Op, datatype: MPI.Datatype | None = None) -> None:
+        self.dtype, self.op, self.datatype = np.dtype(dtype), op, datatype
+        self.width = 4 if datatype is MATRIX else 1
+
+    def data(self, count: int, seed: int) -> Any:
+        """Numbers small enough for every reduction to be exact."""
+        draw = np.random.default_rng(seed).integers(0, 3, count * self.width)
+        if self.dtype != PAIR:
+            return draw.astype(self.dtype)
+        made = np.zeros(count, PAIR)
+        made["value"], made["place"] = draw, np.arange(count) + seed % 7
+        return made
+
+    def spec(self, array: Any) -> Spec:
+        """As mpi4py takes it."""
+        return array if self.datatype is None else [array, self.datatype]
+
+
+def kinds(collective: Collective) -> list[Kind]:
+    if not collective.reduces:
+        return [Kind(dtype, MPI.SUM) for dtype in (*INTEGERS, *FLOATS, "?")]
+    return [
+        *(Kind(dtype, op) for dtype, op in product(INTEGERS, (*ARITHMETIC, *ORDERED, *BITS))),
+        *(Kind(dtype, op) for dtype, op in product(FLOATS, ARITHMETIC)),
+        *(Kind(dtype, op) for dtype, op in product(FLOATS[:2], ORDERED)),
+        Kind("?", MPI.LOR), Kind(PAIR, MPI.MINLOC, MPI.DOUBLE_INT),
+        Kind("i8", PRODUCT, MATRIX), Kind("i8", OWN_SUM),
+    ]  # fmt: skip
+
+
+def choices(collective: Collective) -> Iterator[Choice]:
+    """Ours with and without segments; the library's under every name that it has."""
+    for name in algorithms.names(collective):
+        yield Choice(name, {}, SCHEDULE)
+        if "segment" in algorithms.describe(collective, name).params:
+            yield Choice(name, {"segment": 24}, SCHEDULE)
+    known = libraries.named(LIBRARY).ALGORITHMS.get(collective, ())
+    for name in known:
+        if name not in ("default", "two_proc"):  # which is for two ranks alone
+            segmented = name in ("pipeline", "binary") and "mpich" in LIBRARY
+            yield Choice(name, {"segment": 64} if segmented else {})
+
+
+class Call:
+    """One call: what each rank gives, and what it gets back."""
+
+    def __init__(self, collective: Collective, kind: Kind, count: int, root: int, p: int) -> None:
+        self.collective, self.kind, self.root = collective, kind, root
+        self.count, self.whole = count, count * p
+        self.method = METHODS[collective]
+
+    def make(self, comm: Any, *, in_place: bool) -> Any:
+        """The array that this rank receives; None where it receives nothing."""
+        at_root = comm.rank == self.root
+        send, receive = self.arguments(comm.rank, at_root, in_place)
+        others = [self.kind.op] if self.collective.reduces else []
+        others += [self.root] if self.collective.rooted else []
+        given = [receive] if self.collective is Collective.BCAST else [send, receive]
+        getattr(comm, self.method)(*(self.spec(array) for array in given), *others)
+        if self.collective in (Collective.REDUCE, Collective.GATHER) and not at_root:
+            return None
+        if self.collective is Collective.SCATTER and in_place and at_root:
+            return None
+        if self.collective is Collective.REDUCE_SCATTER and in_place:
+            return receive[: self.count * self.kind.width]
+        return receive
+
+    def spec(self, array: Any) -> Spec:
+        return self.kind.spec(array) if isinstance(array, np.ndarray) else array
+
+    def arguments(self, rank: int, at_root: bool, in_place: bool) -> tuple[Any, Any]:
+        """Send and receive buffer of a rank."""
+        data, seed = self.kind.data, 100 + rank
+        share, everything = data(self.count, seed), data(self.whole, seed)
+        empty, collective = np.zeros_like(share), self.collective
+        if collective is Collective.BCAST:
+            return None, share if at_root else empty
+        if collective is Collective.SCATTER:
+            receive = MPI.IN_PLACE if in_place and at_root else empty
+            return everything if at_root else None, receive
+        if collective is Collective.REDUCE_SCATTER:
+            return (MPI.IN_PLACE, everything) if in_place else (everything, empty)
+        alone = collective in (Collective.REDUCE, Collective.GATHER)
+        into = np.zeros_like(everything) if collective.divided else empty
+        if alone and not at_root:
+            return share, None
+        if not in_place:
+            return share, into
+        return MPI.IN_PLACE, everything if collective.divided else share
+
+
+def check(collective: Collective, choice: Choice, comm: MPI.Intracomm, every: int) -> int:
+    """Calls under one choice; how many there were."""
+    p = comm.size
+    ladder = [(0, choice)]
+    wanted = {(collective, p): ladder}
+    if collective.reduces:
+        safe = choice.via == SCHEDULE or libraries.named(LIBRARY).order_safe(collective, choice)
+        wanted = {(collective, p, "commutative"): ladder}
+        wanted |= {(collective, p): ladder} if safe else {}
+    tuned = tune(comm, table_of(wanted, library=LIBRARY))
+    roots = (0, p - 1) if collective.rooted else (0,)
+    counts = (0, 1, p - 1, p, 5 * p + 3)
+    places = (False,) if collective is Collective.BCAST else (False, True)
+    combinations = list(product(kinds(collective), counts, roots, places))[p % every :: every]
+    for kind, count, root, in_place in combinations:
+        call = Call(collective, kind, count, root, p)
+        expected = call.make(comm, in_place=in_place)
+        for _ in range(2):  # bound, and bound before
+            got = call.make(tuned, in_place=in_place)
+            if expected is not None and not np.array_equal(got, expected):
+                print(f"{collective} {choice}: rank {comm.rank} of {p}, {count} x {kind.dtype}"
+                      f" root {root} in place {in_place}: {got} not {expected}")  # fmt: skip
+                WORLD.Abort(1)
+    tuned.finalize()
+    return len(combinations)
+
+
+def possible(collective: Collective, choice: Choice, comm: MPI.Intracomm) -> bool:
+    """Whether the library has this on so many ranks."""
+    if choice.via == SCHEDULE:
+        return True
+    try:
+        libraries.named(LIBRARY).settings(collective, choice)
+    except InputError:
+        return False
+    return not (choice.algorithm == "neighbor_exchange" and comm.size % 2)
+
+
+def main() -> None:
+    calls = shapes = 0
+    every, *sizes = (int(text) for text in sys.argv[1:])
+    for p in sizes:
+        comm = MPI.Intracomm(WORLD.Split(0 if WORLD.rank < p else MPI.UNDEFINED, WORLD.rank))
+        if comm != MPI.COMM_NULL:
+            for collective in Collective:
+                for choice in choices(collective):
+                    if possible(collective, choice, comm):
+                        shapes += 1
+                        calls += check(collective, choice, comm, every)
+            comm.Free()
+    if WORLD.rank == 0:
+        print(f"{LIBRARY}: {shapes} choices, {calls} calls: all as the plain communicator's")
+
+
+main()

@@ -1,0 +1,34 @@
+"""Device buffers on real ranks, with everything but the device itself."""
+
+import pytest
+
+from tests.support.programs import printed
+from tuner.runtime.launch import Launcher
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_collectives_on_staged_buffers_are_the_librarys(launcher: Launcher, ranks: int) -> None:
+    said = printed(launcher, ranks, "collectives_program.py", "pretended")
+    assert said.endswith("calls, staged: all equal\n")
+
+
+def test_collectives_on_staged_buffers_under_mpich(mpich_launcher: Launcher) -> None:
+    said = printed(mpich_launcher, 2, "collectives_program.py", "pretended")
+    assert said.endswith("calls, staged: all equal\n")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_schedules_run_on_device_memory_that_mpi_takes(launcher: Launcher, ranks: int) -> None:
+    said = printed(launcher, ranks, "collectives_program.py", "aware")
+    assert said.endswith("calls, direct: all equal\n")
+
+
+def test_schedules_run_on_device_memory_under_mpich(mpich_launcher: Launcher) -> None:
+    said = printed(mpich_launcher, 2, "collectives_program.py", "aware")
+    assert said.endswith("calls, direct: all equal\n")
+
+
+def test_ranks_agree_on_nccl(launcher: Launcher) -> None:
+    """Ranks that share a GPU, or have none, all say the same; where they can, it works."""
+    said = printed(launcher, 2, "nccl_program.py", "shared")
+    assert said.startswith("cannot: rank")

@@ -1,0 +1,43 @@
+"""Where a tuned communicator might be told from the plain one."""
+
+from pathlib import Path
+
+import pytest
+
+from tuner.libraries import named
+from tuner.runtime.launch import Launcher
+
+PROGRAM = Path(__file__).with_name("edges_program.py")
+ROOT = PROGRAM.parents[2]
+CHECKS = [
+    line.removeprefix("def ").partition("(")[0]
+    for line in PROGRAM.read_text().splitlines() if line.startswith("def check_")
+]  # fmt: skip
+
+
+def findings(launcher: Launcher, ranks: int, library: str) -> dict[str, str]:
+    """What each check says."""
+    settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
+    environment = {"PYTHONPATH": str(ROOT), **settings}
+    run = launcher.run(ranks, [str(PROGRAM)], environment=environment, timeout=120.0)
+    return dict(line.split(": ", 1) for line in run.stdout.splitlines() if line.startswith("check_"))
+
+
+@pytest.fixture(scope="module")
+def said(launcher: Launcher) -> dict[str, str]:
+    return findings(launcher, 3, "openmpi")
+
+
+@pytest.fixture(scope="module")
+def mpich_said(mpich_launcher: Launcher) -> dict[str, str]:
+    return findings(mpich_launcher, 2, "mpich")
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_like_the_plain_communicator(said: dict[str, str], check: str) -> None:
+    assert said[check] == "fine"
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_like_the_plain_communicator_under_mpich(mpich_said: dict[str, str], check: str) -> None:
+    assert mpich_said[check] == "fine"

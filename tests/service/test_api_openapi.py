@@ -1,0 +1,57 @@
+"""The description of the service holds, whatever schemathesis tries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.fuzzing import fill, fuzzed
+from tests.service.serving import good, served
+from tuner.api.app import create_app
+from tuner.api.settings import Settings
+
+EXAMPLES = 15  # of each operation; `python -m tests.bench.fuzz` tries many more
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[httpx.Client]:
+    with served(Settings(database=f"sqlite:///{tmp_path / 'tuner.sqlite'}")) as client:
+        fill(client)
+        yield client
+
+
+def test_nothing_undocumented_happens(client: httpx.Client) -> None:
+    tried = {operation.label for operation in fuzzed(client, EXAMPLES)}
+    document = good(client.get("/openapi.json"))
+    assert len(tried) == sum(map(len, document["paths"].values()))
+
+
+def test_every_operation_is_described(tmp_path: Path) -> None:
+    document = create_app(Settings(database=f"sqlite:///{tmp_path / 'tuner.sqlite'}")).openapi()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            assert operation["description"], where
+            assert operation["tags"], where
+            assert "500" in operation["responses"], where
+            assert "401" in operation["responses"], where
+            for media in operation.get("requestBody", {}).get("content", {}).values():
+                assert _has_example(media, document), where
+
+
+def _has_example(media: dict[str, Any], document: dict[str, Any]) -> bool:
+    """Of the whole, or of every field that must be there."""
+    if "example" in media or "examples" in media or media["schema"].get("type") == "string":
+        return True
+    schema = media["schema"]
+    if "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if "examples" in schema:
+        return True
+    fields = [schema["properties"][name] for name in schema["required"]]
+    return all("examples" in field or "$ref" in field or field["type"] == "array"
+               for field in fields)  # fmt: skip

@@ -1,0 +1,254 @@
+"""What is stored comes back, what cannot be used is refused in one sentence: on both databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.serving import a_table, good, probe_file, problem, publish, served
+from tuner.api.routes import calibrations, measurements, tables
+from tuner.api.settings import Settings
+
+FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+CLUSTER = {"name": "ares", "nodes": 2, "cores": 8, "cpu": "some", "memory": 1 << 40}
+
+
+@pytest.fixture
+def client(database_url: str) -> Iterator[httpx.Client]:
+    with served(Settings(database=database_url)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """One service for all that must not be stored: it stays empty."""
+    file = tmp_path_factory.mktemp("refusing") / "tuner.sqlite"
+    with served(Settings(database=f"sqlite:///{file}")) as client:
+        yield client
+
+
+def test_a_cluster_is_stored_once(client: httpx.Client) -> None:
+    stored = good(client.post("/v1/clusters", json=CLUSTER), 201)
+    assert stored == {**CLUSTER, "id": stored["id"]}
+    assert good(client.post("/v1/clusters", json=CLUSTER)) == stored
+    assert good(client.get("/v1/clusters")) == {"items": [stored], "next": None}
+    assert good(client.get(f"/v1/clusters/{stored['id']}")) == stored
+    assert "no cluster 99" in problem(client.get("/v1/clusters/99"), 404)
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({**CLUSTER, "nodes": 0}, "body.nodes"),
+        ({**CLUSTER, "nodes": "2"}, "body.nodes"),
+        ({**CLUSTER, "name": "a\0b"}, "body.name"),
+        ({**CLUSTER, "memory": 2**70}, "body.memory"),
+        ({**CLUSTER, "speed": 1}, "body.speed"),
+        ([], "body"),
+    ],
+)
+def test_a_fault_is_named_by_its_place(refusing: httpx.Client, body: Any, place: str) -> None:
+    response = refusing.post("/v1/clusters", json=body)
+    assert problem(response, 422).startswith(f"{place}: ")
+    assert response.json()["errors"][0]["where"] == place
+
+
+def test_a_list_is_read_page_by_page(client: httpx.Client) -> None:
+    for number in range(5):
+        good(client.post("/v1/clusters", json={**CLUSTER, "name": f"c{number}"}), 201)
+    names: list[str] = []
+    after: int | None = 0
+    while after is not None:
+        page = good(client.get("/v1/clusters", params={"limit": 2, "after": after}))
+        assert len(page["items"]) <= 2
+        names += [item["name"] for item in page["items"]]
+        after = page["next"]
+    assert names == ["c0", "c1", "c2", "c3", "c4"]
+    for wrong in ({"limit": 0}, {"limit": 1001}, {"after": -1}, {"limit": "many"}):
+        problem(client.get("/v1/clusters", params=wrong), 422)
+
+
+def test_a_topology_comes_back_as_record_and_as_source(client: httpx.Client) -> None:
+    stored = good(client.post("/v1/topologies", content=FLAT), 201)
+    assert (stored["name"], stored["format"]) == ("flat8", "yaml")
+    assert good(client.post("/v1/topologies?format=yaml", content=FLAT)) == stored
+    one = good(client.get(f"/v1/topologies/{stored['id']}"))
+    assert len(one.pop("record")["nodes"]) == 8
+    assert one == stored
+    assert client.get(f"/v1/topologies/{stored['id']}/source").text == FLAT
+    assert good(client.get("/v1/topologies"))["items"] == [stored]
+    problem(client.get("/v1/topologies/99"), 404)
+    problem(client.get("/v1/topologies/99/source"), 404)
+
+
+@pytest.mark.parametrize(
+    ("source", "query"),
+    [
+        (b"nodes: 8", ""),
+        (b"\xff\xfe", ""),
+        (b"name: a\0b", ""),
+        (b"<?xml version='1.0'?><!DOCTYPE t [<!ENTITY a 'aa'>]><topology>&a;</topology>", ""),
+        (b"a: &x [1]\nb: [*x, *x]", ""),
+        (FLAT.encode(), "?format=hwloc"),
+        (FLAT.encode(), "?format=../../etc/passwd"),
+        (b"[" * 100_000, ""),
+    ],
+)
+def test_what_is_no_topology_is_refused(refusing: httpx.Client, source: bytes, query: str) -> None:
+    problem(refusing.post(f"/v1/topologies{query}", content=source), 422)
+    assert good(refusing.get("/v1/topologies"))["items"] == []
+
+
+def test_measurements_are_stored_once_and_come_back_as_they_were(client: httpx.Client) -> None:
+    file = probe_file()
+    stored = good(client.post("/v1/measurements", content=file), 201)
+    assert (stored["cluster"], stored["library"]) == ("ares", "openmpi 5.0.11")
+    assert stored["series"] == len(file.splitlines()) - 2
+    assert good(client.post("/v1/measurements", content=file)) == stored
+    assert good(client.get(f"/v1/measurements/{stored['id']}")) == stored
+    assert client.get(f"/v1/measurements/{stored['id']}/file").text == file
+    assert good(client.get("/v1/measurements?cluster=ares"))["items"] == [stored]
+    assert good(client.get("/v1/measurements?cluster=hera"))["items"] == []
+    for path in ("", "/file", "/series"):
+        problem(client.get(f"/v1/measurements/99{path}"), 404)
+    assert "tuner_ingested_series_total 1" not in client.get("/metrics").text
+    assert f"tuner_ingested_series_total {stored['series']}.0" in client.get("/metrics").text
+
+
+def test_series_are_found_by_what_they_are(client: httpx.Client) -> None:
+    stored = good(client.post("/v1/measurements", content=probe_file()), 201)
+    path = f"/v1/measurements/{stored['id']}/series"
+    query: dict[str, Any] = {"collective": "bcast", "p": 4, "nbytes": 64, "algorithm": "binomial"}
+    (series,) = good(client.get(path, params=query))["items"]
+    assert (series["subject"], series["nbytes"], len(series["samples"])) == ("bcast", 64, 20)
+    assert len(good(client.get(path, params={"collective": "bcast"}))["items"]) == 8
+    problem(client.get(path, params={"collective": "bbcast"}), 422)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{}", b"\xff", b"[" * 100_000, measurements.EXAMPLE.encode()[:-30],
+        measurements.EXAMPLE.replace("1024", "1" + "0" * 30).encode(),
+        measurements.EXAMPLE.replace("1.5e-06", "NaN").encode(),
+    ],
+)  # fmt: skip
+def test_a_damaged_upload_stores_nothing(refusing: httpx.Client, content: bytes) -> None:
+    problem(refusing.post("/v1/measurements", content=content), 422)
+    assert good(refusing.get("/v1/measurements"))["items"] == []
+
+
+@pytest.mark.parametrize("text", ["bi\\u0000nomial", "bi\\ud800nomial"])
+def test_what_only_some_databases_hold_is_no_failure(client: httpx.Client, text: str) -> None:
+    content = measurements.EXAMPLE.replace("binomial", text).encode()
+    assert client.post("/v1/measurements", content=content).status_code in (201, 422)
+
+
+def test_a_calibration_comes_back(client: httpx.Client) -> None:
+    source = good(client.post("/v1/measurements", content=probe_file()), 201)["id"]
+    path = f"/v1/calibrations?measurements={source}"
+    number = good(client.post(path, json=calibrations.EXAMPLE), 201)["id"]
+    assert good(client.post(path, json=calibrations.EXAMPLE))["id"] == number
+    assert good(client.get(f"/v1/calibrations/{number}")) == calibrations.EXAMPLE
+    (summary,) = good(client.get("/v1/calibrations?cluster=one"))["items"]
+    assert (summary["id"], summary["measurements_id"]) == (number, source)
+    problem(client.get("/v1/calibrations/99"), 404)
+    problem(client.post("/v1/calibrations?measurements=99", json=calibrations.EXAMPLE), 404)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"7", b"[" * 100_000, b'{"version": 1}',
+                                  b'{"version": 1, "paths": {"a": NaN}}'])  # fmt: skip
+def test_records_that_are_none_are_refused(refusing: httpx.Client, body: bytes) -> None:
+    for path in ("calibrations", "tables"):
+        problem(refusing.post(f"/v1/{path}", content=body), 422)
+
+
+def test_predictions_are_made_once(client: httpx.Client) -> None:
+    topology = good(client.post("/v1/topologies", content=FLAT), 201)["id"]
+    question = {"topology": topology, "collective": "allreduce", "sizes": [1024, 1 << 20],
+                "algorithms": ["ring", "recursive_doubling"]}  # fmt: skip
+    first = good(client.post("/v1/predictions", json=question), 201)
+    assert [(item["algorithm"], item["nbytes"]) for item in first["items"]] == [
+        ("ring", 1024), ("ring", 1 << 20),
+        ("recursive_doubling", 1024), ("recursive_doubling", 1 << 20),
+    ]  # fmt: skip
+    assert first["items"][1]["seconds"] > first["items"][0]["seconds"] > 0
+    assert good(client.post("/v1/predictions", json=question)) == first
+    assert good(client.get(f"/v1/predictions/{first['id']}")) == first
+    assert [item["id"] for item in good(client.get("/v1/predictions"))["items"]] == [first["id"]]
+    problem(client.get("/v1/predictions/99"), 404)
+    missing = client.post("/v1/predictions", json={**question, "topology": 99})
+    assert "no topology 99" in problem(missing, 404)
+
+
+def test_a_prediction_that_takes_long_is_a_study(client: httpx.Client) -> None:
+    large = FLAT.replace("nodes: 8", "nodes: 2000")
+    topology = good(client.post("/v1/topologies", content=large), 201)["id"]
+    question = {"topology": topology, "collective": "allreduce", "sizes": [1]}
+    assert "make it a study" in problem(client.post("/v1/predictions", json=question), 422)
+    huge = {"sizes": [1, 72_775_803_125], "p": 64}  # some algorithms cut it by themselves
+    assert "make it a study" in problem(
+        client.post("/v1/predictions", json={**question, **huge}), 422
+    )
+    chain = {"collective": "bcast", "algorithms": ["pipeline"], "params": {"segment": 1},
+             "sizes": [1 << 40], "p": 16}  # fmt: skip
+    assert "make it a study" in problem(
+        client.post("/v1/predictions", json={**question, **chain}), 422
+    )
+
+
+def test_feedback_says_whether_a_table_fits(client: httpx.Client) -> None:
+    version = publish(client, a_table())
+    item = {"collective": "bcast", "nodes": 1, "ppn": 4, "memory": "host", "operators": "any",
+            "algorithm": "binomial", "nbytes": 4096, "calls": 100, "median_s": 1e-5,
+            "max_s": 2e-5}  # fmt: skip
+    report = {"version": version, "cluster": "test", "library": "openmpi 5.0.11", "ranks": 4,
+              "items": [item]}  # fmt: skip
+    number = good(client.post("/v1/feedback", json=report), 201)["id"]
+    assert good(client.post("/v1/feedback", json=report))["id"] == number
+    said = good(client.get(f"/v1/tables/{version}/feedback"))
+    assert (said["reports"], said["items"], said["stale"]) == (1, 1, False)
+    problem(client.post("/v1/feedback", json={**report, "version": 99}), 404)
+    problem(client.get("/v1/tables/99/feedback"), 404)
+    infinite = json.dumps(report).replace("1e-05", "Infinity").encode()
+    headers = {"content-type": "application/json"}
+    problem(client.post("/v1/feedback", content=infinite, headers=headers), 422)
+
+
+def test_the_service_says_how_it_is(client: httpx.Client) -> None:
+    assert good(client.get("/v1/health"))["status"] == "ok"
+    assert good(client.get("/v1/ready"))["status"] == "ok"
+    assert "nothing is at this path" in problem(client.get("/v1/nothing"), 404)
+    assert "does not know this method" in problem(client.put("/v1/clusters"), 405)
+    metrics = client.get("/metrics").text
+    assert 'tuner_requests_total{method="GET",route="/v1/ready",status="200"} 1.0' in metrics
+    assert 'tuner_requests_total{method="GET",route="unmatched",status="404"} 1.0' in metrics
+    assert 'tuner_jobs{state="queued"} 0.0' in metrics
+
+
+def test_a_database_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+    file = tmp_path / "tuner.sqlite"
+    with served(Settings(database=f"sqlite:///{file}")) as client:
+        publish(client, tables.EXAMPLE)
+        for path in tmp_path.glob("tuner.sqlite*"):
+            path.write_bytes(b"no database at all" * 1000)
+        response = client.get("/v1/ready")
+        assert response.status_code in (422, 503), response.text
+        assert good(client.get("/v1/select", params={
+            "library": "openmpi", "collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 1,
+        }))["algorithm"] == "binomial"  # fmt: skip
+
+
+def test_a_failure_inside_tells_nothing_about_the_inside(
+    refusing: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr("tuner.db.list_clusters", fail)
+    assert "secret" not in problem(refusing.get("/v1/clusters"), 500)

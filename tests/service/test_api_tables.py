@@ -1,0 +1,202 @@
+"""Tables: versions, formats, publication, and what the published one decides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import MPICH_PYTHON
+from tests.service.serving import LIBRARY, a_table, good, problem, publish, served, until
+from tuner import db
+from tuner.api.settings import Settings
+from tuner.export import mpich, openmpi
+
+RULES, CSEL = "application/vnd.tuner.openmpi-rules", "application/vnd.tuner.mpich-csel+json"
+CALL: dict[str, Any] = {"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 5000}
+
+
+@pytest.fixture
+def client(database_url: str) -> Iterator[httpx.Client]:
+    with served(Settings(database=database_url)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """One service for all that is refused."""
+    file = tmp_path_factory.mktemp("lasting") / "tuner.sqlite"
+    with served(Settings(database=f"sqlite:///{file}")) as client:
+        publish(client, a_table())
+        yield client
+
+
+def select(client: httpx.Client, **changes: Any) -> httpx.Response:
+    return client.get("/v1/select", params={"library": LIBRARY, **CALL, **changes})
+
+
+def test_a_table_is_a_version_for_ever(client: httpx.Client) -> None:
+    first = good(client.post("/v1/tables", json=a_table()), 201)
+    assert good(client.post("/v1/tables", json=a_table())) == first
+    second = good(client.post("/v1/tables", json=a_table("chain")), 201)
+    assert second["version"] > first["version"]
+    response = client.get(f"/v1/tables/{first['version']}")
+    assert good(response) == a_table()
+    assert response.headers["etag"] == f'"{first["version"]}-{first["digest"][:12]}"'
+    assert "immutable" in response.headers["cache-control"]
+    assert good(client.get("/v1/tables?cluster=test"))["items"] == [first, second]
+    assert good(client.get("/v1/tables?library=mpich%205.0.1"))["items"] == []
+    problem(client.get("/v1/tables/99"), 404)
+    problem(client.post("/v1/tables?measurements=99", json=a_table()), 404)
+    for method in ("PUT", "PATCH", "DELETE"):
+        problem(client.request(method, f"/v1/tables/{first['version']}"), 405)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rules": [{**a_table()["rules"][1], "lo": 7}]}, "should start at 0"),
+        ({"library": None}, "no name"),
+        ({"version": 2}, "version-1"),
+        ({"provenance": {"a": "b\0"}}, "no character"),
+    ],
+)
+def test_a_table_with_a_fault_is_refused(
+    lasting: httpx.Client, changes: dict[str, Any], message: str
+) -> None:
+    assert message in problem(lasting.post("/v1/tables", json={**a_table(), **changes}), 422)
+
+
+def test_publishing_and_rolling_back_move_what_is_published(client: httpx.Client) -> None:
+    where = {"cluster": "test", "library": LIBRARY}
+    first, second = publish(client, a_table()), publish(client, a_table("chain"))
+    assert good(select(client))["version"] == second
+    assert good(client.post("/v1/publications", json={"version": second}), 201)["id"] == 2
+    good(client.post("/v1/publications/rollback", json=where), 201)
+    assert good(select(client))["version"] == first
+    assert "before" in problem(client.post("/v1/publications/rollback", json=where), 409)
+    history = good(client.get("/v1/publications", params=where))["items"]
+    assert [entry["version"] for entry in history] == [first, second, first]
+    assert [entry["restores"] for entry in history] == [None, None, history[0]["id"]]
+    problem(client.post("/v1/publications", json={"version": 99}), 404)
+
+
+def test_the_published_table_is_sent_once(client: httpx.Client) -> None:
+    where = {"cluster": "test", "library": LIBRARY}
+    problem(client.get("/v1/tables/published", params=where), 404)
+    publish(client, a_table())
+    for _ in range(2):  # made, and then from memory
+        response = client.get("/v1/tables/published", params=where)
+        assert good(response) == a_table()
+        assert response.headers["cache-control"] == "no-cache"
+    etag = response.headers["etag"]
+    for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        same = client.get("/v1/tables/published", params=where, headers={"If-None-Match": known})
+        assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", etag)
+    publish(client, a_table("chain"))
+    news = client.get("/v1/tables/published", params=where, headers={"If-None-Match": etag})
+    assert good(news) == a_table("chain")
+
+
+def test_what_another_process_publishes_is_noticed(client: httpx.Client, database_url: str) -> None:
+    publish(client, a_table())
+    version = good(client.post("/v1/tables", json=a_table("chain")), 201)["version"]
+    engine = db.open_database(database_url)
+    with db.transaction(engine) as session:
+        db.publish(session, version)
+    engine.dispose()
+    begun = time.monotonic()
+    until(lambda: good(select(client))["version"] == version)
+    assert time.monotonic() - begun < 30
+
+
+def test_names_may_be_left_out_where_nothing_is_in_doubt(client: httpx.Client) -> None:
+    version = publish(client, a_table())
+    assert good(select(client, library="openmpi"))["version"] == version
+    assert good(select(client, cluster="test"))["version"] == version
+    problem(select(client, cluster="hera"), 404)
+    problem(select(client, library="mpich"), 404)
+    problem(client.get("/v1/select", params=CALL), 422)
+    problem(client.get("/v1/tables/published"), 422)
+    newer = publish(client, a_table(library="openmpi 5.0.12"))
+    assert "openmpi 5.0.11 on test, openmpi 5.0.12 on test" in problem(
+        select(client, library="openmpi"), 409
+    )
+    assert good(select(client, library="openmpi 5.0.12"))["version"] == newer
+
+
+def test_select_says_what_the_rule_says(client: httpx.Client) -> None:
+    version = publish(client, a_table())
+    decision = good(select(client))
+    assert decision == {
+        "version": version, "algorithm": "binomial", "params": {}, "via": "library",
+        "lo": 1024, "hi": "inf", "evidence": a_table()["rules"][1]["evidence"],
+    }  # fmt: skip
+    assert good(select(client, operators="commutative")) == decision
+    assert good(select(client, nbytes=1023))["algorithm"] == "default"
+    silent = good(select(client, ppn=5))
+    assert (silent["algorithm"], silent["evidence"]["basis"]) == ("default", "none")
+    calls = [CALL, {**CALL, "nbytes": 1}, {**CALL, "ppn": 5, "memory": "cuda"}]
+    batch = good(client.post("/v1/select", json={"library": LIBRARY, "calls": calls}))
+    assert batch["version"] == version
+    assert [item["algorithm"] for item in batch["items"]] == ["binomial", "default", "default"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"collective": "bbcast"}, {"nodes": 0}, {"ppn": "x"}, {"nbytes": -1}, {"operators": "some"},
+     {"memory": "'; drop table rules"}, {"library": "a\0"}],
+)  # fmt: skip
+def test_select_names_what_is_wrong(lasting: httpx.Client, changes: dict[str, Any]) -> None:
+    problem(select(lasting, **changes), 422)
+
+
+def test_native_formats_are_what_the_libraries_read(client: httpx.Client) -> None:
+    version = publish(client, a_table())
+    path = "/v1/tables/published"
+    named = client.get(path, params={"library": LIBRARY, "format": "openmpi"})
+    assert named.headers["content-type"] == RULES
+    assert openmpi.parse(named.text) == openmpi.parse(
+        client.get(f"/v1/tables/{version}", headers={"Accept": RULES}).text
+    )
+    plain = client.get(path, params={"library": LIBRARY})
+    assert named.headers["etag"] != plain.headers["etag"]
+    again = {"If-None-Match": named.headers["etag"], "Accept": f"text/html, {RULES};q=0.5"}
+    assert client.get(path, params={"library": LIBRARY}, headers=again).status_code == 304
+
+
+def test_a_form_that_cannot_be_had_is_refused(lasting: httpx.Client) -> None:
+    version = publish(lasting, a_table())
+    path = f"/v1/tables/{version}"
+    assert RULES in problem(lasting.get(path, headers={"Accept": "text/html"}), 406)
+    problem(lasting.get(path, headers={"Accept": f"{RULES};q=0"}), 406)
+    problem(lasting.get(path, params={"format": "nccl"}), 422)
+    problem(lasting.get(path, params={"operators": "some"}), 422)
+    assert "openmpi 5.0.11" in problem(lasting.get(path, params={"format": "mpich"}), 422)
+    gather = a_table()
+    for rule in gather["rules"]:
+        rule["key"]["collective"] = "gather"
+    hanging = publish(lasting, gather)
+    refused = lasting.get(f"/v1/tables/{hanging}", params={"format": "openmpi"})
+    assert "hang" in problem(refused, 422)
+    where = {"library": LIBRARY, "format": "openmpi"}
+    assert "hang" in problem(lasting.get("/v1/tables/published", params=where), 422)
+
+
+def test_the_mpich_format_needs_an_mpich(lasting: httpx.Client) -> None:
+    version = publish(lasting, a_table(library="mpich 5.0.1"))
+    response = lasting.get(f"/v1/tables/{version}", headers={"Accept": CSEL})
+    assert "--mpich-python" in problem(response, 501)
+
+
+@pytest.mark.skipif(not MPICH_PYTHON.exists(), reason="no environment with MPICH")
+def test_the_mpich_format_completes_the_librarys_own_rules(database_url: str) -> None:
+    settings = Settings(database=database_url, mpich_python=MPICH_PYTHON)
+    with served(settings) as client:
+        version = publish(client, a_table(library="mpich 5.0.1"))
+        response = client.get(f"/v1/tables/{version}", headers={"Accept": CSEL})
+        assert response.status_code == 200, response.text
+        assert "collective=allgather" in mpich.parse(response.text)

@@ -1,0 +1,145 @@
+"""Tokens open what they may and cannot be read back; feedback tells when a table has aged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.support.stored import LIBRARY, report, table
+from tuner import db
+from tuner.db import ConflictError, NotFoundError
+from tuner.errors import InputError
+
+
+def test_tokens(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        assert not db.has_tokens(session)
+        token = db.create_token(session, "ci", ["submit", "read"])
+        other = db.create_token(session, "admin", db.SCOPES)
+        assert db.has_tokens(session)
+    assert token != other
+    known = db.check_token(engine, token)
+    assert known is not None
+    assert (known.name, sorted(known.scopes)) == ("ci", ["read", "submit"])
+    assert known.last_used_at is None
+    again = db.check_token(engine, token)
+    assert again is not None
+    assert again.last_used_at is not None
+    for wrong in ("", token + "x", token[:-1], "ci", "\udc80"):
+        assert db.check_token(engine, wrong) is None
+    with db.transaction(engine) as session:
+        db.revoke_token(session, "ci")
+    assert db.check_token(engine, token) is None
+    assert db.check_token(engine, other) is not None
+    with db.transaction(engine) as session:
+        assert [entry.revoked_at is None for entry in db.list_tokens(session)] == [False, True]
+        db.revoke_token(session, "admin")
+        assert not db.has_tokens(session)
+
+
+def test_the_database_does_not_hold_the_token(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        token = db.create_token(session, "ci", ["read"])
+        row = session.execute(text("select * from tokens")).one()
+    assert len(token) > 43
+    assert not any(token in str(value) for value in row)
+
+
+def test_tokens_that_cannot_be(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        db.create_token(session, "ci", ["read"])
+    for name, scopes, error, words in (
+        ("ci", ["read"], ConflictError, "choose another name"),
+        ("x", ["write"], InputError, "read, submit, publish, not write"),
+        ("x", [], InputError, "not none"),
+    ):
+        with pytest.raises(error, match=words), db.transaction(engine) as session:
+            db.create_token(session, name, scopes)
+    with pytest.raises(NotFoundError, match="no token x"), db.transaction(engine) as session:
+        db.revoke_token(session, "x")
+
+
+def judged(engine: Engine, reports: list[dict[str, Any]]) -> db.Staleness:
+    with db.transaction(engine) as session:
+        version = db.store_table(session, table()).id
+        for entry in reports:
+            db.store_feedback(session, version, entry)
+    with db.reading(engine) as session:
+        return db.staleness(session, version)
+
+
+def test_feedback_comes_back_and_is_stored_once(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        version = db.store_table(session, table()).id
+        first = db.store_feedback(session, version, report(1.0))
+        assert not db.store_feedback(session, version, report(1.0)).new
+        with pytest.raises(NotFoundError, match="version 99"):
+            db.store_feedback(session, 99, report(1.0))
+    with db.reading(engine) as session:
+        (entry,) = db.list_feedback(session, version).items
+        assert (entry.id, entry.library, entry.ranks) == (first.id, LIBRARY, 4)
+        assert entry.items == report(1.0)["items"]
+
+
+def test_no_feedback_is_no_reason(engine: Engine) -> None:
+    assert judged(engine, []) == db.Staleness(0, 0, False, "nobody has reported how this version"
+                                              " does")  # fmt: skip
+
+
+def test_one_report_is_too_few(engine: Engine) -> None:
+    once = judged(engine, [report(3.0)])
+    assert (once.stale, once.reports, once.items) == (False, 1, 3)
+    assert once.ratio == pytest.approx(3.0)
+    assert "it takes two" in once.reason
+
+
+@pytest.mark.parametrize(
+    ("ratios", "stale"),
+    [
+        ([1.5, 1.6, 1.55], True),
+        ([0.7, 0.65, 0.72], True),
+        ([1.0, 1.1, 0.95], False),
+        ([1.1, 1.12, 1.11], False),  # certainly slower, but not by much
+        ([0.5, 4.0, 1.0], False),  # much slower on average, and anything is possible
+    ],
+)
+def test_stale_is_much_slower_or_faster_for_certain(
+    engine: Engine, ratios: list[float], stale: bool
+) -> None:
+    found = judged(engine, [report(ratio) for ratio in ratios])
+    mean = (ratios[0] * ratios[1] * ratios[2]) ** (1 / 3)
+    assert found.ratio == pytest.approx(mean)
+    assert found.stale == stale
+    assert ("probe again and publish" in found.reason) == stale
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < mean < found.high
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": "ring"},  # something else ran
+        {"ppn": 8},  # no such rule
+        {"collective": "allreduce"},
+    ],
+)
+def test_calls_that_the_table_did_not_measure_say_nothing(
+    engine: Engine, changes: dict[str, Any]
+) -> None:
+    found = judged(engine, [report(2.0, **changes), report(2.1, **changes)])
+    assert (found.stale, found.ratio, found.reports, found.items) == (False, None, 2, 6)
+
+
+def test_sizes_beyond_the_probed_ones_say_nothing(engine: Engine) -> None:
+    reports = [report(ratio) for ratio in (2.0, 2.1)]
+    for entry in reports:
+        entry["items"] = [item | {"nbytes": 65} for item in entry["items"]]
+    assert judged(engine, reports).ratio is None
+
+
+def test_an_operator_without_rules_of_its_own_follows_those_for_all(engine: Engine) -> None:
+    found = judged(engine, [report(r, operators="commutative") for r in (2.0, 2.1)])
+    assert found.stale

@@ -1,0 +1,265 @@
+"""What comes out of the database equals what went in, and equal content is stored once."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.support.stored import CLUSTER, LIBRARY, calibration, probe, table
+from tuner import db
+from tuner.db import ConflictError, NotFoundError
+from tuner.db.mapping import PublicationRow, TableRow
+from tuner.errors import InputError
+
+
+def test_clusters_are_equal_or_different(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        first = db.store_cluster(session, CLUSTER)
+        assert first.new
+        assert db.store_cluster(session, CLUSTER) == replace(first, new=False)
+        second = db.store_cluster(session, replace(CLUSTER, memory=1))
+    with db.reading(engine) as session:
+        assert db.load_cluster(session, first.id) == CLUSTER
+        listed = db.list_clusters(session)
+        assert [entry.id for entry in listed.items] == [first.id, second.id]
+        page = db.list_clusters(session, limit=1)
+        assert ([entry.id for entry in page.items], page.next) == ([first.id], first.id)
+        assert db.list_clusters(session, after=first.id).items == listed.items[1:]
+        with pytest.raises(NotFoundError, match="no cluster 99"):
+            db.load_cluster(session, 99)
+
+
+def test_many_at_once_store_one(engine: Engine) -> None:
+    def store(_: int) -> int:
+        with db.transaction(engine) as session:
+            return db.store_table(session, table()).id
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(store, range(16)))) == 1
+    with db.reading(engine) as session:
+        assert session.scalar(text("select count(*) from rules")) == 2
+
+
+def test_topologies_keep_their_text(engine: Engine) -> None:
+    source = "name: flat\nnodes: 4  # späť\n"
+    with db.transaction(engine) as session:
+        stored = db.store_topology(session, "flat", "yaml", source, {"nodes": 4})
+        assert not db.store_topology(session, "flat", "yaml", source, {"nodes": 4}).new
+        assert db.store_topology(session, "flat", "yaml", source + " ", {"nodes": 4}).new
+    with db.reading(engine) as session:
+        loaded = db.load_topology(session, stored.id)
+        assert (loaded.source, loaded.record, loaded.format) == (source, {"nodes": 4}, "yaml")
+        assert [entry.name for entry in db.list_topologies(session).items] == ["flat", "flat"]
+        with pytest.raises(NotFoundError, match="no topology 99"):
+            db.load_topology(session, 99)
+
+
+def test_measurements_come_back_equal_and_are_stored_once(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        first = db.store_measurements(session, probe())
+    with db.transaction(engine) as session:
+        assert db.store_measurements(session, probe()) == replace(first, new=False)
+        other = db.store_measurements(session, probe(2))
+        assert other.id != first.id
+    with db.reading(engine) as session:
+        assert db.load_measurements(session, first.id) == probe()
+        assert db.load_measurements(session, other.id) == probe(2)
+        described = db.describe_measurements(session, other.id)
+        assert (described.series, described.cluster, described.library) == (2, "ares", LIBRARY)
+        assert db.list_measurements(session, cluster="ares", library=LIBRARY).items[1] == described
+        assert db.list_measurements(session, cluster="elsewhere").items == []
+        assert len(db.list_clusters(session).items) == 1
+
+
+def test_calibration_comes_back_equal_with_its_infinities(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        probed = db.store_measurements(session, probe()).id
+        stored = db.store_calibration(session, calibration(), probed)
+        assert db.store_calibration(session, calibration(), probed) == replace(stored, new=False)
+        with pytest.raises(NotFoundError, match="no measurements 99"):
+            db.store_calibration(session, calibration(), 99)
+    with db.reading(engine) as session:
+        assert db.load_calibration(session, stored.id) == calibration()
+        (entry,) = db.list_calibrations(session, cluster="ares", library=LIBRARY).items
+        assert (entry.id, entry.measurements_id) == (stored.id, probed)
+        assert db.list_calibrations(session, library="other").items == []
+
+
+def test_a_question_is_answered_once(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        topology = db.store_topology(session, "flat", "yaml", "", {}).id
+        question = {"topology": topology, "calibration": None, "sizes": [8, 64]}
+        assert db.find_prediction(session, question) is None
+        stored = db.store_prediction(session, question, [{"seconds": 1e-6}])
+        assert not db.store_prediction(session, question, [{"seconds": 2e-6}]).new
+        assert db.store_prediction(session, question | {"sizes": [8]}, []).new
+    with db.reading(engine) as session:
+        found = db.find_prediction(session, dict(reversed(question.items())))
+        assert found == db.load_prediction(session, stored.id)
+        assert found.items == [{"seconds": 1e-6}]
+        assert [entry.id for entry in db.list_predictions(session).items] == [
+            stored.id, stored.id + 1
+        ]  # fmt: skip
+    with pytest.raises(InputError), db.transaction(engine) as session:
+        db.store_prediction(session, question | {"topology": 99}, [])
+
+
+@pytest.mark.parametrize("via", ["library", "schedule", "nccl"])
+def test_an_equal_table_is_the_same_version(engine: Engine, via: str) -> None:
+    with db.transaction(engine) as session:
+        probed = db.store_measurements(session, probe()).id
+        made = db.store_calibration(session, calibration(), probed).id
+        first = db.store_table(session, table("chain", via), probed, made)
+        assert db.store_table(session, table("chain", via)) == replace(first, new=False)
+        second = db.store_table(session, table("pipeline", via))
+        assert second.new
+    with db.reading(engine) as session:
+        loaded = db.load_table(session, first.id)
+        assert loaded.rules == table("chain", via).rules
+        assert (loaded.cluster, loaded.library) == (CLUSTER, LIBRARY)
+        assert loaded.provenance == {"noise": 0.02}
+        described = db.describe_table(session, first.id)
+        assert (described.measurements_id, described.calibration_id) == (probed, made)
+        assert (described.rules, described.cluster) == (2, "ares")
+        assert db.list_tables(session, cluster="ares").items[0] == described
+        assert db.list_tables(session, library="other").items == []
+        with pytest.raises(NotFoundError, match="no tuning table, version 99"):
+            db.load_table(session, 99)
+
+
+def test_tables_are_made_from_what_is_there(engine: Engine) -> None:
+    with pytest.raises(NotFoundError, match="no measurements 7"), db.transaction(engine) as session:
+        db.store_table(session, table(), measurements_id=7)
+    with pytest.raises(NotFoundError, match="no calibration 7"), db.transaction(engine) as session:
+        db.store_table(session, table(), calibration_id=7)
+    with db.reading(engine) as session:
+        assert db.list_tables(session).items == []
+
+
+def test_a_stored_table_and_the_log_cannot_be_changed(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        version = db.store_table(session, table()).id
+        db.publish(session, version)
+    with pytest.raises(InputError, match="immutable"), db.transaction(engine) as session:
+        session.get_one(TableRow, version).library = "other"
+    with pytest.raises(InputError, match="immutable"), db.transaction(engine) as session:
+        session.get_one(TableRow, version).rules[0].algorithm = "other"
+    with pytest.raises(InputError, match="immutable"), db.transaction(engine) as session:
+        session.delete(session.get_one(TableRow, version).rules[1])
+    with pytest.raises(InputError, match="history"), db.transaction(engine) as session:
+        session.get_one(PublicationRow, 1).version = 2
+    with db.reading(engine) as session:
+        assert db.load_table(session, version).rules == table().rules
+
+
+def test_results_of_a_version_come_back_in_order_and_are_replaced(engine: Engine) -> None:
+    heldout = [
+        {"collective": "bcast", "p": 4, "nbytes": nbytes, "algorithm": "chain", "default_s": 2e-3,
+         "tuned_s": 1e-3, "ratio": 2.0, "ci95": [1.9, 2.1]}
+        for nbytes in (3000, 100)
+    ]  # fmt: skip
+    proofs = [
+        {"collective": "bcast", "p": 4, "nbytes": 8, "expected": "chain", "executed": "binomial",
+         "confirmed": False, "reason": "too few elements"}
+    ]  # fmt: skip
+    with db.transaction(engine) as session:
+        version = db.store_table(session, table()).id
+        for results in (heldout[:1], heldout):
+            db.store_heldout(session, version, results)
+            db.store_proofs(session, version, proofs)
+    with db.reading(engine) as session:
+        assert db.load_heldout(session, version) == heldout
+        assert db.load_proofs(session, version) == proofs
+        assert db.load_heldout(session, version + 1) == []
+
+
+def test_publishing_and_rolling_back_step_by_step(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        one, two, three = (
+            db.store_table(session, table(name)).id for name in ("chain", "pipeline", "binomial")
+        )
+        other = db.store_table(session, table(library="mpich 4")).id
+        assert db.newest_publication(session) == 0
+        assert db.current_publication(session, "ares", LIBRARY) is None
+        for version in (one, two, two, other):
+            db.publish(session, version, "ada")
+
+    def roll_back() -> int:
+        with db.transaction(engine) as session:
+            return db.roll_back(session, "ares", LIBRARY, "bob").version
+
+    assert roll_back() == one
+    with pytest.raises(ConflictError, match="before version"):
+        roll_back()
+    with db.transaction(engine) as session:
+        db.publish(session, three)
+    assert roll_back() == one
+    with pytest.raises(ConflictError):
+        roll_back()
+    with db.reading(engine) as session:
+        log = db.list_publications(session, cluster="ares", library=LIBRARY).items
+        assert [entry.version for entry in log] == [one, two, one, three, one]
+        assert [entry.by for entry in log] == ["ada", "ada", "bob", "", "bob"]
+        assert db.newest_publication(session) == log[-1].id
+        assert db.current_publication(session, "ares", LIBRARY) == log[-1]
+        current = {(entry.library, entry.version) for entry in db.current_publications(session)}
+        assert current == {(LIBRARY, one), ("mpich 4", other)}
+
+
+def test_nothing_published_cannot_be_rolled_back(engine: Engine) -> None:
+    with (
+        pytest.raises(ConflictError, match="nothing is published"),
+        db.transaction(engine) as session,
+    ):
+        db.roll_back(session, "ares", LIBRARY)
+    with pytest.raises(NotFoundError), db.transaction(engine) as session:
+        db.publish(session, 99)
+
+
+def test_publishing_at_once_appends_one_entry(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        version = db.store_table(session, table()).id
+
+    def publish(_: int) -> int:
+        with db.transaction(engine) as session:
+            return db.publish(session, version).id
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(publish, range(16)))) == 1
+
+
+def test_reading_writes_nothing(engine: Engine) -> None:
+    if engine.dialect.name == "postgresql":
+        with pytest.raises(InputError, match="read-only"), db.reading(engine) as session:
+            db.store_cluster(session, CLUSTER)
+    else:
+        with db.reading(engine) as session:
+            db.store_cluster(session, CLUSTER)
+    with db.reading(engine) as session:
+        assert db.list_clusters(session).items == []
+
+
+def test_an_exception_inside_leaves_no_trace(engine: Engine) -> None:
+    def interrupted() -> None:
+        with db.transaction(engine) as session:
+            db.store_measurements(session, probe())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    with db.reading(engine) as session, pytest.raises(NotFoundError, match="no measurements 1"):
+        db.load_measurements(session, 1)
+
+
+@pytest.mark.parametrize("record", [{"spec": math.nan}, {"spec": math.inf}])
+def test_json_that_is_none_is_refused(engine: Engine, record: dict[str, Any]) -> None:
+    with (
+        pytest.raises(InputError, match="cannot hold this value"),
+        db.transaction(engine) as session,
+    ):
+        db.enqueue(session, "study", record)

@@ -1,0 +1,233 @@
+"""`tuner serve` and `tuner token` as users run them: real programs, real signals."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.serving import (
+    a_study,
+    a_table,
+    children_of,
+    end,
+    good,
+    problem,
+    publish,
+    said,
+    serving,
+    tuner,
+    until,
+)
+from tests.support.postgres import new_database
+from tuner import db
+from tuner.cli.main import main
+
+CALL: dict[str, Any] = {
+    "library": "openmpi", "collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'tuner.sqlite'}"
+
+
+Says = Callable[..., str]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Says:
+    """What a command line says that ends with status 1."""
+
+    def run(*words: str) -> str:
+        assert main(words) == 1
+        return capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Says:
+    """What a command line prints that does what it should."""
+
+    def run(*words: str) -> str:
+        assert main(words) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def _ended(client: httpx.Client, job: int) -> dict[str, Any] | None:
+    """The job, once it has ended."""
+    found: dict[str, Any] = good(client.get(f"/v1/jobs/{job}"))
+    return found if found["ended_at"] else None
+
+
+def jobs_in(database: str) -> list[Any]:
+    engine = db.open_database(database)
+    with db.reading(engine) as session:
+        jobs = db.list_jobs(session, limit=1000).items
+    engine.dispose()
+    return jobs
+
+
+@pytest.fixture
+def postgres_url(postgres: Any) -> Iterator[str]:
+    with new_database(postgres.get_uri()) as url:
+        yield url
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_cleanly_with_a_job_and_a_listener(database: str, number: int) -> None:
+    with serving(database) as program:
+        job = good(program.client.post("/v1/studies", json=a_study(2000)), 202)["id"]
+        with program.client.stream("GET", f"/v1/jobs/{job}/events") as events:
+            lines = events.iter_lines()
+            until(lambda: '"running"' in next(lines))
+            program.process.send_signal(number)
+        assert program.process.wait(20) == 0
+        assert program.process.stderr is not None
+        assert "Traceback" not in program.process.stderr.read()
+    (left,) = jobs_in(database)
+    assert (left.state, left.error) == ("queued", None)
+
+
+def test_a_port_that_is_taken_is_said_in_one_sentence(
+    database: str, refused: Says, printed: Says
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        error = refused("serve", "--port", port, "--db", database)
+    assert error == (
+        f"tuner: 127.0.0.1 port {port} is in use: end the program that has it, or choose another"
+        " --port\n"
+    )
+    elsewhere = ("serve", "--host", "203.0.113.9", "--port", "0")
+    printed("token", "create", "any", "--scope", "read", "--db", database)
+    assert "cannot be served on" in refused(*elsewhere, "--db", database)
+    assert "--port" in refused("serve", "--port", "70000", "--db", database)
+    assert "sqlite:///tuner.db" in refused("serve", "--db", "nonsense")
+
+
+def test_beyond_loopback_there_must_be_a_token(database: str, refused: Says, printed: Says) -> None:
+    words = ("serve", "--host", "0.0.0.0", "--port", "0", "--db", database)
+    assert "tuner token create" in refused(*words)
+    assert "tuner token create" in refused("serve", "--require-tokens", "--db", database)
+    token = printed("token", "create", "reader", "--scope", "read", "--db", database).strip()
+    with serving(database, "--host", "0.0.0.0") as program:
+        problem(program.client.get("/v1/tables"), 401)
+        headers = {"Authorization": f"Bearer {token}", "Host": "tuner.example"}
+        assert program.client.get("/v1/tables", headers=headers).status_code == 200
+    printed("token", "revoke", "reader", "--db", database)
+    assert "tuner token create" in refused(*words)
+
+
+def test_tokens_are_listed_without_being_shown(database: str, refused: Says, printed: Says) -> None:
+    token = printed("token", "create", "reader", "--scope", "read,submit", "--db", database)
+    listed = printed("token", "list", "--db", database)
+    assert "reader" in listed
+    assert "read, submit" in listed
+    assert token.strip() not in listed
+    again = refused("token", "create", "reader", "--scope", "read", "--db", database)
+    assert "reader" in again
+    assert "'all'" in refused("token", "create", "b", "--scope", "all", "--db", database)
+    assert "nobody" in refused("token", "revoke", "nobody", "--db", database)
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner.cli.main", "serve"], env=environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "tuner: the service needs uvicorn: pip install 'tuner[service]'\n"
+
+
+def test_a_job_survives_the_death_of_the_service(database: str) -> None:
+    with serving(database) as program:
+        version = publish(program.client, a_table())
+        job = good(program.client.post("/v1/studies", json=a_study(20)), 202)["id"]
+        until(lambda: good(program.client.get(f"/v1/jobs/{job}"))["progress"] > 0)
+        program.kill()
+    with serving(database) as program:
+        done = until(partial(_ended, program.client, job))
+        assert (done["state"], done["attempts"]) == ("done", 2)
+        assert len(done["result"]["points"]) == 20
+        assert good(program.client.get("/v1/select", params=CALL))["version"] == version
+
+
+def test_processes_share_a_port_and_what_is_published(database_url: str) -> None:
+    with serving(database_url, "--processes", "2", "--no-jobs") as program:
+        version = publish(program.client, a_table())
+
+        def ask(_number: int) -> int:
+            address = str(program.client.base_url)
+            answer = httpx.get(f"{address}/v1/select", params=CALL, trust_env=False)
+            return int(answer.json().get("version", 0))
+
+        with ThreadPoolExecutor(8) as many:
+            until(lambda: set(many.map(ask, range(40))) == {version})
+            list(many.map(ask, range(40)))
+        assert program.process.poll() is None
+        counted = re.findall(
+            r'tuner_requests_total\{.*"/v1/select".*\} (\S+)', program.client.get("/metrics").text
+        )
+        assert sum(map(float, counted)) >= 80
+    assert program.process.returncode == 0
+
+
+def test_a_process_that_dies_is_replaced_and_none_outlives_the_service(database: str) -> None:
+    with serving(database, "--processes", "2", "--no-jobs") as program:
+        address = f"{program.client.base_url}/v1/health"
+        first = until(lambda: children_of(program.process.pid, b"spawn_main"))
+        for child in first:
+            os.kill(child, signal.SIGKILL)
+        until(lambda: len({*children_of(program.process.pid, b"spawn_main")} - {*first}) == 2)
+        assert httpx.get(address, trust_env=False, timeout=30).status_code == 200
+        program.kill()
+        until(lambda: _is_closed(address))
+
+
+def _is_closed(address: str) -> bool:
+    try:
+        httpx.get(address, trust_env=False)
+    except httpx.ConnectError:
+        return True
+    except httpx.ReadError:
+        return False
+    return False
+
+
+def test_two_services_and_two_runners_do_every_job_once(postgres_url: str) -> None:
+    runners = [tuner("serve", "--jobs-only", "--db", postgres_url) for _ in range(2)]
+    try:
+        for runner in runners:
+            assert said(runner).startswith("tuner carries out the jobs of postgresql://")
+        with serving(postgres_url, "--no-jobs") as one, serving(postgres_url, "--no-jobs") as two:
+            jobs = [
+                good(program.client.post("/v1/studies", json=a_study()), 202)["id"]
+                for program in (one, two) * 3
+            ]
+            ended = [
+                until(partial(_ended, program.client, job))
+                for job, program in zip(jobs, (two, one) * 3, strict=True)
+            ]
+    finally:
+        statuses = [end(runner) for runner in runners]
+    assert statuses == [0, 0]
+    assert [job["state"] for job in ended] == ["done"] * 6
+    assert [job["attempts"] for job in ended] == [1] * 6

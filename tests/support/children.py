@@ -1,0 +1,102 @@
+"""Processes of their own that use a database, and may be killed at any moment.
+
+They are forked from a server that has imported everything once: starting one takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from tuner import db
+from tuner.db import queue, upload
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.support.children"])
+PATIENCE = 60.0  # seconds after which a child counts as hung
+
+
+class Child:
+    """A running process and what it has said so far."""
+
+    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
+        self._ear, mouth = _CONTEXT.Pipe(duplex=False)
+        self.process: BaseProcess = _CONTEXT.Process(target=target, args=(mouth, *arguments))
+        self.process.start()
+        mouth.close()
+
+    def next_word(self) -> Any:
+        """Waits for it; None when the process ended without another one."""
+        if not self._ear.poll(PATIENCE):
+            raise TimeoutError("the process is silent")
+        with suppress(EOFError):
+            return self._ear.recv()
+        return None
+
+    def everything(self) -> list[Any]:
+        """What it says until it ends."""
+        return list(iter(self.next_word, None))
+
+    def end(self) -> int | None:
+        """Its exit status."""
+        self.process.join(PATIENCE)
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.process.kill()
+        self.process.join(PATIENCE)
+
+
+def open_and_check(mouth: Connection, url: str) -> None:
+    """Open a database that others open at the same time."""
+    db.check_ready(db.open_database(url))
+    mouth.send("ready")
+
+
+def ingest_files(mouth: Connection, url: str, paths: Sequence[Path], chunk: int) -> None:
+    """Store files one after the other, and say so after each: (place, id)."""
+    upload.CHUNK, upload.LEASE = chunk, timedelta(seconds=0.2)
+    engine = db.open_database(url)
+    mouth.send("begun")
+    for place, path in enumerate(paths):
+        mouth.send((place, db.ingest(engine, path).id))
+
+
+def run_jobs(mouth: Connection, url: str, name: str) -> None:
+    """Run jobs until all have ended; now and then be stuck for longer than a lease.
+
+    A job's result is a topology, stored in the transaction that ends the job.
+    """
+    queue.JOB_LEASE = 0.4
+    engine, rng = db.open_database(url), random.Random(name)
+    while True:
+        claim = db.claim_job(engine, name, ["tune"])
+        if claim is not None:
+            with suppress(db.LostLeaseError):
+                _run(engine, claim, rng)
+                mouth.send(claim.id)
+            continue
+        with db.reading(engine) as session:
+            counts = db.count_jobs(session)
+        if not counts["queued"] and not counts["running"]:
+            break
+        time.sleep(0.05)
+
+
+def _run(engine: Any, claim: db.Claim, rng: random.Random) -> None:
+    with db.transaction(engine) as session:
+        db.heartbeat(session, claim, 0.5)
+    if rng.random() < 0.15:
+        time.sleep(0.8)
+    with db.transaction(engine) as session:
+        db.store_topology(session, f"{claim.id} by {claim.attempt}", "yaml", "", {})
+        db.finish_job(session, claim, {})

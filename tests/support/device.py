@@ -1,0 +1,93 @@
+"""A device whose memory is the host's: what staging and folding do, seen without a GPU.
+
+Copies are carried out when somebody waits for them, so code that looks before it has waited sees
+old contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from tuner.runtime.devices import CUDA, HOST, Kernel, PointerCache
+
+
+class Resident(np.ndarray[Any, np.dtype[Any]]):
+    """An array that shows CUDA's array interface, as device arrays do."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self.__array_interface__, "version": 3, "stream": None}
+
+
+def resident(content: NDArray[Any]) -> Resident:
+    """The same memory, said to be the device's."""
+    return content.view(Resident)
+
+
+class FakeDevice:
+    """Everything a Device does, counted. Pointers in `foreign` are registered host memory."""
+
+    def __init__(self) -> None:
+        self.foreign: set[int] = set()
+        self.queries = 0
+        self.allocated: list[int] = []
+        self.kernels_run = 0
+        self.brought_to_host = 0
+        self.pointers = PointerCache(self._query)
+        self._pending: list[Callable[[], None]] = []
+
+    def _query(self, pointer: int) -> str:
+        self.queries += 1
+        return HOST if pointer in self.foreign else CUDA
+
+    def array(self, buffer: object) -> NDArray[Any]:
+        assert isinstance(buffer, Resident)
+        if not buffer.flags.forc:
+            raise BufferError("the device buffer is not contiguous")
+        return buffer.reshape(-1, order="A")
+
+    def over(self, elements: NDArray[Any]) -> NDArray[Any]:
+        return resident(elements)
+
+    def scratch(self, nbytes: int) -> NDArray[np.uint8]:
+        return np.full(nbytes, 0xA5, np.uint8)
+
+    def copy(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+        self._pending.append(lambda: np.copyto(target, source))
+
+    def empty(self, like: NDArray[Any]) -> NDArray[Any]:
+        return np.empty_like(like)
+
+    def copied(self, array: NDArray[Any]) -> NDArray[Any]:
+        return resident(array.copy())
+
+    def fetch(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+        self.synchronise()
+        target[...] = source
+
+    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        self.allocated.append(nbytes)
+        return np.full(nbytes, 0xA5, np.uint8)
+
+    def to_host(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+        self.brought_to_host += 1
+        self._pending.append(lambda: np.copyto(target, source))
+
+    def to_device(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+        self._pending.append(lambda: np.copyto(target, source))
+
+    def synchronise(self) -> None:
+        while self._pending:
+            self._pending.pop(0)()
+
+    def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
+        return self._add if op == MPI.SUM and dtype.kind in "iuf" else None
+
+    def _add(self, first: NDArray[Any], second: NDArray[Any]) -> None:
+        self.kernels_run += 1
+        self._pending.append(lambda: np.add(first, second, out=second))

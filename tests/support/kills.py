@@ -1,0 +1,95 @@
+"""Killing a process that stores files, again and again, and looking at what is left."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sqlalchemy import Engine, text
+
+from tests.support.children import Child, ingest_files
+from tests.support.stored import measurements_file, probe
+from tuner import db
+
+
+@dataclass
+class Kills:
+    """What became of it."""
+
+    kills: int = 0
+    amid: int = 0  # killed while a file was partly stored
+    acknowledged: dict[int, int] = field(default_factory=dict)  # place of a file -> its id
+
+
+def files(directory: Path, number: int, series: int) -> list[Path]:
+    """Measurements files that differ."""
+    directory.mkdir(exist_ok=True)
+    content = probe(series)
+    return [
+        measurements_file(directory / f"{i}.ndjson", replace(content, provenance={"file": i}))
+        for i in range(number)
+    ]
+
+
+def kill_and_look(
+    url: str, paths: Sequence[Path], kills: int, chunk: int, seconds: float, seed: int
+) -> Kills:
+    """Kill `kills` times, each after up to `seconds`, or until everything is stored; then let it
+    finish. After each kill the database must open, hold all that was acknowledged, and nothing
+    twice.
+    """
+    rng, found = random.Random(seed), Kills()
+    while found.kills < kills and len(found.acknowledged) < len(paths):
+        child = Child(ingest_files, url, paths, chunk)
+        assert child.next_word() == "begun"
+        time.sleep(rng.uniform(0, seconds))
+        child.kill()
+        found.kills += 1
+        _note(found, child.everything())
+        _look(url, paths, found)
+    child = Child(ingest_files, url, paths, chunk)
+    _note(found, child.everything()[1:])
+    assert child.end() == 0
+    assert sorted(found.acknowledged) == list(range(len(paths)))
+    _look(url, paths, found)
+    engine = db.open_database(url)
+    for place, number in found.acknowledged.items():
+        assert "".join(db.measurement_lines(engine, number)) == paths[place].read_text()
+    _nothing_else(engine, len(paths))
+    engine.dispose()
+    return found
+
+
+def _note(found: Kills, words: list[tuple[int, int]]) -> None:
+    for place, number in words:
+        assert found.acknowledged.setdefault(place, number) == number
+
+
+def _look(url: str, paths: Sequence[Path], found: Kills) -> None:
+    engine = db.open_database(url)
+    with db.reading(engine) as session:
+        if engine.dialect.name == "sqlite":
+            assert session.scalar(text("pragma integrity_check")) == "ok"
+        seen = db.list_measurements(session, limit=len(paths) + 1).items
+        partly = session.scalar(text("select count(*) from probes where series_count > 0"
+                                     " and author is not null"))  # fmt: skip
+        twice = text("select count(*) from (select 1 from series group by probe_id, ordinal"
+                     " having count(*) > 1) as repeated")  # fmt: skip
+        assert session.scalar(twice) == 0
+        for each in seen:
+            stored = text("select count(*) from series where probe_id = :id")
+            assert session.scalar(stored, {"id": each.id}) == each.series
+    engine.dispose()
+    files_seen = [each.provenance["file"] for each in seen]
+    assert len(set(files_seen)) == len(files_seen)
+    assert {each.id for each in seen} >= set(found.acknowledged.values())
+    found.amid += bool(partly)
+
+
+def _nothing_else(engine: Engine, probes: int) -> None:
+    with db.reading(engine) as session:
+        assert session.scalar(text("select count(*) from probes")) == probes
+        assert session.scalar(text("select count(*) from probes where author is not null")) == 0

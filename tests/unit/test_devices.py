@@ -1,0 +1,415 @@
+"""Staging, folding and the pointer cache on a device whose memory is the host's."""
+
+import ctypes
+import gc
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from tests.support.device import FakeDevice, Resident, resident
+from tuner.cost import Estimate, ReductionCost
+from tuner.runtime.control_variables import loaded_library
+from tuner.runtime.devices import CUDA, HOST, PointerCache, cuda_aware, memory_of
+from tuner.runtime.folding import SIZES, Folding, crossing, switch
+from tuner.runtime.following import nccl_allreduce
+from tuner.runtime.nccl import Cannot, Place, objection_to, reducible
+from tuner.runtime.staging import MOST_IDLE, READ, WRITE, PinnedPool, Staging
+
+COMM = MPI.COMM_SELF.Dup()
+LIGHT = """
+import sys, tuner.runtime.buffers, tuner.runtime.devices, tuner.runtime.staging
+import tuner.runtime.folding, tuner.runtime.nccl, numpy
+assert tuner.runtime.devices.memory_of(numpy.ones(3)) == "host"
+assert tuner.runtime.devices.memory_of([bytearray(3), 3]) == "host"
+assert not [name for name in sys.modules if name.split(".")[0] == "cupy"]
+"""
+
+
+def reduction(launch: float, gamma: float) -> ReductionCost:
+    return ReductionCost(Estimate.exact(launch), Estimate.exact(gamma))
+
+
+def pinned(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.zeros(nbytes, np.uint8)
+
+
+def test_cupy_stays_unloaded_without_a_device_buffer() -> None:
+    subprocess.run([sys.executable, "-c", LIGHT], check=True)
+
+
+def test_host_objects_are_on_the_host() -> None:
+    for spec in (np.ones(3), [np.ones(3), 3, MPI.DOUBLE], b"ab", None, MPI.IN_PLACE, [], 3, "ab"):
+        assert memory_of(spec, FakeDevice().pointers) == HOST
+
+
+class OnGpu:
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+def test_dlpack_says_where_a_tensor_is() -> None:
+    assert memory_of(OnGpu(), FakeDevice().pointers) == CUDA
+    assert memory_of([OnGpu(), 3, MPI.FLOAT], FakeDevice().pointers) == CUDA
+
+
+def test_registered_host_memory_is_on_the_host() -> None:
+    device, buffer = FakeDevice(), resident(np.ones(3))
+    device.foreign.add(buffer.ctypes.data)
+    assert memory_of(buffer, device.pointers) == HOST
+
+
+def test_no_bytes_are_on_the_host() -> None:
+    device = FakeDevice()
+    assert memory_of(resident(np.empty(0)), device.pointers) == HOST
+    assert device.queries == 0
+
+
+class Owner:
+    """Whatever keeps memory alive."""
+
+
+def test_the_driver_is_asked_once_for_a_buffer_and_its_parts() -> None:
+    device, buffer = FakeDevice(), resident(np.ones(8))
+    for _ in range(3):
+        assert memory_of([buffer, 3, MPI.DOUBLE], device.pointers) == CUDA
+        assert memory_of(buffer[2:4], device.pointers) == CUDA
+        assert memory_of(buffer[2:], device.pointers) == CUDA
+    assert device.queries == 3
+
+
+def test_an_answer_ends_with_the_owner() -> None:
+    answers = [CUDA, HOST]
+    cache, owner = PointerCache(lambda _: answers.pop(0)), Owner()
+    assert [cache.memory(64, 8, owner) for _ in range(3)] == [CUDA] * 3
+    del owner
+    gc.collect()
+    newcomer = Owner()  # perhaps where the old one was: it is another one all the same
+    assert [cache.memory(64, 8, newcomer) for _ in range(3)] == [HOST] * 3
+
+
+def test_another_owner_of_a_known_address_is_asked_about() -> None:
+    answers = [CUDA, HOST]
+    cache, first, second = PointerCache(lambda _: answers.pop(0)), Owner(), Owner()
+    assert cache.memory(64, 8, first) == CUDA
+    assert cache.memory(64, 8, second) == HOST
+
+
+def test_the_cache_is_bounded_and_forgets_the_oldest() -> None:
+    asked: list[int] = []
+
+    def query(pointer: int) -> str:
+        asked.append(pointer)
+        return CUDA
+
+    cache, owner = PointerCache(query, most=2), Owner()
+    for pointer in (1, 2, 3, 2, 3, 1):
+        cache.memory(pointer, 8, owner)
+    assert asked == [1, 2, 3, 1]
+
+
+def test_what_cannot_be_watched_is_not_remembered() -> None:
+    asked: list[int] = []
+
+    def query(pointer: int) -> str:
+        asked.append(pointer)
+        return CUDA
+
+    cache = PointerCache(query)
+    for _ in range(2):
+        cache.memory(1, 8, (1, 2))
+    assert asked == [1, 1]
+
+
+def test_only_device_buffers_are_staged() -> None:
+    device = FakeDevice()
+    staging = Staging(device)
+    host, content = np.ones(3), np.arange(3.0)
+
+    def call(one: Any, two: Any, three: Any) -> str:
+        assert one is host
+        assert two is MPI.IN_PLACE
+        assert type(three) is np.ndarray
+        assert not np.shares_memory(three, content)
+        assert three.tolist() == [0.0, 1.0, 2.0]
+        three += 1.0
+        assert content.tolist() == [0.0, 1.0, 2.0]
+        return "done"
+
+    arguments = (host, READ), (MPI.IN_PLACE, READ), (resident(content), READ | WRITE)
+    assert staging(call, *arguments) == "done"
+    assert content.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_what_is_only_read_is_not_written() -> None:
+    content = np.arange(3.0)
+
+    def call(one: Any) -> None:
+        one += 1.0
+
+    Staging(FakeDevice())(call, (resident(content), READ))
+    assert content.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_nothing_is_written_when_the_call_raises() -> None:
+    device, content = FakeDevice(), np.arange(3.0)
+    staging = Staging(device)
+
+    def call(one: Any) -> None:
+        one += 1.0
+        raise BufferError("refused")
+
+    for _ in range(3):
+        with pytest.raises(BufferError, match="refused"):
+            staging(call, (resident(content), READ | WRITE))
+    assert content.tolist() == [0.0, 1.0, 2.0]
+    assert len(device.allocated) == 1  # the pinned memory came back each time
+
+
+def test_a_gap_in_a_device_buffer_is_refused() -> None:
+    with pytest.raises(BufferError, match="not contiguous"):
+        Staging(FakeDevice())(print, (resident(np.ones((3, 4))[:, ::2]), READ))
+
+
+@pytest.mark.parametrize("dtype", ["?", "b", "B", "h", "i", "l", "f", "d", "F", "D"])
+def test_a_staged_message_is_the_message(dtype: str) -> None:
+    """MPI itself on both sides, with counts, displacements and gaps that must survive."""
+    vector = MPI.Datatype.fromcode(dtype).Create_vector(2, 1, 2).Commit()
+    staging = Staging(FakeDevice())
+    for rest in ((), (3,), ((3, 2),), (2, 1, MPI.Datatype.fromcode(dtype)), (2, vector)):
+        given, expected = np.arange(1, 9).astype(dtype), np.zeros(8, dtype)
+        taken = expected.copy()
+
+        def message(spec: Any, rest: tuple[Any, ...] = rest) -> Any:
+            return [spec, *rest] if rest else spec
+
+        COMM.Sendrecv(message(given), 0, 0, message(expected), 0, 0)
+        staging(
+            lambda sent, received: COMM.Sendrecv(sent, 0, 0, received, 0, 0),
+            (message(resident(given)), READ), (message(resident(taken)), WRITE),
+        )  # fmt: skip
+        assert taken.tobytes() == expected.tobytes()
+
+
+def test_staging_reads_no_contents_that_will_be_overwritten() -> None:
+    """A receive buffer of its own is copied back only: half the traffic."""
+    copies: list[str] = []
+
+    class Counting(FakeDevice):
+        def to_host(self, source: Any, target: Any) -> None:
+            copies.append("to host")
+            super().to_host(source, target)
+
+        def to_device(self, source: Any, target: Any) -> None:
+            copies.append("to device")
+            super().to_device(source, target)
+
+    staging = Staging(Counting())
+    arguments = (resident(np.ones(3)), READ), (resident(np.ones(3)), WRITE)
+    staging(lambda one, two: np.copyto(two, one), *arguments)
+    assert copies == ["to host", "to device"]
+
+
+def test_pinned_memory_is_reused_and_bounded() -> None:
+    allocated: list[int] = []
+
+    def allocate(nbytes: int) -> Any:
+        allocated.append(nbytes)
+        return pinned(nbytes)
+
+    pool = PinnedPool(allocate, most=3 * 8192)
+    for nbytes in (5000, 8192, 4097, 0, 1, 4096):
+        with pool.lend(nbytes) as memory:
+            assert memory.nbytes == nbytes
+    assert allocated == [8192, 4096]
+    with pool.lend(8000), pool.lend(8000), pool.lend(8000):
+        assert pool.idle_nbytes == 4096
+    assert allocated == [8192, 4096, 8192, 8192]
+    assert pool.idle_nbytes == 4096 + 2 * 8192  # a third would exceed the bound
+    with pool.lend(1 << 20):
+        pass
+    assert pool.idle_nbytes == 4096 + 2 * 8192
+
+
+def test_the_bound_of_idle_pinned_memory_is_finite() -> None:
+    pool = PinnedPool(pinned)
+    with pool.lend(MOST_IDLE + 1):
+        pass
+    assert pool.idle_nbytes == 0
+
+
+def fold(folding: Folding, device: FakeDevice, op: MPI.Op, datatype: MPI.Datatype,
+         first: Any, second: Any) -> list[Any]:  # fmt: skip
+    """What `op.Reduce_local` leaves in `second` must be there; it is also returned."""
+    expected = np.array(second)
+    op.Reduce_local([np.array(first), len(first), datatype], [expected, len(first), datatype])
+    folding.fold(op, datatype, resident(first), resident(second))
+    device.synchronise()
+    assert second.tobytes() == expected.tobytes()
+    return list(second.tolist())
+
+
+def costs(kernel: ReductionCost) -> dict[str, ReductionCost]:
+    return {HOST: reduction(0.5, 0.5), CUDA: kernel}
+
+
+ALWAYS, NEVER = costs(reduction(0.0, 0.0)), costs(reduction(1.0, 1.0))
+
+
+@pytest.mark.parametrize("op", [MPI.SUM, MPI.PROD, MPI.MAX, MPI.BXOR])
+def test_kernel_and_host_fold_alike(op: MPI.Op) -> None:
+    for cost in (ALWAYS, NEVER):
+        device = FakeDevice()
+        folding = Folding(Staging(device), cost)
+        fold(folding, device, op, MPI.INT, np.arange(5, dtype="i4"), np.full(5, 3, "i4"))
+        by_kernel = op == MPI.SUM and cost is ALWAYS
+        assert device.kernels_run == by_kernel
+        assert bool(device.allocated) != by_kernel  # the host sees pinned copies
+
+
+def test_the_order_of_operands_is_kept() -> None:
+    def subtract(first: Any, second: Any, _: MPI.Datatype) -> None:
+        one, two = np.frombuffer(first, "i4"), np.frombuffer(second, "i4")
+        two[:] = one - two
+
+    op, device = MPI.Op.Create(subtract, commute=False), FakeDevice()
+    first, second = np.array([10, 20], "i4"), np.array([1, 2], "i4")
+    assert fold(Folding(Staging(device), ALWAYS), device, op, MPI.INT, first, second) == [9, 18]
+    assert device.kernels_run == 0
+    op.Free()
+
+
+def test_pairs_are_folded_on_the_host() -> None:
+    device = FakeDevice()
+    pair = np.dtype("f8,i4", align=True)
+    first, second = np.array([(1.0, 7), (5.0, 8)], pair), np.array([(2.0, 1), (4.0, 2)], pair)
+    rows = [content.view(np.uint8).reshape(2, 16) for content in (first, second)]
+    fold(Folding(Staging(device), ALWAYS), device, MPI.MAXLOC, MPI.DOUBLE_INT, *rows)
+    assert second["f0"].tolist() == [2.0, 5.0]
+    assert second["f1"].tolist() == [1, 8]
+
+
+def test_nothing_is_folded_without_elements() -> None:
+    device, none = FakeDevice(), np.empty(0)
+    for cost in (ALWAYS, NEVER):
+        fold(Folding(Staging(device), cost), device, MPI.SUM, MPI.DOUBLE, none, none.copy())
+
+
+def test_an_operator_that_a_datatype_lacks_is_mpis_error() -> None:
+    folding, content = Folding(Staging(FakeDevice()), ALWAYS), resident(np.ones(3, np.uint8))
+    with pytest.raises(MPI.Exception):
+        folding.fold(MPI.SUM, MPI.C_BOOL, content, content.copy())
+
+
+def test_the_switch_is_timed_once_per_operator_and_datatype() -> None:
+    device = FakeDevice()
+    folding = Folding(Staging(device))
+    for _ in range(2):
+        fold(folding, device, MPI.SUM, MPI.DOUBLE, np.ones(4), np.ones(4))
+    timed = device.kernels_run
+    assert timed >= 2 * len(SIZES)
+    fold(folding, device, MPI.SUM, MPI.DOUBLE, np.ones(4), np.ones(4))
+    assert device.kernels_run <= timed + 1
+    fold(folding, device, MPI.SUM, MPI.FLOAT, np.ones(4, "f4"), np.ones(4, "f4"))
+    assert device.kernels_run >= 2 * timed - 3
+    found = folding.kernel_from(MPI.SUM, MPI.DOUBLE, np.ones(1))
+    assert found == math.inf or found in SIZES
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ([1.0, 1.0, 1.0], 1),
+        ([-1.0, 1.0, 1.0], 2),
+        ([1.0, -1.0, 1.0], 4),
+        ([1.0, 1.0, -1.0], math.inf),
+        ([-1.0, -1.0, 0.0], math.inf),
+    ],
+)
+def test_the_switch_is_where_all_larger_sizes_gain(gains: list[float], expected: float) -> None:
+    assert switch((1, 2, 4), gains) == expected
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        ((3.0, 0.0), 2.0),  # launch 2 s later, saves 1 s per byte
+        ((1.0, 0.5), 0.0),
+        ((0.0, 0.0), 0.0),
+        ((0.0, 2.0), math.inf),  # starts sooner, but the host is faster per byte
+        ((3.0, 1.0), math.inf),
+        ((1.0, 1.0), math.inf),
+    ],
+)
+def test_the_switch_from_a_calibration(kernel: tuple[float, float], expected: float) -> None:
+    assert crossing(reduction(1.0, 1.0), reduction(*kernel)) == expected
+
+
+@pytest.mark.parametrize(
+    ("offers", "words"),
+    [
+        ([Place("a", "0"), Place("a", "1"), Place("b", "0")], ""),
+        ([Place("a", "0"), Cannot("no NVIDIA GPU: none")], "rank 1: no NVIDIA GPU: none"),
+        ([Place("a", "0"), Place("b", "0"), Place("a", "0")], "ranks 0 and 2 share the GPU 0 of a"),
+    ],
+)
+def test_ranks_object_to_nccl_together(offers: list[Place | Cannot], words: str) -> None:
+    objection = objection_to(offers)
+    assert objection.startswith(words)
+    assert bool(objection) == bool(words)
+
+
+def test_what_nccl_reduces_follows_from_operator_and_datatype() -> None:
+    assert reducible(MPI.SUM, MPI.DOUBLE)
+    assert reducible(MPI.MAX, MPI.INT64_T)
+    for op, datatype in (
+        (MPI.BAND, MPI.INT), (MPI.SUM, MPI.SHORT), (MPI.SUM, MPI.BYTE), (MPI.MAXLOC, MPI.FLOAT_INT),
+        (MPI.SUM, MPI.DOUBLE.Create_contiguous(2)), (MPI.SUM, MPI.C_BOOL), (MPI.SUM, MPI.COMPLEX),
+    ):  # fmt: skip
+        assert not reducible(op, datatype)
+
+
+def test_the_mpi_library_says_whether_it_takes_device_pointers() -> None:
+    mpi = ctypes.CDLL(str(loaded_library()))
+    ask = getattr(mpi, "MPIX_Query_cuda_support", None)
+    assert cuda_aware() == (ask is not None and ask() == 1)
+
+
+@pytest.mark.parametrize(("said", "believed"), [("1", True), ("0", False)])
+def test_the_user_may_know_better(
+    monkeypatch: pytest.MonkeyPatch, said: str, believed: bool
+) -> None:
+    monkeypatch.setenv("TUNER_CUDA_AWARE", said)
+    assert cuda_aware.__wrapped__() is believed
+
+
+class NcclWithoutOperators:
+    """Has no reduction at all."""
+
+    def __init__(self, device: FakeDevice) -> None:
+        self.staging = Staging(device)
+
+    def can(self, *_: Any) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_nccl_lacks_reaches_a_library_of_the_host_by_the_host(in_place: bool) -> None:
+    """MPI gets host copies, or it would read memory that it cannot see."""
+    got: list[Any] = []
+
+    def library(send: Any, receive: Any, op: MPI.Op) -> None:
+        got.extend((send, receive))
+        COMM.Allreduce(send, receive, op)
+
+    given, taken = np.arange(5.0), np.full(5, 9.0)
+    nccl: Any = NcclWithoutOperators(FakeDevice())
+    send = MPI.IN_PLACE if in_place else resident(given)
+    nccl_allreduce(nccl, library)(send, resident(taken), MPI.SUM)
+    assert not any(isinstance(buffer, Resident) for buffer in got)
+    assert not any(isinstance(a, np.ndarray) and np.shares_memory(a, taken) for a in got)
+    assert taken.tolist() == ([9.0] * 5 if in_place else given.tolist())

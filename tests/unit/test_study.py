@@ -1,0 +1,401 @@
+"""What-if studies: what they read, what they find, how they end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner import algorithms
+from tuner.cli.main import main
+from tuner.collective import Collective
+from tuner.cost import Calibration, PathCost, calibration_record, write_calibration
+from tuner.errors import InputError
+from tuner.measurement import Cluster
+from tuner.sim import simulate, study
+from tuner.sim.study import play, spec
+from tuner.sim.study.axes import varied
+from tuner.sim.study.candidates import Candidate, build, candidates, counter
+from tuner.sim.study.result import switches
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable, table_record, write_table
+from tuner.topologies import given_calibration, load_topology, topology_record
+from tuner.topologies.short import topology_from
+from tuner.topology import NODE, NODE_OVERSUBSCRIBED, Placement, Topology
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+LOCAL = {"latency": "300ns", "bandwidth": "10GB/s"}
+FLAT = {"name": "flat8", "nodes": 8, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 4,
+        "local": LOCAL}  # fmt: skip
+SPEC: dict[str, Any] = {
+    "name": "twice", "topology": FLAT, "collectives": ["bcast", "allreduce"],
+    "vary": {"nodes": [2, 8], "ppn": [1, 2], "bandwidth": ["12.5GB/s", "25GB/s"]},
+    "sizes": ["1KiB", "256KiB"],
+}  # fmt: skip
+TREE = {
+    "name": "tree", "nodes": ["a", "b", "c"], "switches": ["s", "t"],
+    "links": [
+        {"between": ["a", "s"], "latency": "1us", "bandwidth": "10GB/s"},
+        {"between": ["b", "s"], "latency": "1us", "bandwidth": "10GB/s"},
+        {"between": ["c", "t"], "latency": "1us", "bandwidth": "10GB/s"},
+        {"between": ["s", "t"], "latency": "3us", "bandwidth": "40GB/s"},
+    ],
+}  # fmt: skip
+NOWHERE = spec.Files(Path("/nonexistent"))
+
+
+def made(**changed: Any) -> study.Study:
+    return study.study_from({**SPEC, **changed}, NOWHERE)
+
+
+def table(*rules: tuple[Collective, int, int, Choice]) -> TuningTable:
+    """One choice for all sizes of each (collective, nodes, ppn)."""
+    return TuningTable(
+        Cluster("old", 8, 4, "any", 2**30), "openmpi 5.0.11",
+        tuple(Rule(Key(c, nodes, ppn), 0, math.inf, choice, Evidence("measured"))
+              for c, nodes, ppn, choice in rules),
+    )  # fmt: skip
+
+
+def test_every_time_is_what_the_simulator_says() -> None:
+    result = study.run(made())
+    assert len(result.points) == 8 * 2 * 2 == made().number_of_points
+    for point in result.points:
+        topology = topology_from(
+            {**FLAT, "nodes": int(point.at["nodes"]), "bandwidth": f"{point.at['bandwidth']}B/s"}
+        )
+        placement = Placement.consecutive(topology, int(point.at["ppn"]))
+        for timing in point.timings:
+            schedule = algorithms.build(
+                point.collective, timing.algorithm, placement.p, nbytes=point.nbytes,
+                params=timing.params,
+            )  # fmt: skip
+            expected = simulate(schedule, placement, given_calibration(topology), point.nbytes)
+            assert timing.seconds == expected
+        assert point.best.seconds <= min(t.seconds for t in point.timings) * (1 + 1e-9)
+        names = {timing.algorithm for timing in point.timings}
+        two_levels = point.at["ppn"] > 1
+        assert names == set(algorithms.names(point.collective)) - (
+            set() if two_levels else {"hierarchical"}
+        )
+
+
+def test_the_same_study_gives_the_same_record_and_records_come_back() -> None:
+    asked = made(table=table_record(table((BCAST, 2, 1, Choice("binomial")))))
+    result = study.run(asked)
+    text = json.dumps(study.result_record(result))
+    assert json.dumps(study.result_record(study.run(asked))) == text
+    assert study.result_from_record(json.loads(text)) == result
+    again = study.study_from(json.loads(json.dumps(study.study_record(asked))), NOWHERE)
+    assert study.study_record(again) == study.study_record(asked)
+    assert study.result_record(study.run(again)) == study.result_record(result)
+
+
+def test_switches_are_where_the_best_one_changes() -> None:
+    """Along the size: few messages for short vectors, few bytes for long ones."""
+    asked = made(
+        vary={}, collectives=["allreduce"], sizes=["8B", "64B", "1MiB", "16MiB"],
+        algorithms=["recursive_doubling", "ring"],
+    )  # fmt: skip
+    result = study.run(asked)
+    best = [point.best.algorithm for point in result.points]
+    assert best == ["recursive_doubling"] * 2 + ["ring"] * 2
+    (switch,) = result.switches
+    assert (switch.axis, switch.below, switch.above) == ("nbytes", 64, 2**20)
+    assert (switch.before.algorithm, switch.after.algorithm) == ("recursive_doubling", "ring")
+    assert switch.at == {"nodes": 8, "ppn": 1}
+
+
+def test_a_tie_is_no_switch() -> None:
+    """With two ranks every tree is the same; which name comes first means nothing."""
+    points = study.run(made(vary={"nodes": [2]}, collectives=["bcast"])).points
+    first, second = points[0], points[1]
+    tied = [t for t in second.timings if t.seconds == second.best.seconds]
+    assert len(tied) > 1
+    turned = replace(second, timings=(*tied[::-1], *second.timings[len(tied) :]))
+    assert list(switches((first, turned))) == []
+
+
+def test_segments_are_offered_where_they_cut() -> None:
+    def offered(nbytes: int) -> list[str]:
+        names = ("pipeline", "segmented_ring", "ring")
+        return [str(c) for c in candidates(ALLREDUCE, names[1:], 4, 1, nbytes)] + [
+            str(c) for c in candidates(BCAST, names[:1], 4, 1, nbytes)
+        ]
+
+    assert offered(1024) == ["segmented_ring(segment=1MiB)", "ring", "pipeline"]
+    assert offered(2**16) == [
+        "segmented_ring(segment=1MiB)", "segmented_ring(segment=8KiB)", "ring", "pipeline",
+        "pipeline(segment=8KiB)", "pipeline(segment=32KiB)",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("collective", list(Collective))
+@pytest.mark.parametrize(("nodes", "ppn"), [(1, 1), (2, 1), (5, 1), (3, 4), (4, 4)])
+def test_the_counted_transfers_bound_the_real_ones(
+    collective: Collective, nodes: int, ppn: int
+) -> None:
+    count = counter(collective)
+    for nbytes in (0, 1, 100_000, 3_000_000):
+        for candidate in candidates(collective, algorithms.names(collective), nodes, ppn, nbytes):
+            schedule = build(collective, candidate, nodes * ppn, nbytes)
+            real = sum(map(len, schedule.rounds()))
+            assert real <= count(candidate, nodes * ppn, nbytes) <= 4 * real + nodes * ppn
+
+
+def test_keeping_a_table_costs_what_its_choices_cost() -> None:
+    """Rules of other ranks hold from their number upward; what cannot be known is not guessed."""
+    kept = table(
+        (BCAST, 2, 1, Choice("linear")),
+        (BCAST, 4, 1, Choice("pipeline", {"segment": 50_000})),
+        (ALLREDUCE, 4, 1, Choice()),
+        (ALLREDUCE, 16, 1, Choice("ring")),
+    )
+    asked = made(
+        topology={**FLAT, "nodes": 16}, vary={"nodes": [2, 8, 16]}, sizes=["256KiB"],
+        table=table_record(kept),
+    )  # fmt: skip
+    result = study.run(asked)
+    by = {(p.collective, p.at["nodes"]): p for p in result.points}
+    for nodes, choice in ((2, "linear"), (8, "pipeline"), (16, "pipeline")):
+        point = by[BCAST, nodes]
+        assert point.kept is not None
+        assert point.kept.algorithm == choice
+        own = point.seconds(Candidate(choice, point.kept.params))
+        assert own is not None
+        assert point.kept.regret == own / point.best.seconds - 1
+    says = [one for nodes in (2, 8, 16) if (one := by[ALLREDUCE, nodes].kept)]
+    assert [one.nodes for one in says] == [0, 4, 16]
+    assert [one.regret is None for one in says] == [True, True, False]
+    assert "no rules for so few ranks" in says[0].reason
+    assert "how is not known" in says[1].reason
+    assert result.keeping is not None
+    assert (result.keeping.points, result.keeping.unknown) == (4, 2)
+
+
+def test_a_choice_no_schedule_describes_has_no_cost() -> None:
+    kept = table((BCAST, 8, 1, Choice("quantum")))
+    (point,) = study.run(
+        made(vary={}, collectives=["bcast"], sizes=[8], table=table_record(kept))
+    ).points
+    assert point.kept is not None
+    assert (point.kept.regret, point.kept.reason) == (None, "no schedule describes it")
+
+
+CALIBRATION = calibration_record(
+    Calibration("old", "openmpi 5.0.11", {(NODE, "host"): PathCost.line(5e-6, 1e-9)})
+)
+TABLE = table_record(table((BCAST, 2, 1, Choice("chain", {"segment": 4096}))))
+
+
+def ends(topology: Topology) -> dict[tuple[str, str], tuple[float, float]]:
+    return {(li.source, li.target): (li.latency, li.capacity) for li in topology.links}
+
+
+def test_axes_of_a_flat_topology() -> None:
+    flat = topology_from(FLAT)
+    fewer = varied(flat, {"nodes": 3, "latency": 4e-6})
+    assert len(fewer.nodes) == 3
+    assert ends(fewer) == ends(topology_from({**FLAT, "nodes": 3, "latency": "4us"}))
+    more = varied(flat, {"nodes": 40, "bandwidth": 1e9})
+    assert Placement.consecutive(more, 1).p == 40
+    assert set(ends(more).values()) == {(1e-6, 1e9)}
+    assert {node.cores for node in more.nodes} == {4}
+    assert (more.local_latency, more.local_bandwidth) == (flat.local_latency, 10e9)
+
+
+def test_axes_of_linked_topologies() -> None:
+    tree = topology_from(TREE)
+    other = varied(tree, {"nodes": 2, "latency": 1e-6, "uplink_bandwidth": 80e9})
+    assert [node.name for node in other.nodes] == ["a", "b"]
+    assert ends(other) == {
+        ("a", "s"): (0.5e-6, 10e9), ("s", "a"): (0.5e-6, 10e9),
+        ("b", "s"): (0.5e-6, 10e9), ("s", "b"): (0.5e-6, 10e9),
+        ("s", "t"): (3e-6, 80e9), ("t", "s"): (3e-6, 80e9),
+    }  # fmt: skip
+    link = {"between": ["a", "b"], "latency": "1us", "bandwidth": "1GB/s"}
+    cable = {"name": "pair", "nodes": ["a", "b"], "links": [link]}
+    joined = varied(topology_from(cable), {"nodes": 2, "latency": 5e-6})
+    assert {latency for latency, _ in ends(joined).values()} == {5e-6}
+
+
+def test_measured_costs_hold_inside_a_node_and_the_topology_between_nodes() -> None:
+    costs = {(name, "host"): PathCost.line(5e-6, 1e-9) for name in (NODE, NODE_OVERSUBSCRIBED)}
+    measured = Calibration("old", "openmpi 5.0.11", costs)
+    bare = {key: value for key, value in FLAT.items() if key != "local"}
+    asked = made(
+        topology=bare, vary={"nodes": [1, 2], "ppn": [1, 2]}, collectives=["bcast"], sizes=[1000],
+        algorithms=["linear"], calibration=calibration_record(measured),
+    )  # fmt: skip
+    alone, inside, across, _ = study.run(asked).points
+    assert alone.best.seconds == 0
+    assert inside.best.seconds == pytest.approx(5e-6 + 1000 * 1e-9)
+    assert across.best.seconds == pytest.approx(2e-6 + 1000 / 12.5e9)
+
+
+def test_progress_and_cancelling() -> None:
+    seen: list[tuple[int, int]] = []
+    study.run(made(), lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
+    assert seen[-1][0] == seen[-1][1]
+    calls: list[int] = []
+    with pytest.raises(study.CancelledError):
+        study.run(made(), lambda done, _: calls.append(done), lambda: len(calls) == 5)
+    assert len(calls) == 5
+
+
+def test_what_is_too_much_is_said_before_anything_is_simulated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+    big = {**FLAT, "nodes": 2048}
+    asked = made(topology=big, vary={}, collectives=["allgather"], algorithms=["ring"])
+    with pytest.raises(InputError, match="allgather on 2048 ranks: every candidate has more than"):
+        study.run(asked, lambda done, _: seen.append(done))
+    monkeypatch.setattr(play, "MOST_TRANSFERS_OF_A_STUDY", 100)
+    with pytest.raises(InputError, match="transfers to simulate, more than 100: give fewer"):
+        study.run(made(), lambda done, _: seen.append(done))
+    assert seen == []
+
+
+def test_a_candidate_that_is_too_much_is_left_out_by_name() -> None:
+    asked = made(topology={**FLAT, "nodes": 1100}, vary={}, collectives=["allreduce"], sizes=[8],
+                 algorithms=["ring", "linear"])  # fmt: skip
+    (point,) = study.run(asked).points
+    assert point.left_out == ("ring",)
+    assert [timing.algorithm for timing in point.timings] == ["linear"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"name": ""}, "name must be a name"),
+        ({"colour": "red"}, "the study has an unknown key 'colour'"),
+        ({"collectives": []}, "collectives must be a list of names"),
+        ({"collectives": ["gossip"]}, "there is no collective 'gossip'; known: bcast"),
+        ({"sizes": []}, "sizes must be a list such as"),
+        ({"sizes": ["1KB"]}, "'1KB' is not a size"),
+        ({"sizes": [2**61]}, "a message has 0 to"),
+        ({"algorithms": ["ring"]}, "none of the algorithms is one of bcast; it has: linear"),
+        ({"algorithms": ["ring", "pipeline", "quantum"]}, "has an algorithm 'quantum'"),
+        ({"vary": {"nodes": 4}}, "vary: nodes must be a list of values, not 4"),
+        ({"vary": {"nodes": [0]}}, "vary: nodes: 0 is not a whole number from 1"),
+        ({"vary": {"ppn": [True]}}, "vary: ppn: True is not a whole number"),
+        ({"vary": {"latency": [2]}}, "vary: latency: 2 is not a time"),
+        ({"vary": {"weight": [2]}}, "vary has an unknown key 'weight'"),
+        ({"vary": {"uplink_bandwidth": ["1GB/s"]}}, "flat8 has no links between switches"),
+        ({"vary": {"nodes": [8192], "ppn": [16]}}, "machines of 131072 ranks, more than 65536"),
+        ({"vary": {"nodes": [8193]}}, "machines of 8193 nodes, more than 8192"),
+        ({"vary": {"nodes": list(range(1, 5002))}}, "has 20004 points, more than 10000"),
+        ({"topology": TREE, "vary": {"nodes": [4]}}, "tree has 3 nodes, not 4: only one in which"),
+        ({"topology": TREE, "vary": {"ppn": [2]}}, "does not say what a message inside a node"),
+        ({"topology": "absent.yaml"}, r"absent\.yaml: cannot be read"),
+        ({"topology": 5}, "the topology must be a mapping"),
+        ({"topology": {"kind": "table"}}, "not the record of a topology"),
+        ({"calibration": 5}, "neither a name nor a calibration"),
+        ({"calibration": {}}, "neither a name nor a calibration"),
+        ({"table": {"kind": "topology"}}, "not a tuning table"),
+    ],
+)
+def test_bad_studies_are_named(changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        made(**changed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "table"}, {"version": 2}, {"points": 5}, {"points": [{}]}, {"colour": 1},
+        {"axes": {"nodes": "x"}}, {"switches": [{"axis": 1}]}, {"keeping": {"mean": "much"}},
+    ],
+)  # fmt: skip
+def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:
+    record = study.result_record(study.run(made(vary={}, collectives=["bcast"], sizes=[8])))
+    with pytest.raises(InputError, match="not the result of a study"):
+        study.result_from_record({**record, **change})
+
+
+def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything by reference, beside the study's file; table, CSV and JSON agree."""
+    (tmp_path / "flat8.yaml").write_text(json.dumps(FLAT))
+    write_table(table((BCAST, 2, 1, Choice("linear"))), tmp_path / "table.json")
+    write_calibration(
+        given_calibration(load_topology(tmp_path / "flat8.yaml")), tmp_path / "costs.json"
+    )
+    asked = {**SPEC, "topology": "flat8.yaml", "table": "table.json", "calibration": "costs.json"}
+    path = tmp_path / "study.yaml"
+    path.write_text(json.dumps(asked))
+    assert main(["whatif", str(path), "--csv", str(tmp_path / "s.csv")]) == 0
+    text = capsys.readouterr().out
+    assert "twice: the best algorithm on flat8" in text
+    assert "where the algorithm changes" in text
+    assert "Keeping the table: on average" in text
+    assert main(["whatif", str(path), "--json"]) == 0
+    result = study.result_from_record(json.loads(capsys.readouterr().out))
+    with (tmp_path / "s.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == sum(len(point.timings) for point in result.points)
+    best = [row for row in rows if row["best"] == "1"]
+    assert [float(row["seconds"]) for row in best] == [p.best.seconds for p in result.points]
+
+
+def test_bad_study_files_get_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "study.yaml"
+    for content, sentence in (
+        (b"name: x", "study.yaml: the study lacks 'collectives'"),
+        (b"a: [", "study.yaml: line 1: not YAML"),
+        (b"\xff\xfe", "study.yaml: not text in UTF-8"),
+    ):
+        path.write_bytes(content)
+        assert main(["whatif", str(path)]) == 1
+        assert sentence in capsys.readouterr().err
+    assert main(["whatif", str(tmp_path / "absent.yaml")]) == 1
+    assert "absent.yaml: cannot be read" in capsys.readouterr().err
+
+
+def test_an_embedded_topology_record_is_that_topology() -> None:
+    tree = topology_from(TREE)
+    asked = made(topology=topology_record(tree), vary={})
+    assert asked.topology == tree
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
+    | st.sampled_from(["1us", "1GB/s", "8B", "ring", "bcast", 2, 1]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=6) | st.sampled_from([*FLAT, *TREE, "kind", "version"]),
+                      inner, max_size=4),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_whatever_json_says_is_a_study_or_an_input_error(data: st.DataObject) -> None:
+    """One value anywhere in a sound study is replaced by anything at all."""
+    record = json.loads(json.dumps(
+        {**study.study_record(made()), "topology": TREE, "algorithms": ["linear"],
+         "vary": {"nodes": [1, 2]}, "calibration": CALIBRATION, "table": TABLE}
+    ))  # fmt: skip
+    inside = record
+    while isinstance(inside, dict | list) and inside:
+        key = data.draw(st.sampled_from(list(inside) if isinstance(inside, dict) else
+                                        range(len(inside))))  # fmt: skip
+        if data.draw(st.integers(0, 2)) == 0 or not isinstance(inside[key], dict | list):
+            inside[key] = data.draw(ANYTHING)
+            break
+        inside = inside[key]
+    said = ""
+    try:
+        study.study_from(record, NOWHERE)
+    except InputError as reason:
+        said = str(reason)
+    assert len(said) < 2000

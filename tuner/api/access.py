@@ -1,0 +1,141 @@
+"""Who may ask for what.
+
+Reading needs the scope `read`, sending `submit`, tables and their publication `publish`. Where the
+service is open (on loopback, unless tokens are required) everybody has all scopes; then nothing
+but the names in the Host and Origin headers tells the user's own programs from a web page that the
+user's browser has open, so those must be names of this computer.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from anyio import to_thread
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tuner import db
+from tuner.api.limits import Buckets
+from tuner.api.problems import Problem
+from tuner.api.settings import Settings, is_loopback
+
+READ, SUBMIT, PUBLISH = db.SCOPES
+PUBLIC = ("/v1/health", "/v1/ready", "/openapi.json")  # for probes and for whoever writes a client
+PUBLISHING = ("/v1/tables", "/v1/publications", "/v1/publications/rollback")
+QUERIES = ("/v1/select",)  # a POST that changes nothing
+REMEMBERED = 2.0  # seconds until a revoked token is noticed
+MOST_REMEMBERED = 10_000  # tokens
+
+
+@dataclass(frozen=True)
+class Client:
+    """Who asks: the name of the token, or the address of somebody without one."""
+
+    name: str
+    scopes: frozenset[str]
+
+
+def scope_needed(method: str, path: str) -> str | None:
+    """The scope for a request, None where everybody may; unknown paths need one too."""
+    if path in PUBLIC:
+        return None
+    if method in ("GET", "HEAD") or path in QUERIES:
+        return READ
+    return PUBLISH if path in PUBLISHING else SUBMIT
+
+
+def client_of(scope: Scope) -> Client:
+    """Who sent a request that was let in."""
+    client: Client = scope["state"]["client"]
+    return client
+
+
+class Tokens:
+    """What tokens may do, asked of the database at most every two seconds per token."""
+
+    def __init__(self, engine: db.Engine) -> None:
+        self._engine = engine
+        self._known: dict[str, tuple[Client | None, float]] = {}  # token -> (who, until when)
+
+    def remembered(self, token: str) -> Client | None:
+        """The client of a token that was good a moment ago."""
+        client, until = self._known.get(token, (None, 0.0))
+        return client if time.monotonic() < until else None
+
+    async def client(self, token: str) -> Client:
+        """Raises Problem 401 for an unknown or revoked token."""
+        client = self.remembered(token)
+        if client is None:
+            found = await to_thread.run_sync(db.check_token, self._engine, token)
+            if found is None or found.revoked_at is not None:
+                raise Problem(401, "this token is unknown or revoked; ask the operator for another")
+            client = Client(found.name, frozenset(found.scopes))
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[token] = (client, time.monotonic() + REMEMBERED)
+        return client
+
+
+class Access:
+    """Lets a request in, with its client, or answers it with the reason why not."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, tokens: Tokens) -> None:
+        self.app = app
+        self.is_open = settings.is_open
+        self.buckets = Buckets(settings.rate)
+        self.tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] == "http":
+            try:
+                scope.setdefault("state", {})["client"] = await self._admitted(scope)
+            except Problem as problem:
+                await problem.response(scope["path"])(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    async def _admitted(self, scope: Scope) -> Client:
+        headers = dict(scope["headers"])
+        if self.is_open:
+            _require_local(headers)
+        client = await self._client(scope, headers.get(b"authorization"))
+        needed = scope_needed(scope["method"], scope["path"])
+        if needed is not None and needed not in client.scopes:
+            require_token = not client.scopes
+            raise Problem(
+                401 if require_token else 403,
+                "send a token: Authorization: Bearer TOKEN" if require_token
+                else f"the token {client.name} lacks the scope {needed}",
+            )  # fmt: skip
+        return client
+
+    async def _client(self, scope: Scope, authorization: bytes | None) -> Client:
+        """Counts the request for the token, or for the address until the token is known."""
+        address = (scope.get("client") or ("",))[0]
+        if authorization is None:
+            self.buckets.take(address)
+            return Client(address, frozenset(db.SCOPES if self.is_open else ()))
+        kind, _, token = authorization.decode("latin-1").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            raise Problem(401, "write the header as Authorization: Bearer TOKEN")
+        known = self.tokens.remembered(token)
+        self.buckets.take(f"token {known.name}" if known else address)
+        return known or await self.tokens.client(token)
+
+
+def _require_local(headers: dict[bytes, bytes]) -> None:
+    host = _hostname(f"//{headers.get(b'host', b'localhost').decode('latin-1')}")
+    if not is_loopback(host):
+        raise Problem(400, "this service answers to names of this computer only: localhost")
+    origin = headers.get(b"origin")
+    if origin is not None and not is_loopback(_hostname(origin.decode("latin-1"))):
+        raise Problem(403, "web pages of other computers may not use this service")
+
+
+def _hostname(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

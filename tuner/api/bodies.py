@@ -1,0 +1,55 @@
+"""Request bodies that are files: taken as bytes, read outside the event loop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from tuner.api.schemas import storable
+from tuner.errors import InputError
+
+
+async def _raw(request: Request) -> bytes:
+    return await request.body()
+
+
+Raw = Annotated[bytes, Depends(_raw)]
+
+
+def accepts(examples: Mapping[str, Any]) -> dict[str, Any]:
+    """The OpenAPI description of such a body: media type -> an example, or None."""
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                media_type: {"schema": {"type": "string"} if "json" not in media_type
+                             or "ndjson" in media_type else {"type": "object"},
+                             **({"example": example} if example is not None else {})}
+                for media_type, example in examples.items()
+            },
+        }
+    }  # fmt: skip
+
+
+def text_of(body: bytes) -> str:
+    """Raises InputError for what is no text."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as reason:
+        raise InputError(f"the body is no UTF-8 text: byte {reason.start}") from None
+    if "\0" in text:
+        raise InputError("the body is no text: it contains NUL")
+    return text
+
+
+def record_of(body: bytes) -> Any:
+    """The JSON value of a body; raises InputError for anything else, and for what no database can
+    hold.
+    """
+    try:
+        return storable(json.loads(text_of(body)))
+    except (ValueError, RecursionError) as reason:
+        raise InputError(f"the body is not JSON that can be used: {reason}") from None

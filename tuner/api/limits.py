@@ -1,0 +1,96 @@
+"""How much one client may ask for: bytes of a body, requests per second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner.api.problems import Problem
+from tuner.units import format_size
+
+MOST_CLIENTS = 10_000  # that are remembered; with more, those that have been idle are forgotten
+MOST_DIGITS = 18  # of a Content-Length; a longer one is refused unread
+BURST = 2.0  # seconds of the rate that a client may save up
+
+LimitOf = Callable[[str], int]  # path -> bytes
+
+
+class Buckets:
+    """A token bucket per client: `rate` requests per second, `BURST` seconds of them at once."""
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.rate = rate
+        self._most = max(1.0, rate * BURST)
+        self._clock = clock
+        self._left: dict[str, tuple[float, float]] = {}  # client -> (requests left, when)
+
+    def take(self, client: str) -> None:
+        """Count one request; raises Problem 429 when the client has none left."""
+        if not self.rate:
+            return
+        now = self._clock()
+        left, when = self._left.get(client, (self._most, now))
+        left = min(self._most, left + (now - when) * self.rate)
+        if left < 1:
+            wait = (1 - left) / self.rate
+            raise Problem(
+                429, f"more than {self.rate:g} requests per second; try again in {wait:.2f} s",
+                {"Retry-After": str(int(wait) + 1)},
+            )  # fmt: skip
+        if len(self._left) >= MOST_CLIENTS:
+            self._forget(now)
+        self._left[client] = (left - 1, now)
+
+    def _forget(self, now: float) -> None:
+        """Whoever was idle for long enough has a full bucket, like a client never seen."""
+        self._left = {
+            client: (left, when)
+            for client, (left, when) in self._left.items()
+            if left + (now - when) * self.rate < self._most
+        }
+        if len(self._left) >= MOST_CLIENTS:
+            self._left.clear()
+
+
+class BodyLimit:
+    """Refuses a body that is announced, or turns out, to be longer than its path allows."""
+
+    def __init__(self, app: ASGIApp, limit_of: LimitOf) -> None:
+        self.app = app
+        self.limit_of = limit_of
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
+            await self.app(scope, receive, send)
+            return
+        limit = self.limit_of(scope["path"])
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and (len(announced) > MOST_DIGITS or int(announced) > limit):
+            refused = _too_long(limit).response(scope["path"])
+            await refused(scope, receive, send)
+            return
+        await self.app(scope, _counted(receive, limit), send)
+
+
+def _counted(receive: Receive, limit: int) -> Receive:
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > limit:
+            raise _too_long(limit)
+        return message
+
+    return counted
+
+
+def _too_long(limit: int) -> Problem:
+    return Problem(
+        413, f"the body is longer than {format_size(limit)}: send less at once, or ask the operator"
+        " of the service for a higher limit", {"Connection": "close"},
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""What Prometheus sees of the service."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner import db
+
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # where several processes of one service keep their counts
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)  # s
+UNMATCHED = "unmatched"  # the route of a path that nothing answers to
+METHODS = frozenset({"GET", "HEAD", "POST"})
+
+
+class Metrics:
+    """The counters of this process, or of all processes of the service where they share them."""
+
+    def __init__(self, engine: db.Engine) -> None:
+        disable_created_metrics()
+        own = CollectorRegistry()
+        labels = ("method", "route", "status")
+        self.requests = Counter("tuner_requests", "Requests answered.", labels, registry=own)
+        self.seconds = Histogram(
+            "tuner_request_seconds", "Seconds until the answer began.", ("route",),
+            registry=own, buckets=BUCKETS,
+        )  # fmt: skip
+        self.series = Counter("tuner_ingested_series", "Series stored.", registry=own)
+        self.registry = own
+        if SHARED in os.environ:
+            self.registry = CollectorRegistry()
+            MultiProcessCollector(self.registry)
+        self.registry.register(_Jobs(engine))
+
+    def text(self) -> bytes:
+        """The exposition format; raises UnavailableError when the database does not answer."""
+        return generate_latest(self.registry)
+
+
+@dataclass(frozen=True)
+class _Jobs(Collector):
+    engine: db.Engine
+
+    def describe(self) -> list[Any]:
+        """Nothing in advance: registering must not ask the database."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One gauge per state."""
+        family = GaugeMetricFamily("tuner_jobs", "Jobs by state.", labels=["state"])
+        with db.reading(self.engine) as session:
+            for state, number in db.count_jobs(session).items():
+                family.add_metric([state], number)
+        yield family
+
+
+class Counted:
+    """Counts every request with the template of its route, which is never what a client chose."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+        self._counters: dict[tuple[str, str, int], Counter] = {}
+        self._clocks: dict[str, Histogram] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+
+        async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._count(scope, message["status"], time.perf_counter() - begun)
+            await send(message)
+
+        await self.app(scope, receive, counting)
+
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", UNMATCHED)
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        key = (method, route, status)
+        if key not in self._counters:
+            self._counters[key] = self.metrics.requests.labels(method, route, str(status))
+            self._clocks[route] = self.metrics.seconds.labels(route)
+        self._counters[key].inc()
+        self._clocks[route].observe(seconds)

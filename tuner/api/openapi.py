@@ -1,0 +1,60 @@
+"""The description of the service for programs, `/openapi.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from tuner import __version__
+from tuner.api.access import scope_needed
+from tuner.api.problems import ProblemDetails
+
+TITLE = "tuner"
+DESCRIPTION = """Measurements, calibrations and tuning tables of clusters, and what the published
+tables decide. Times are in seconds, sizes in bytes. Errors are problem details (RFC 9457). On
+loopback no token is needed; elsewhere send `Authorization: Bearer TOKEN`, with the scope that each
+operation names."""
+
+
+class Described(FastAPI):
+    """An application whose description also has problems and scopes."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Made once."""
+        if self.openapi_schema is None:
+            document = get_openapi(
+                title=TITLE, version=__version__, description=DESCRIPTION, routes=self.routes
+            )
+            self.openapi_schema = _completed(document)
+        return self.openapi_schema
+
+
+def _completed(document: dict[str, Any]) -> dict[str, Any]:
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {})["ProblemDetails"] = _inlined(ProblemDetails)
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            _secure(operation, scope_needed(method.upper(), path))
+    return document
+
+
+def _inlined(schema: type[ProblemDetails]) -> dict[str, Any]:
+    """The schema with its parts written out where they are used."""
+    made = schema.model_json_schema()
+    parts = made.pop("$defs")
+    made["properties"]["errors"]["items"] = parts["Fault"]
+    return made
+
+
+def _secure(operation: dict[str, Any], scope: str | None) -> None:
+    """Say which scope an operation needs; none where everybody may ask."""
+    if scope is None:
+        operation["security"] = []
+        return
+    operation["security"] = [{}, {"token": []}]
+    operation["x-scope"] = scope
+    said = operation.get("description", "")
+    operation["description"] = f"{said}\n\nScope: `{scope}`.".strip()

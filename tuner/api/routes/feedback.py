@@ -1,0 +1,71 @@
+"""Feedback: what programs that used a table saw, and whether the table still fits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from tuner import db
+from tuner.api.problems import documented
+from tuner.api.schemas import PREFIX, Body, Call, Count, Id, IdInPath, Name, Word
+from tuner.api.service import Serving
+
+router = APIRouter(prefix=PREFIX, tags=["feedback"], responses=documented(404))
+MOST_ITEMS = 10_000
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Seen(Call):
+    """What one rank measured of one kind of call."""
+
+    algorithm: Word = Field(examples=["binomial"])
+    calls: Count = Field(examples=[1000])
+    median_s: Seconds = Field(examples=[1.2e-05])
+    max_s: Seconds = Field(examples=[4.1e-05])
+
+
+class Feedback(Body):
+    """The summary of one run of a program."""
+
+    version: Id = Field(description="of the table that the program used", examples=[3])
+    cluster: Name = Field(examples=["one"])
+    library: Name = Field(examples=["openmpi 5.0.11"])
+    ranks: Count = Field(examples=[8])
+    items: list[Seen] = Field(max_length=MOST_ITEMS)
+
+
+class StoredFeedback(BaseModel):
+    """Where a report is kept."""
+
+    id: int
+
+
+class Staleness(BaseModel):
+    """Whether calls take as long as they did when the table was made."""
+
+    reports: int
+    items: int
+    stale: bool
+    reason: str
+    ratio: float | None = Field(description="time seen over time measured, typical")
+    low: float | None
+    high: float | None
+
+
+@router.post("/feedback", status_code=201, responses={200: {"model": StoredFeedback}})
+def store(service: Serving, report: Feedback, response: Response) -> StoredFeedback:
+    """Store what a program saw; 200 when the same report was there already."""
+    record = report.model_dump(mode="json")
+    with db.transaction(service.engine) as session:
+        stored = db.store_feedback(session, record.pop("version"), record)
+    response.status_code = 201 if stored.new else 200
+    return StoredFeedback(id=stored.id)
+
+
+@router.get("/tables/{version}/feedback", response_model=Staleness)
+def of_table(service: Serving, version: IdInPath) -> Any:
+    """What all reports about a version say together."""
+    with db.reading(service.engine) as session:
+        return db.staleness(session, version)

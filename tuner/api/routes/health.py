@@ -1,0 +1,35 @@
+"""Whether the service is alive, and whether it can do its work."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from tuner import __version__, db
+from tuner.api.problems import documented
+from tuner.api.schemas import PREFIX
+from tuner.api.service import Serving
+
+router = APIRouter(prefix=PREFIX, tags=["service"], responses=documented())
+
+
+class Health(BaseModel):
+    """An answer is all there is to it."""
+
+    status: Literal["ok"] = "ok"
+    version: str = __version__
+
+
+@router.get("/health")
+async def alive() -> Health:
+    """The process answers; says nothing about the database."""
+    return Health()
+
+
+@router.get("/ready")
+def ready(service: Serving) -> Health:
+    """The database answers and is at the newest schema; 503 otherwise."""
+    db.check_ready(service.engine)
+    return Health()

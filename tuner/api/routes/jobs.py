@@ -1,0 +1,153 @@
+"""Jobs: work that takes longer than a request may."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel, Field
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from tuner import db
+from tuner.api.access import PUBLISH
+from tuner.api.problems import Problem, documented
+from tuner.api.schemas import PREFIX, Body, Id, IdInPath, Page, Paging
+from tuner.api.service import Asking, Service, Serving
+
+router = APIRouter(prefix=f"{PREFIX}/jobs", tags=["jobs"], responses=documented())
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+ENDED = ("done", "failed", "cancelled")
+LOOK_EVERY = 0.25  # seconds
+EVENT = {  # of a stream of them; `data` is the job as JSON
+    "type": "object", "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string"}, "event": {"const": "progress"}, "data": {"type": "string"},
+    },
+}  # fmt: skip
+
+
+class NewJob(Body):
+    """What to do with measurements."""
+
+    kind: Literal["calibrate", "tune"] = Field(examples=["tune"])
+    measurements: Id = Field(examples=[1])
+    publish: bool = Field(False, description="the table that `tune` makes")
+
+
+class JobSummary(BaseModel):
+    """How far a job is."""
+
+    id: int
+    kind: str
+    state: State
+    progress: float = Field(ge=0, le=1)
+    text: str = Field(description="what is happening")
+    attempts: int
+    error: str | None
+    cancel_requested: bool
+    by: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class Job(JobSummary):
+    """A job with what it was asked for and what it made."""
+
+    spec: dict[str, Any]
+    result: Any
+
+
+@router.post("", status_code=202, responses=documented(404))
+def enqueue(service: Serving, wanted: NewJob, client: Asking) -> Job:
+    """Queue a job; follow it with its events."""
+    if wanted.publish and PUBLISH not in client.scopes:
+        raise Problem(403, f"the token {client.name} lacks the scope {PUBLISH}")
+    spec = wanted.model_dump(exclude={"kind"}) | {"by": client.name}
+    with db.transaction(service.engine) as session:
+        db.describe_measurements(session, wanted.measurements)
+        return shown(session, db.enqueue(session, wanted.kind, spec, by=client.name))
+
+
+class JobsQuery(Paging):
+    """Which jobs."""
+
+    state: State | None = None
+
+
+@router.get("", response_model=Page[JobSummary])
+def listing(service: Serving, query: Annotated[JobsQuery, Query()]) -> Any:
+    """All jobs, or those in one state."""
+    with db.reading(service.engine) as session:
+        return db.list_jobs(session, **query.model_dump())
+
+
+@router.get("/{job_id}", responses=documented(404))
+def one(service: Serving, job_id: IdInPath) -> Job:
+    """One job."""
+    with db.reading(service.engine) as session:
+        return shown(session, job_id)
+
+
+def shown(session: db.Session, job_id: int) -> Job:
+    """The job as the service shows it; raises NotFoundError."""
+    job = db.load_job(session, job_id)
+    fields = {name: getattr(job, name) for name in Job.model_fields if name != "result"}
+    return Job.model_construct(**fields, result=db.load_result(session, job_id))
+
+
+@router.post("/{job_id}/cancel", status_code=202, responses=documented(404, 409))
+def cancel(service: Serving, job_id: IdInPath) -> Job:
+    """Ask for the end of a job; a running one ends within a second. 409 when it has ended."""
+    with db.transaction(service.engine) as session:
+        db.cancel_job(session, job_id)
+        return shown(session, job_id)
+
+
+@router.get(
+    "/{job_id}/events", response_class=EventSourceResponse,
+    responses=documented(404, also={
+        200: {"content": {"text/event-stream": {"schema": EVENT}}},
+        204: {"description": "The job has ended and Last-Event-ID was its last event"},
+    }),
+)  # fmt: skip
+async def events(
+    service: Serving, job_id: IdInPath, last_event_id: Annotated[str | None, Header()] = None
+) -> Response:
+    """`progress` events with the job, from now until it has ended.
+
+    A client that comes back with Last-Event-ID gets the next event as soon as there is news.
+    """
+    first = await to_thread.run_sync(_look, service, job_id)
+    if first.state in ENDED and last_event_id == _event_id(first):
+        return Response(status_code=204)
+    return EventSourceResponse(_events(service, first, last_event_id))
+
+
+async def _events(
+    service: Service, job: Job, last_event_id: str | None
+) -> AsyncIterator[ServerSentEvent]:
+    while True:
+        number = _event_id(job)
+        if number != last_event_id:
+            last_event_id = number
+            yield ServerSentEvent(event="progress", id=number, data=job.model_dump_json())
+        if job.state in ENDED:
+            return
+        await asyncio.sleep(LOOK_EVERY)
+        job = await to_thread.run_sync(_look, service, job.id)
+
+
+def _look(service: Service, job_id: int) -> Job:
+    with db.reading(service.engine) as session:
+        return shown(session, job_id)
+
+
+def _event_id(job: Job) -> str:
+    """The same for as long as there is no news."""
+    return hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:16]

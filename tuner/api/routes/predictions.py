@@ -1,0 +1,146 @@
+"""Predictions: simulated times of one collective, answered at once and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from tuner import algorithms, db
+from tuner.api.problems import Problem, documented
+from tuner.api.schemas import (
+    PREFIX,
+    AnyCollective,
+    Body,
+    Count,
+    Id,
+    IdInPath,
+    Page,
+    Paging,
+    Params,
+    Size,
+    Word,
+)
+from tuner.api.service import Serving
+from tuner.cost import Calibration
+from tuner.sim import simulate
+from tuner.sim.study.candidates import Candidate, counter
+from tuner.topologies import given_calibration, topology_from_record
+from tuner.topology import Placement
+
+router = APIRouter(prefix=f"{PREFIX}/predictions", tags=["predictions"], responses=documented())
+MOST_RANKS = 512
+MOST_TRANSFERS = 40_000  # of all schedules of one request: a second or two
+
+
+class Question(Body):
+    """A collective on a topology; costs from the calibration, else from the topology."""
+
+    topology: Id = Field(examples=[1])
+    calibration: Id | None = Field(None, examples=[None])
+    collective: AnyCollective
+    algorithms: list[Word] | None = Field(None, min_length=1, max_length=50, examples=[["ring"]])
+    params: Params = Field({}, examples=[{}])
+    sizes: list[Size] = Field(min_length=1, max_length=50, examples=[[1024, 1048576]])
+    ppn: Count = Field(1, examples=[1])
+    p: Count | None = Field(None, description="all ranks that fit, if left out", examples=[8])
+    root: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    itemsize: Annotated[int, Field(ge=1, le=1024)] = 1
+
+
+class Predicted(BaseModel):
+    """One simulated time."""
+
+    algorithm: str
+    params: dict[str, int]
+    nbytes: int
+    seconds: float
+
+
+class PredictionSummary(BaseModel):
+    """What was asked."""
+
+    id: int
+    question: dict[str, Any]
+    stored_at: datetime
+
+
+class Prediction(PredictionSummary):
+    """What was asked, and the answer."""
+
+    items: list[Predicted]
+
+
+@router.post(
+    "", status_code=201, response_model=Prediction,
+    responses=documented(404, also={200: {"model": Prediction}}),
+)  # fmt: skip
+def predict(service: Serving, wanted: Question, response: Response) -> Any:
+    """Simulate; the same question again is answered with 200 and the same id."""
+    question = wanted.model_dump(mode="json")
+    with db.reading(service.engine) as session:
+        known = db.find_prediction(session, question)
+        if known is not None:
+            response.status_code = 200
+            return known
+        topology = topology_from_record(db.load_topology(session, wanted.topology).record)
+        calibration = (
+            db.load_calibration(session, wanted.calibration)
+            if wanted.calibration
+            else given_calibration(topology)
+        )
+    placement = Placement.consecutive(topology, wanted.ppn, wanted.p)
+    items = list(_simulated(wanted, placement, calibration))
+    with db.transaction(service.engine) as session:
+        stored = db.store_prediction(session, question, items)
+        return db.load_prediction(session, stored.id)
+
+
+def _simulated(
+    wanted: Question, placement: Placement, calibration: Calibration
+) -> Iterator[dict[str, Any]]:
+    names = wanted.algorithms or algorithms.names(wanted.collective)
+    _require_little(wanted, placement, names)
+    for name in names:
+        for nbytes in wanted.sizes:
+            schedule = algorithms.build(
+                wanted.collective, name, placement.p, root=wanted.root, nbytes=nbytes,
+                params=wanted.params,
+            )  # fmt: skip
+            seconds = simulate(schedule, placement, calibration, nbytes, wanted.itemsize)
+            yield {
+                "algorithm": name, "params": dict(schedule.params), "nbytes": nbytes,
+                "seconds": seconds,
+            }  # fmt: skip
+
+
+def _require_little(wanted: Question, placement: Placement, names: Sequence[str]) -> None:
+    """Raises Problem 422 for what takes longer than a request should."""
+    count = counter(wanted.collective)
+    transfers = 0
+    for name in names if placement.p <= MOST_RANKS else ():
+        known = algorithms.describe(wanted.collective, name).params
+        candidate = Candidate(name, {**known, **wanted.params})
+        transfers += sum(count(candidate, placement.p, nbytes) for nbytes in wanted.sizes)
+    if placement.p > MOST_RANKS or transfers > MOST_TRANSFERS:
+        raise Problem(
+            422, f"this is too much to simulate while you wait (at most {MOST_RANKS} ranks and"
+            f" {MOST_TRANSFERS} transfers): make it a study",
+        )  # fmt: skip
+
+
+@router.get("", response_model=Page[PredictionSummary])
+def listing(service: Serving, paging: Annotated[Paging, Query()]) -> Any:
+    """All questions that were asked."""
+    with db.reading(service.engine) as session:
+        return db.list_predictions(session, after=paging.after, limit=paging.limit)
+
+
+@router.get("/{prediction_id}", response_model=Prediction, responses=documented(404))
+def one(service: Serving, prediction_id: IdInPath) -> Any:
+    """One question with its answer."""
+    with db.reading(service.engine) as session:
+        return db.load_prediction(session, prediction_id)

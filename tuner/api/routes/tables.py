@@ -1,0 +1,143 @@
+"""Tables: immutable versions, in the formats of the libraries that read them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from tuner import db
+from tuner.api.bodies import Raw, accepts, record_of
+from tuner.api.native import MEDIA_TYPES, wanted
+from tuner.api.problems import documented
+from tuner.api.published import Entry, Rendition
+from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Name, Page
+from tuner.api.service import Service, Serving
+from tuner.table import parse_table
+
+router = APIRouter(prefix=f"{PREFIX}/tables", tags=["tables"], responses=documented())
+FOREVER = "private, max-age=31536000, immutable"
+_RULE = {
+    "key": {"collective": "bcast", "nodes": 1, "ppn": 4, "memory": "host", "operators": "any"},
+    "lo": 0, "hi": "inf", "choice": {"algorithm": "binomial", "params": {}, "via": "library"},
+    "evidence": {"basis": "measured", "nbytes": [1024], "default_s": [2e-06], "chosen_s": [1e-06],
+                 "gain": 2.0, "gain_ci95": [1.8, 2.2]},
+}  # fmt: skip
+EXAMPLE = {
+    "kind": "table", "version": 1, "library": "openmpi 5.0.11", "provenance": {},
+    "cluster": {"name": "one", "nodes": 1, "cores": 4, "cpu": "", "memory": 0}, "rules": [_RULE],
+}  # fmt: skip
+FORMS = documented(404, 406, 409, 501, also={
+    200: {"description": "The table", "content": {
+        media_type: {"schema": {"type": "object" if media_type.endswith("json") else "string"}}
+        for media_type in MEDIA_TYPES
+    }},
+    304: {"description": "The table is the one that If-None-Match names"},
+})  # fmt: skip
+
+
+class StoredTable(BaseModel):
+    """A version of a table without its rules."""
+
+    version: int
+    digest: str
+    cluster: str
+    library: str
+    measurements_id: int | None
+    calibration_id: int | None
+    rules: int = Field(description="how many")
+    stored_at: datetime
+
+
+class Form(BaseModel):
+    """In which form a table is wanted; without `format` the Accept header decides."""
+
+    format: str | None = Field(None, examples=["tuner"], description="tuner, openmpi or mpich")
+    operators: str = Field("any", description="any, or commutative where the format cannot tell")
+
+
+class PublishedQuery(Form):
+    """Which published table, and how."""
+
+    cluster: Name | None = Field(None, description="may be left out where one has such a table")
+    library: Name = Field(description="may lack its version", examples=["openmpi 5.0.11"])
+
+
+Accept = Annotated[str | None, Header()]
+IfNoneMatch = Annotated[str | None, Header()]
+
+
+@router.post(
+    "", status_code=201, response_model=StoredTable,
+    responses=documented(404, also={200: {"model": StoredTable}}),
+    openapi_extra=accepts({"application/json": EXAMPLE}),
+)  # fmt: skip
+def store(
+    service: Serving, body: Raw, response: Response,
+    measurements: Annotated[Id | None, Query(description="what it was made from")] = None,
+    calibration: Annotated[Id | None, Query(description="what it was made with")] = None,
+) -> Any:  # fmt: skip
+    """Store the record of a table file as a new version; 200 when its content is there already."""
+    record_of(body)
+    table = parse_table(body)
+    with db.transaction(service.engine) as session:
+        stored = db.store_table(session, table, measurements, calibration)
+        response.status_code = 201 if stored.new else 200
+        return db.describe_table(session, stored.id)
+
+
+@router.get("", response_model=Page[StoredTable])
+def listing(service: Serving, query: Annotated[ByMachine, Query()]) -> Any:
+    """All versions, or those of one cluster or library."""
+    with db.reading(service.engine) as session:
+        return db.list_tables(session, **query.model_dump())
+
+
+@router.get("/published", response_class=Response, responses=FORMS)
+def published(
+    service: Serving, query: Annotated[PublishedQuery, Query()],
+    accept: Accept = None, if_none_match: IfNoneMatch = None,
+) -> Response:  # fmt: skip
+    """The table that is published now; ask again with its ETag, 304 says that it still is."""
+    entry = service.published.find(query.cluster, query.library)
+    rendition = entry.rendition(wanted(accept, query.format, query.operators), service.generic)
+    return answer(rendition, if_none_match)
+
+
+def from_memory(service: Service, request: Request) -> Response | None:
+    """`published`, where the whole answer is in memory already; None elsewhere."""
+    query, headers = request.query_params, request.headers
+    form = wanted(headers.get("accept"), query.get("format"), query.get("operators", "any"))
+    entry = service.published.find(query.get("cluster"), query.get("library", ""))
+    rendition = entry.renditions.get(form)
+    return answer(rendition, headers.get("if-none-match")) if rendition else None
+
+
+@router.get("/{version}", response_class=Response, responses=FORMS)
+def one(
+    service: Serving, version: IdInPath, form: Annotated[Form, Query()],
+    accept: Accept = None, if_none_match: IfNoneMatch = None,
+) -> Response:  # fmt: skip
+    """One version, which never changes."""
+    with db.reading(service.engine) as session:
+        entry = Entry.load(session, version)
+    rendition = entry.rendition(wanted(accept, form.format, form.operators), service.generic)
+    return answer(rendition, if_none_match, FOREVER)
+
+
+def answer(rendition: Rendition, if_none_match: str | None, cache: str = "no-cache") -> Response:
+    """The rendition, or 304 when the client has it."""
+    headers = {"ETag": rendition.etag, "Cache-Control": cache, "Vary": "Accept"}
+    if if_none_match is not None and _matches(if_none_match, rendition.etag):
+        return Response(status_code=304, headers=headers)
+    return Response(rendition.body, headers=headers, media_type=rendition.media_type)
+
+
+def _matches(if_none_match: str, etag: str) -> bool:
+    """Weak comparison (RFC 9110, section 13.1.2): proxies that compress weaken ETags."""
+    if if_none_match == etag:
+        return True
+    known = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in known or known == ["*"]

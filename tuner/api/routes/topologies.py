@@ -1,0 +1,81 @@
+"""Topologies: uploaded in any format that can be read, and kept as uploaded."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from tuner import db
+from tuner.api.bodies import Raw, accepts, text_of
+from tuner.api.problems import Problem, documented, text
+from tuner.api.schemas import PREFIX, IdInPath, Page, Paging, Word
+from tuner.api.service import Serving
+from tuner.topologies import FORMATS, parse_topology, topology_record
+
+router = APIRouter(prefix=f"{PREFIX}/topologies", tags=["topologies"], responses=documented())
+EXAMPLE = "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+
+
+class TopologySummary(BaseModel):
+    """What a list says about a topology."""
+
+    id: int
+    name: str
+    format: str
+    digest: str
+    stored_at: datetime
+
+
+class Topology(TopologySummary):
+    """A topology in the one form that every format becomes."""
+
+    record: dict[str, Any]
+
+
+@router.post(
+    "", status_code=201, response_model=TopologySummary,
+    responses=documented(also={200: {"model": TopologySummary}}),
+    openapi_extra=accepts({"application/yaml": EXAMPLE, "application/xml": None,
+                           "text/plain": None}),
+)  # fmt: skip
+def store(
+    service: Serving, body: Raw, response: Response,
+    form: Annotated[Word | None, Query(alias="format", examples=["yaml"])] = None,
+) -> Any:  # fmt: skip
+    """Store a topology file; 200 when it was already there. Without `format` its content tells."""
+    if form is not None and form not in FORMATS:
+        raise Problem(422, f"format must be one of {', '.join(FORMATS)}")
+    source = text_of(body)
+    found, topology = parse_topology(source, form)
+    with db.transaction(service.engine) as session:
+        stored = db.store_topology(session, topology.name, found, source, topology_record(topology))
+        response.status_code = 201 if stored.new else 200
+        return db.load_topology(session, stored.id)
+
+
+@router.get("", response_model=Page[TopologySummary])
+def listing(service: Serving, paging: Annotated[Paging, Query()]) -> Any:
+    """All topologies."""
+    with db.reading(service.engine) as session:
+        return db.list_topologies(session, after=paging.after, limit=paging.limit)
+
+
+@router.get("/{topology_id}", response_model=Topology, responses=documented(404))
+def one(service: Serving, topology_id: IdInPath) -> Any:
+    """One topology."""
+    with db.reading(service.engine) as session:
+        return db.load_topology(session, topology_id)
+
+
+@router.get(
+    "/{topology_id}/source", response_class=Response,
+    responses=documented(404, also=text("text/plain")),
+)  # fmt: skip
+def source(service: Serving, topology_id: IdInPath) -> Response:
+    """The file as it was uploaded."""
+    with db.reading(service.engine) as session:
+        stored = db.load_topology(session, topology_id)
+    return Response(stored.source, media_type="text/plain")

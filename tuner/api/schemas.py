@@ -1,0 +1,91 @@
+"""What several resources' requests and answers have in common."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from fastapi import Path
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from tuner.collective import Collective
+
+Item = TypeVar("Item")
+
+PREFIX = "/v1"
+MOST = 2**31 - 1  # ids and counts
+LARGEST = 2**53  # bytes; larger whole numbers do not survive JSON everywhere
+DEEPEST = 50  # levels of a record
+
+Id = Annotated[int, Field(ge=1, le=MOST)]
+IdInPath = Annotated[int, Path(ge=1, le=MOST, examples=[1])]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Size = Annotated[int, Field(ge=0, le=LARGEST)]  # bytes
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Word = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")]
+AnyCollective = Annotated[Collective, Field(strict=False, examples=["allreduce"])]
+Params = dict[Word, Annotated[int, Field(ge=0, le=LARGEST)]]
+
+
+def storable(value: Any, depth: int = 0) -> Any:
+    """A JSON value that every database can hold: no NUL, no half of a character, no number beyond
+    64 bits, not too deep. Raises ValueError.
+    """
+    if depth > DEEPEST:
+        raise ValueError(f"nested deeper than {DEEPEST} levels")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            storable(key)
+            storable(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            storable(item, depth + 1)
+    elif isinstance(value, str):
+        if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise ValueError("a text contains what is no character")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number is beyond 64 bits")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number is infinite or none at all")
+    return value
+
+
+Record = Annotated[dict[str, Any], AfterValidator(storable)]
+
+
+class Body(BaseModel):
+    """A request body: nothing unknown in it, and every value of its own type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Paging(BaseModel):
+    """Which part of a list."""
+
+    limit: int = Field(100, ge=1, le=1000, description="at most so many items")
+    after: int = Field(0, ge=0, le=MOST, description="`next` of the page before")
+
+
+class ByMachine(Paging):
+    """The part of a list that belongs to one cluster or library."""
+
+    cluster: Name | None = None
+    library: Name | None = None
+
+
+class Page(BaseModel, Generic[Item]):
+    """A part of a list."""
+
+    items: list[Item]
+    next: int | None = Field(description="`after` of the next page, null on the last")
+
+
+class Call(BaseModel):
+    """One call of a collective."""
+
+    collective: AnyCollective
+    nodes: Count = Field(examples=[1])
+    ppn: Count = Field(description="ranks per node", examples=[8])
+    nbytes: Size = Field(description="bytes of one rank's buffer", examples=[65536])
+    memory: Word = Field("host", examples=["host"])
+    operators: Literal["any", "commutative"] = "any"

@@ -1,0 +1,190 @@
+"""Running the service: one process or several on one port, and the runner of jobs beside them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.context import SpawnProcess
+
+import uvicorn
+
+from tuner import db
+from tuner.api.app import create_app
+from tuner.api.metrics import SHARED
+from tuner.api.settings import Settings
+from tuner.errors import InputError
+from tuner.jobs.runner import Runner
+
+log = logging.getLogger(__name__)
+BACKLOG = 2048  # connections that may wait to be accepted
+GRACE = 5  # seconds that requests have to finish when the service ends
+KEEP_ALIVE = 75  # seconds that an idle connection stays open
+RESTART = 1.0  # seconds between two looks for processes that died
+SWITCH = 0.0005  # seconds after which the thread that answers takes its turn from one that computes
+
+
+def serve(settings: Settings, announce: Callable[[str], None]) -> None:
+    """Answer requests until SIGINT or SIGTERM. `announce` gets the address.
+
+    Raises InputError: port in use, no such address, database unusable, no tokens where the service
+    needs some.
+    """
+    _check(settings)
+    with _listening(settings) as listener, _until_signal() as stopping:
+        announce(_address(settings.host, listener.getsockname()[1]))
+        with _running_jobs(settings.database, settings.runs_jobs):
+            if settings.processes == 1:
+                _answer(settings, listener, stopping)
+            else:
+                _supervise(settings, listener, stopping)
+
+
+def run_jobs(database: str) -> None:
+    """Carry out jobs, without answering requests, until SIGINT or SIGTERM."""
+    db.open_database(database).dispose()
+    with _until_signal() as stopping, _running_jobs(database):
+        stopping.wait()
+
+
+def _check(settings: Settings) -> None:
+    """Migrates the database, so that no two processes do."""
+    engine = db.open_database(settings.database)
+    with db.reading(engine) as session:
+        if not settings.is_open and not db.has_tokens(session):
+            raise InputError(
+                f"whoever can reach {settings.host} could change tables: make a token first with"
+                f" `tuner token create NAME --scope read --db URL`, or serve on 127.0.0.1"
+            )
+    engine.dispose()
+
+
+@contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    where = f"{settings.host} port {settings.port}"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM
+        )[0]
+        listener = socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as reason:
+        if reason.errno == errno.EADDRINUSE:
+            raise InputError(
+                f"{where} is in use: end the program that has it, or choose another --port"
+            ) from None
+        raise InputError(f"{where} cannot be served on: {reason.strerror}") from None
+    with listener:
+        yield listener
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Stopping(threading.Event):
+    """Set by SIGINT and SIGTERM. uvicorn listens for them itself, but only once it runs, and
+    passes them on when it has finished.
+    """
+
+    server: uvicorn.Server | None = None
+
+    def on_signal(self, *_: object) -> None:
+        self.set()
+        if self.server is not None:
+            self.server.should_exit = True
+
+
+@contextmanager
+def _until_signal() -> Iterator[_Stopping]:
+    stopping = _Stopping()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, stopping.on_signal) for number in signals]
+    try:
+        yield stopping
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _running_jobs(database: str, wanted: bool = True) -> Iterator[None]:
+    """A runner in a thread: it only watches, the work is done in processes."""
+    if not wanted:
+        yield
+        return
+    runner = Runner(database)
+    thread = threading.Thread(target=runner.run, name="jobs")
+    thread.start()
+    try:
+        yield
+    finally:
+        runner.stop()
+        thread.join()
+
+
+def _answer(settings: Settings, listener: socket.socket, stopping: _Stopping) -> None:
+    """One process's share of the requests."""
+    sys.setswitchinterval(SWITCH)
+    stopping.server = server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(settings),
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=GRACE,
+        )
+    )
+    if not stopping.is_set():
+        server.run(sockets=[listener])
+
+
+def _supervise(settings: Settings, listener: socket.socket, stopping: threading.Event) -> None:
+    """Keep as many processes as wanted, which take turns in accepting connections."""
+    with tempfile.TemporaryDirectory(prefix="tuner-metrics-") as shared:
+        os.environ[SHARED] = shared
+        processes = [_started(settings, listener) for _ in range(settings.processes)]
+        while not stopping.wait(RESTART):
+            for number, process in enumerate(processes):
+                if not process.is_alive():
+                    log.warning("process %s ended with %s", process.pid, process.exitcode)
+                    processes[number] = _started(settings, listener)
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+
+
+def _started(settings: Settings, listener: socket.socket) -> SpawnProcess:
+    process = multiprocessing.get_context("spawn").Process(
+        target=_answer_for_parent, args=(settings, listener)
+    )
+    process.start()
+    return process
+
+
+def _answer_for_parent(settings: Settings, listener: socket.socket) -> None:
+    """In a process of its own, which ends when its parent does."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with _until_signal() as stopping:
+        _answer(settings, listener, stopping)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,64 @@
+"""What the routes work with: one service, and who asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import Depends, Request
+
+from tuner import db
+from tuner.api.access import Client, Tokens, client_of
+from tuner.api.metrics import Metrics
+from tuner.api.native import Generic, generic_of
+from tuner.api.published import REFRESHED, Published
+from tuner.api.settings import Settings
+from tuner.errors import InputError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service in one process."""
+
+    settings: Settings
+    engine: db.Engine
+    published: Published
+    tokens: Tokens
+    metrics: Metrics
+    generic: Generic
+
+    @classmethod
+    def of(cls, settings: Settings) -> Service:
+        """Opens the database; raises InputError when that fails."""
+        engine = db.open_database(settings.database)
+        published = Published(engine)
+        published.refresh()
+        return cls(settings, engine, published, Tokens(engine), Metrics(engine),
+                   generic_of(settings.mpich_python))  # fmt: skip
+
+    async def watch(self) -> None:
+        """Notice what other processes publish, until cancelled."""
+        while True:
+            await asyncio.sleep(REFRESHED)
+            try:
+                await to_thread.run_sync(self.published.refresh)
+            except InputError as reason:
+                log.warning("what is published may be out of date: %s", reason)
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+async def _client(request: Request) -> Client:
+    return client_of(request.scope)
+
+
+Serving = Annotated[Service, Depends(_service)]
+Asking = Annotated[Client, Depends(_client)]

@@ -1,0 +1,47 @@
+"""Hand a tuning table to a service, which gives it to programs from now on."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuner.cli.output import add_json, console, emit
+from tuner.runtime import client
+from tuner.runtime.request import request_for
+from tuner.table import read_table, table_record
+
+SERVICE = "http://127.0.0.1:8765"
+EXAMPLES = f"""examples:
+  tuner publish tuner-out/openmpi/table.json
+  tuner publish table.json --service https://tuner.example.org      (token: TUNER_TOKEN)
+
+The version before it stays: take this one back with
+  curl -X POST {SERVICE}/v1/publications/rollback -H 'Content-Type: application/json' \\
+      -d '{{"cluster": "NAME", "library": "openmpi 5.0.11"}}'"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("table", type=Path, help="table written by `tuner tune`")
+    parser.add_argument("--service", default=SERVICE, metavar="URL", help=f"(default: {SERVICE})")
+    parser.add_argument(
+        "--draft", action="store_true", help="store the version, leave programs with what they have"
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Store the table, then publish its version; either may be repeated without harm."""
+    table = read_table(options.table)
+    request = request_for(table.library, service=options.service)
+    stored = client.post(request, "/v1/tables", table_record(table))
+    if not options.draft:
+        client.post(request, "/v1/publications", {"version": stored["version"]})
+    record = {"version": stored["version"], "cluster": table.cluster.name,
+              "library": table.library, "published": not options.draft}  # fmt: skip
+    what = "stored" if options.draft else "published"
+    emit(options, record, lambda: console().print(
+        f"version {stored['version']} for {table.library} on {table.cluster.name} is {what}",
+        markup=False,
+    ))  # fmt: skip

@@ -1,0 +1,55 @@
+"""Content is stored once: what is equal has one id, however often and by whomever it is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where content is in the database; `new` is false when it was there already."""
+
+    id: int
+    new: bool
+
+
+def digest_of(content: object) -> str:
+    """SHA-256 of a JSON value, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def store_once(
+    session: Session,
+    key: InstrumentedAttribute[int],
+    values: Mapping[str, Any],
+    *unique: str,
+) -> Stored:
+    """Insert `values` unless a row has these values in its `unique` columns; the row's id.
+
+    key     the mapped primary key, such as ClusterRow.id
+
+    Of several that insert the same at the same time, one does; the others wait for it and find it.
+    """
+    row: Any = key.class_
+    equal: ColumnElement[bool] = and_(*(getattr(row, name) == values[name] for name in unique))
+    insert = _insert(session)(row).values(**values).on_conflict_do_nothing().returning(key)
+    while True:  # a conflicting row may be gone again when we look for it
+        known = session.scalar(select(key).where(equal))
+        if known is not None:
+            return Stored(known, False)
+        made = session.scalar(insert)
+        if made is not None:
+            return Stored(made, True)
+
+
+def _insert(session: Session) -> Any:
+    postgres = session.get_bind().dialect.name == "postgresql"
+    return postgresql.insert if postgres else sqlite.insert

@@ -1,0 +1,150 @@
+"""What running programs saw while they followed a version of a table, and whether it has aged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tuner.collective import Collective
+from tuner.db.content import Stored, digest_of, store_once
+from tuner.db.mapping import FeedbackRow
+from tuner.db.pages import PAGE, Page, page_of
+from tuner.db.tables import describe_table, load_table
+from tuner.gain import over_launches
+from tuner.table import Evidence, Key, Rule, TuningTable
+
+SLOWER, FASTER = 1.25, 0.8  # times as long as measured: from there on the table is stale
+NEWEST = 1000  # reports that are looked at
+
+
+@dataclass(frozen=True)
+class StoredFeedback:
+    """One program's report."""
+
+    id: int
+    version: int
+    cluster: str
+    library: str
+    ranks: int
+    items: Sequence[Mapping[str, Any]]
+    stored_at: datetime
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """Whether calls take as long as when the table was measured.
+
+    reports, items      how many there are; those that could be compared may be fewer
+    ratio               reported over measured time, geometric mean over reports; None for none
+    low, high           its 95 % interval; None for fewer than two reports
+    """
+
+    reports: int
+    items: int
+    stale: bool
+    reason: str
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+_COLUMNS = (FeedbackRow.id, FeedbackRow.version, FeedbackRow.cluster, FeedbackRow.library,
+            FeedbackRow.ranks, FeedbackRow.items, FeedbackRow.stored_at)  # fmt: skip
+
+
+def store_feedback(session: Session, version: int, report: Mapping[str, Any]) -> Stored:
+    """A report: cluster, library, ranks, and items of collective, nodes, ppn, memory, operators,
+    algorithm, nbytes, calls, median_s and max_s (seconds). Sent twice it is stored once.
+
+    Raises NotFoundError when there is no such version.
+    """
+    describe_table(session, version)
+    told = {name: report[name] for name in ("cluster", "library", "ranks", "items")}
+    values = {**told, "version": version, "digest": digest_of([version, told])}
+    return store_once(session, FeedbackRow.id, values, "digest")
+
+
+def list_feedback(
+    session: Session, version: int, *, after: int = 0, limit: int = PAGE
+) -> Page[StoredFeedback]:
+    """In the order received. Raises NotFoundError when there is no such version."""
+    describe_table(session, version)
+    query = select(*_COLUMNS).where(FeedbackRow.version == version)
+    return page_of(session, query, FeedbackRow.id, StoredFeedback, after, limit)
+
+
+def staleness(session: Session, version: int) -> Staleness:
+    """Compares the reports with the evidence of the rules that were followed.
+
+    Only rules that were measured count, between the sizes that were probed, and only calls that ran
+    the rule's algorithm. A program's report is one number, as one launch is in `tuner.gain`: the
+    geometric mean of its items. Raises NotFoundError when there is no such version.
+    """
+    table = load_table(session, version)
+    of_version = FeedbackRow.version == version
+    reports = session.scalar(select(func.count()).where(of_version)) or 0
+    newest = select(FeedbackRow.items).where(of_version).order_by(FeedbackRow.id.desc())
+    items = session.scalars(newest.limit(NEWEST)).all()
+    logs = [_log_ratios(table, each) for each in items]
+    ratios = [math.exp(float(np.mean(each))) for each in logs if each]
+    return _judged(reports, sum(map(len, items)), ratios)
+
+
+def _judged(reports: int, items: int, ratios: list[float]) -> Staleness:
+    if not reports:
+        return Staleness(0, 0, False, "nobody has reported how this version does")
+    if len(ratios) < 2:
+        few = "one report is" if ratios else "no report is"
+        return Staleness(
+            reports, items, False,
+            f"{few} about sizes that the table measured; it takes two to judge",
+            ratios[0] if ratios else None,
+        )  # fmt: skip
+    ratio, low, high = over_launches([[each] for each in ratios])
+    stale = (ratio > SLOWER and low > 1) or (ratio < FASTER and high < 1)
+    advice = "probe again and publish a new table" if stale else "no reason to probe again"
+    reason = (
+        f"calls take {ratio:.2f} times as long as when the table was measured (95 % interval"
+        f" {low:.2f} to {high:.2f}, {len(ratios)} reports): {advice}"
+    )
+    return Staleness(reports, items, stale, reason, ratio, low, high)
+
+
+def _log_ratios(table: TuningTable, items: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Logarithms of reported over expected time, of the items for which one is expected."""
+    logs = []
+    for item in items:
+        rule = _rule(table, item)
+        if rule is None or rule.choice.algorithm != item["algorithm"] or item["median_s"] <= 0:
+            continue
+        expected = _expected(rule.evidence, item["nbytes"])
+        if expected is not None:
+            logs.append(math.log(item["median_s"] / expected))
+    return logs
+
+
+def _rule(table: TuningTable, item: Mapping[str, Any]) -> Rule | None:
+    """The rule that the call followed; one for every operator where there is none of its own."""
+    key = Key(
+        Collective(item["collective"]), item["nodes"], item["ppn"], item["memory"],
+        item["operators"],
+    )  # fmt: skip
+    own = table.lookup(key, item["nbytes"])
+    return own or table.lookup(replace(key, operators="any"), item["nbytes"])
+
+
+def _expected(evidence: Evidence, nbytes: int) -> float | None:
+    """Seconds, on the straight line between the two nearest probed sizes in log-log."""
+    points = sorted(zip(evidence.nbytes, evidence.chosen_s, strict=False))
+    known = [(size, time) for size, time in points if size > 0 and time > 0]
+    if evidence.basis != "measured" or not known or not known[0][0] <= nbytes <= known[-1][0]:
+        return None
+    sizes, times = np.log(np.asarray(known)).T
+    return math.exp(float(np.interp(math.log(nbytes), sizes, times)))

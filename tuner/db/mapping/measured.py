@@ -1,0 +1,117 @@
+"""Clusters, topologies, what was measured on them and what was derived. Seconds and bytes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from tuner.db.mapping.base import Base, now
+
+
+class ClusterRow(Base):
+    """One machine; equal in every column means the same cluster."""
+
+    __tablename__ = "clusters"
+    __table_args__ = (UniqueConstraint("name", "nodes", "cores", "cpu", "memory"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    nodes: Mapped[int]
+    cores: Mapped[int]
+    cpu: Mapped[str]
+    memory: Mapped[int] = mapped_column(BigInteger)
+
+
+class TopologyRow(Base):
+    """A topology: the text that was uploaded, and the record that was read from it."""
+
+    __tablename__ = "topologies"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    format: Mapped[str]
+    source: Mapped[str] = mapped_column(Text)
+    record: Mapped[dict[str, Any]]
+    digest: Mapped[str] = mapped_column(unique=True)
+    stored_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class ProbeRow(Base):
+    """One probe; `digest` is the SHA-256 of the measurements file.
+
+    series_count    series stored so far, in the end all of them
+    author          who is storing it; NULL once it is complete, and only then anybody sees it
+    written_at      when its author last stored some; NULL for one that was stored at once
+    """
+
+    __tablename__ = "probes"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    cluster_id: Mapped[int] = mapped_column(ForeignKey("clusters.id"), index=True)
+    library: Mapped[str]
+    provenance: Mapped[dict[str, Any]]
+    digest: Mapped[str] = mapped_column(unique=True)
+    stored_at: Mapped[datetime] = mapped_column(default=now)
+    series_count: Mapped[int] = mapped_column(server_default="0")
+    author: Mapped[str | None]
+    written_at: Mapped[datetime | None]
+
+    cluster: Mapped[ClusterRow] = relationship()
+
+
+class SeriesRow(Base):
+    """One measured series of a probe; `ordinal` is its place in the file, from 0."""
+
+    __tablename__ = "series"
+    __table_args__ = (
+        UniqueConstraint("probe_id", "ordinal"),
+        Index(
+            "ix_series_point", "probe_id", "subject", "p", "nbytes", "algorithm", "ordinal",
+        ),
+    )  # fmt: skip
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    probe_id: Mapped[int] = mapped_column(ForeignKey("probes.id"))
+    ordinal: Mapped[int]
+    kind: Mapped[str]
+    subject: Mapped[str]
+    nodes: Mapped[int]
+    ppn: Mapped[int]
+    p: Mapped[int]
+    nbytes: Mapped[int] = mapped_column(BigInteger)
+    algorithm: Mapped[str]
+    params: Mapped[dict[str, Any]]
+    memory: Mapped[str]
+    launch: Mapped[int]
+    samples: Mapped[list[float]]
+
+
+class CalibrationRow(Base):
+    """One calibration; `content` is the record that a calibration file holds."""
+
+    __tablename__ = "calibrations"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    probe_id: Mapped[int | None] = mapped_column(ForeignKey("probes.id"), index=True)
+    cluster: Mapped[str]
+    library: Mapped[str]
+    content: Mapped[dict[str, Any]]
+    digest: Mapped[str] = mapped_column(unique=True)
+    stored_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class PredictionRow(Base):
+    """Simulated times; `digest` is that of the question, so each is answered once."""
+
+    __tablename__ = "predictions"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    topology_id: Mapped[int] = mapped_column(ForeignKey("topologies.id"), index=True)
+    calibration_id: Mapped[int | None] = mapped_column(ForeignKey("calibrations.id"), index=True)
+    question: Mapped[dict[str, Any]]
+    items: Mapped[list[dict[str, Any]]]
+    digest: Mapped[str] = mapped_column(unique=True)
+    stored_at: Mapped[datetime] = mapped_column(default=now)

@@ -1,0 +1,55 @@
+"""What the service needs beside the data: jobs and tokens."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from tuner.db.mapping.base import Base, now
+
+
+class JobRow(Base):
+    """Work that outlasts a request.
+
+    attempt     how often it was given out; only who knows the present number may write
+    lost        how many of its runners died
+    leased_to   when a runner that stays silent counts as dead
+    """
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_state", "state", "id"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    spec: Mapped[dict[str, Any]]
+    state: Mapped[str] = mapped_column(default="queued")
+    progress: Mapped[float] = mapped_column(default=0.0)
+    text: Mapped[str] = mapped_column(default="")
+    attempt: Mapped[int] = mapped_column(default=0)
+    lost: Mapped[int] = mapped_column(default=0)
+    runner: Mapped[str] = mapped_column(default="")
+    leased_to: Mapped[datetime | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    result: Mapped[Any | None] = mapped_column(JSON(none_as_null=True))
+    error: Mapped[str | None]
+    asked_by: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+class TokenRow(Base):
+    """Who may do what; of the token itself only the SHA-256 is kept."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    scopes: Mapped[list[str]]
+    digest: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]

@@ -1,0 +1,70 @@
+"""Bringing a database to the newest schema, by one process at a time."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine
+
+from tuner import resources
+from tuner.db.refusals import UnavailableError, clear_errors, name_of
+from tuner.db.transactions import READING, hold
+from tuner.errors import InputError
+
+
+def migrate(engine: Engine) -> None:
+    """Upgrade unless it is at the newest schema. Others that open it meanwhile wait, then see it.
+
+    Raises InputError for a schema that is newer than the program.
+    """
+    known = _known(resources.directory("db"))
+    with engine.connect().execution_options(**READING) as connection:
+        if _current(connection) == known[0]:
+            return
+    with engine.begin() as connection:
+        hold(connection, "migration")
+        current = _current(connection)
+        if current is not None and current not in known:
+            raise InputError(
+                f"{name_of(engine)}: its schema {current} is newer than this program;"
+                " update tuner or give another database"
+            )
+        command.upgrade(migration_settings(connection), "head")
+
+
+def check_ready(engine: Engine) -> None:
+    """Raises UnavailableError unless the database answers and has the newest schema."""
+    newest = _known(resources.directory("db"))[0]
+    with (
+        clear_errors(engine),
+        engine.connect().execution_options(**READING) as connection,
+    ):
+        current = _current(connection)
+    if current != newest:
+        raise UnavailableError(
+            f"{name_of(engine)}: its schema is {current}, this program needs {newest}"
+        )
+
+
+def migration_settings(connection: Connection) -> Config:
+    """What Alembic's commands need to work on this open connection."""
+    settings = Config()
+    settings.set_main_option("script_location", str(resources.directory("db")).replace("%", "%%"))
+    settings.attributes["connection"] = connection
+    return settings
+
+
+def _current(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+@cache
+def _known(scripts: Path) -> tuple[str, ...]:
+    """Every revision, the newest first."""
+    walk = ScriptDirectory(str(scripts)).walk_revisions()
+    return tuple(script.revision for script in walk)

@@ -1,0 +1,76 @@
+"""Predictions: simulated times, each question answered once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tuner.db.content import Stored, digest_of, store_once
+from tuner.db.mapping import PredictionRow
+from tuner.db.pages import PAGE, Page, page_of
+from tuner.db.refusals import NotFoundError
+
+
+@dataclass(frozen=True)
+class PredictionSummary:
+    """What a list says of a prediction: what was asked."""
+
+    id: int
+    question: Mapping[str, Any]
+    stored_at: datetime
+
+
+@dataclass(frozen=True)
+class StoredPrediction(PredictionSummary):
+    """With the answer."""
+
+    items: Sequence[Mapping[str, Any]]
+
+
+_SUMMARY = (PredictionRow.id, PredictionRow.question, PredictionRow.stored_at)
+
+
+def store_prediction(
+    session: Session, question: Mapping[str, Any], items: Sequence[Mapping[str, Any]]
+) -> Stored:
+    """The answer to a question, which names `topology` and `calibration` (or None) by id.
+
+    The first answer stays. Raises InputError when one of the two is not there.
+    """
+    values = {
+        "topology_id": question["topology"], "calibration_id": question["calibration"],
+        "question": dict(question), "items": [dict(item) for item in items],
+        "digest": digest_of(question),
+    }  # fmt: skip
+    return store_once(session, PredictionRow.id, values, "digest")
+
+
+def find_prediction(session: Session, question: Mapping[str, Any]) -> StoredPrediction | None:
+    """The answer, if this very question was asked before."""
+    return _found(session, PredictionRow.digest == digest_of(question))
+
+
+def load_prediction(session: Session, prediction_id: int) -> StoredPrediction:
+    """Raises NotFoundError."""
+    found = _found(session, PredictionRow.id == prediction_id)
+    if found is None:
+        raise NotFoundError(f"the database has no prediction {prediction_id}")
+    return found
+
+
+def list_predictions(
+    session: Session, *, after: int = 0, limit: int = PAGE
+) -> Page[PredictionSummary]:
+    """In the order stored."""
+    return page_of(session, select(*_SUMMARY), PredictionRow.id, PredictionSummary, after, limit)
+
+
+def _found(session: Session, condition: Any) -> StoredPrediction | None:
+    query = select(*_SUMMARY, PredictionRow.items).where(condition)
+    found = session.execute(query).one_or_none()
+    return None if found is None else StoredPrediction(*found)

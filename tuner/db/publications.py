@@ -1,0 +1,128 @@
+"""Which version is in force: an append-only log, whose last entry for a cluster and library counts.
+
+Rolling back appends an entry as well. It remembers which earlier entry it restores, so that rolling
+back again goes one further, and not to and fro.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from tuner.db.mapping import PublicationRow
+from tuner.db.pages import PAGE, Page, only, page_of
+from tuner.db.refusals import ConflictError
+from tuner.db.tables import describe_table
+from tuner.db.transactions import hold
+
+_COLUMNS = (
+    PublicationRow.id, PublicationRow.version, PublicationRow.cluster, PublicationRow.library,
+    PublicationRow.published_at, PublicationRow.published_by, PublicationRow.restores,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Publication:
+    """An entry of the log; `restores` is the entry that it rolled back to, if it did."""
+
+    id: int
+    version: int
+    cluster: str
+    library: str
+    published_at: datetime
+    by: str
+    restores: int | None
+
+
+def publish(session: Session, version: int, by: str = "") -> Publication:
+    """Put a version in force for its cluster and library; once it is, nothing more is appended.
+
+    Raises NotFoundError when there is no such version.
+    """
+    hold(session.connection(), "publications")
+    table = describe_table(session, version)
+    current = current_publication(session, table.cluster, table.library)
+    if current is not None and current.version == version:
+        return current
+    return _append(session, version, table.cluster, table.library, by, None)
+
+
+def roll_back(session: Session, cluster: str, library: str, by: str = "") -> Publication:
+    """Put the version in force that was so before the present one.
+
+    Raises ConflictError when there is none.
+    """
+    hold(session.connection(), "publications")
+    current = current_publication(session, cluster, library)
+    if current is None:
+        raise ConflictError(f"nothing is published for {cluster} and {library}")
+    first = current.id if current.restores is None else current.restores
+    before = _last(session, _of(cluster, library).where(PublicationRow.id < first))
+    if before is None:
+        raise ConflictError(
+            f"nothing was published for {cluster} and {library} before version {current.version}"
+        )
+    origin = before.id if before.restores is None else before.restores
+    return _append(session, before.version, cluster, library, by, origin)
+
+
+def current_publication(session: Session, cluster: str, library: str) -> Publication | None:
+    """What is in force; None before anything was published."""
+    return _last(session, _of(cluster, library))
+
+
+def current_publications(session: Session) -> list[Publication]:
+    """What is in force for every cluster and library."""
+    newest = select(func.max(PublicationRow.id)).group_by(
+        PublicationRow.cluster, PublicationRow.library
+    )
+    query = select(*_COLUMNS).where(PublicationRow.id.in_(newest)).order_by(PublicationRow.id)
+    return [Publication(*row) for row in session.execute(query)]
+
+
+def newest_publication(session: Session) -> int:
+    """The greatest id, 0 for none: it changes whenever anything is published."""
+    return session.scalar(select(func.max(PublicationRow.id))) or 0
+
+
+def list_publications(
+    session: Session,
+    *,
+    cluster: str | None = None,
+    library: str | None = None,
+    after: int = 0,
+    limit: int = PAGE,
+) -> Page[Publication]:
+    """The log, the oldest entry first."""
+    query = select(*_COLUMNS).where(
+        *only(PublicationRow.cluster, cluster), *only(PublicationRow.library, library)
+    )
+    return page_of(session, query, PublicationRow.id, Publication, after, limit)
+
+
+def _of(cluster: str, library: str) -> Select[int]:
+    return select(PublicationRow.id).where(
+        PublicationRow.cluster == cluster, PublicationRow.library == library
+    )
+
+
+def _last(session: Session, entries: Select[int]) -> Publication | None:
+    newest = entries.order_by(PublicationRow.id.desc()).limit(1)
+    found = session.execute(
+        select(*_COLUMNS).where(PublicationRow.id.in_(newest))
+    ).one_or_none()  # fmt: skip
+    return None if found is None else Publication(*found)
+
+
+def _append(
+    session: Session, version: int, cluster: str, library: str, by: str, restores: int | None
+) -> Publication:
+    row = PublicationRow(
+        version=version, cluster=cluster, library=library, published_by=by, restores=restores
+    )
+    session.add(row)
+    session.flush()
+    return Publication(row.id, version, cluster, library, row.published_at, by, restores)

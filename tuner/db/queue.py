@@ -1,0 +1,167 @@
+"""Jobs as runners see them: claimed, kept by heartbeats, ended once.
+
+Whoever claims a job gets it for `JOB_LEASE` seconds and renews that with every heartbeat. A runner
+that stays silent for longer counts as dead, and its job is given out once more; when that runner
+dies too, the job failed. Every write names the attempt that it belongs to, so a runner that was
+taken for dead and is not cannot write any more: no job has two results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Engine, and_, case, or_, select, update
+from sqlalchemy.orm import Session
+
+from tuner.db.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
+from tuner.db.mapping import JobRow
+from tuner.db.refusals import LostLeaseError
+from tuner.db.transactions import present, reading, transaction
+
+JOB_LEASE = 30.0  # seconds
+MOST_LOST = 2  # runners that may die on a job, including the one that fails it
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to run a job, and the number by which its writes are recognised."""
+
+    id: int
+    attempt: int
+    kind: str
+    spec: Mapping[str, Any]
+
+
+def claim_job(engine: Engine, runner: str, kinds: Collection[str]) -> Claim | None:
+    """The oldest job of these kinds that nobody runs; None when there is none.
+
+    `runner` is who asks, for people who look at the database.
+    """
+    with reading(engine) as session:
+        due = _due(kinds, present(session))
+        if session.scalar(select(JobRow.id).where(due).limit(1)) is None:
+            return None
+    with transaction(engine) as session:
+        return _claim(session, runner, kinds)
+
+
+def heartbeat(
+    session: Session, claim: Claim, progress: float | None = None, text: str | None = None
+) -> bool:
+    """Renew the lease and say how far the job is (0 to 1, and in words).
+
+    True when somebody asked for the job to be cancelled. Raises LostLeaseError.
+    """
+    said = {"progress": progress, "text": text}
+    values = {name: value for name, value in said.items() if value is not None}
+    return _write(session, claim, **values, leased_to=_lease(present(session)))
+
+
+def finish_job(session: Session, claim: Claim, result: Mapping[str, Any]) -> None:
+    """Done, in the very transaction that stores what it produced. Raises LostLeaseError."""
+    _end(session, claim, state=DONE, result=dict(result), progress=1.0)
+
+
+def fail_job(session: Session, claim: Claim, error: str) -> None:
+    """It cannot be done, for a reason in one sentence. Raises LostLeaseError."""
+    _end(session, claim, state=FAILED, error=error)
+
+
+def end_cancelled(session: Session, claim: Claim) -> None:
+    """It was stopped because somebody asked for that. Raises LostLeaseError."""
+    _end(session, claim, state=CANCELLED)
+
+
+def give_back_job(session: Session, claim: Claim) -> None:
+    """The runner ends in good order and the job did nothing wrong: the next one may have it.
+
+    Raises LostLeaseError.
+    """
+    _write(session, claim, state=QUEUED, progress=0.0, text="", leased_to=None, runner="")
+
+
+def retry_job(session: Session, claim: Claim, error: str) -> None:
+    """It ended before its time: queued once more, but failed with `error` when that was its second
+    time, and cancelled when somebody asked for that. Raises LostLeaseError.
+    """
+    again = and_(~JobRow.cancel_requested, JobRow.lost + 1 < MOST_LOST)
+    ended = case((JobRow.cancel_requested, CANCELLED), else_=FAILED)
+    _write(
+        session, claim, lost=JobRow.lost + 1, leased_to=None, runner="",
+        state=case((again, QUEUED), else_=ended),
+        error=case((or_(again, JobRow.cancel_requested), None), else_=error),
+        ended_at=case((again, None), else_=present(session)),
+    )  # fmt: skip
+
+
+def _due(kinds: Collection[str], now: datetime) -> ColumnElement[bool]:
+    return and_(JobRow.kind.in_(kinds), or_(JobRow.state == QUEUED, _overdue(now)))
+
+
+def _overdue(now: datetime) -> ColumnElement[bool]:
+    return and_(JobRow.state == RUNNING, JobRow.leased_to < now)
+
+
+def _claim(session: Session, runner: str, kinds: Collection[str]) -> Claim | None:
+    now = present(session)
+    _bury(session, kinds, now)
+    oldest = select(JobRow).where(_due(kinds, now)).order_by(JobRow.id).limit(1)
+    row = session.scalar(oldest.with_for_update(skip_locked=True))
+    if row is None:
+        return None
+    row.lost += row.state == RUNNING
+    row.state, row.runner, row.attempt = RUNNING, runner, row.attempt + 1
+    row.progress, row.text, row.leased_to = 0.0, "", _lease(now)
+    row.started_at = row.started_at or now
+    return Claim(row.id, row.attempt, row.kind, row.spec)
+
+
+def _bury(session: Session, kinds: Collection[str], now: datetime) -> None:
+    """Jobs whose last runner died."""
+    lost_once_more = JobRow.lost + 1
+    session.execute(
+        update(JobRow)
+        .where(
+            JobRow.kind.in_(kinds), _overdue(now),
+            or_(JobRow.cancel_requested, lost_once_more >= MOST_LOST),
+        )
+        .values(
+            state=case((JobRow.cancel_requested, CANCELLED), else_=FAILED),
+            error=case((JobRow.cancel_requested, None), else_=_epitaph()),
+            lost=lost_once_more, leased_to=None, ended_at=now,
+        )
+    )  # fmt: skip
+
+
+def _epitaph() -> str:
+    return (
+        f"{MOST_LOST} runners died while they ran this job, or were silent for more than"
+        f" {JOB_LEASE:g} s; look into their logs, then ask for it again"
+    )
+
+
+def _lease(now: datetime) -> datetime:
+    return now + timedelta(seconds=JOB_LEASE)
+
+
+def _end(session: Session, claim: Claim, **values: Any) -> None:
+    _write(session, claim, **values, leased_to=None, ended_at=present(session))
+
+
+def _write(session: Session, claim: Claim, **values: Any) -> bool:
+    """Whether the job is to be cancelled; LostLeaseError unless this attempt still runs."""
+    asked = session.scalar(
+        update(JobRow)
+        .where(JobRow.id == claim.id, JobRow.attempt == claim.attempt, JobRow.state == RUNNING)
+        .values(**values)
+        .returning(JobRow.cancel_requested)
+        .execution_options(synchronize_session=False)
+    )
+    if asked is None:
+        raise LostLeaseError(
+            f"job {claim.id}, attempt {claim.attempt}: somebody else runs it, or it has ended"
+        )
+    return asked

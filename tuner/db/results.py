@@ -1,0 +1,57 @@
+"""How a version of a table fared: what really ran, and what it gained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from tuner.db.mapping import HeldoutRow, ProofRow
+
+_PROOF_FIELDS = ("collective", "p", "nbytes", "expected", "executed", "confirmed", "reason")
+_HELDOUT_FIELDS = ("collective", "p", "nbytes", "algorithm", "default_s", "tuned_s", "ratio")
+
+
+def store_proofs(session: Session, version: int, proofs: Sequence[Mapping[str, Any]]) -> None:
+    """Records of collective, p, nbytes, expected, executed, confirmed (bool) and reason.
+
+    They replace what an earlier proof of this version said.
+    """
+    session.execute(delete(ProofRow).where(ProofRow.version == version))
+    for proof in proofs:
+        session.add(ProofRow(version=version, **{name: proof[name] for name in _PROOF_FIELDS}))
+    session.flush()
+
+
+def load_proofs(session: Session, version: int) -> list[dict[str, Any]]:
+    """In the order stored; empty when nothing was proved."""
+    rows = session.scalars(
+        select(ProofRow).where(ProofRow.version == version).order_by(ProofRow.id)
+    )
+    return [{name: getattr(row, name) for name in _PROOF_FIELDS} for row in rows]
+
+
+def store_heldout(session: Session, version: int, results: Sequence[Mapping[str, Any]]) -> None:
+    """The `heldout` records of a report: collective, p, nbytes, algorithm, default_s, tuned_s
+    (seconds), ratio and ci95 (a pair). They replace an earlier comparison of this version.
+    """
+    session.execute(delete(HeldoutRow).where(HeldoutRow.version == version))
+    for result in results:
+        low, high = result["ci95"]
+        fields = {name: result[name] for name in _HELDOUT_FIELDS}
+        session.add(HeldoutRow(version=version, **fields, ci95_low=low, ci95_high=high))
+    session.flush()
+
+
+def load_heldout(session: Session, version: int) -> list[dict[str, Any]]:
+    """In the order stored; empty when nothing was compared."""
+    rows = session.scalars(
+        select(HeldoutRow).where(HeldoutRow.version == version).order_by(HeldoutRow.id)
+    )
+    return [
+        {name: getattr(row, name) for name in _HELDOUT_FIELDS}
+        | {"ci95": [row.ci95_low, row.ci95_high]}
+        for row in rows
+    ]

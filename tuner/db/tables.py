@@ -1,0 +1,122 @@
+"""Tuning tables: immutable versions, one per content."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, func, insert, select
+from sqlalchemy.orm import Session
+
+from tuner.collective import Collective
+from tuner.db.clusters import cluster_of, store_cluster
+from tuner.db.content import Stored, digest_of, store_once
+from tuner.db.mapping import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
+from tuner.db.measurements import require_measurements
+from tuner.db.pages import PAGE, Page, only, page_of
+from tuner.db.refusals import NotFoundError
+from tuner.files import finite, from_record
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable, table_record
+
+_RULES = Base.metadata.tables[RuleRow.__tablename__]
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """What a list says of a version; `rules` counts them."""
+
+    version: int
+    digest: str
+    cluster_id: int
+    cluster: str
+    library: str
+    measurements_id: int | None
+    calibration_id: int | None
+    rules: int
+    stored_at: datetime
+
+
+def store_table(
+    session: Session,
+    table: TuningTable,
+    measurements_id: int | None = None,
+    calibration_id: int | None = None,
+) -> Stored:
+    """The version of a table that was made from these; the same content has one version.
+
+    Raises NotFoundError when what it was made from is not there.
+    """
+    require_measurements(session, measurements_id)
+    if calibration_id is not None and session.get(CalibrationRow, calibration_id) is None:
+        raise NotFoundError(f"the database has no calibration {calibration_id}")
+    record = finite(table_record(table))
+    values = {
+        "cluster_id": store_cluster(session, table.cluster).id, "library": table.library,
+        "provenance": record["provenance"], "probe_id": measurements_id,
+        "calibration_id": calibration_id, "digest": digest_of(record), "copy": 0,
+    }  # fmt: skip
+    stored = store_once(session, TableRow.version, values, "digest", "copy")
+    if stored.new and table.rules:
+        rows = [_rule_values(stored.id, *each) for each in enumerate(table.rules)]
+        session.execute(insert(_RULES), rows)
+    return stored
+
+
+def load_table(session: Session, version: int) -> TuningTable:
+    """Raises NotFoundError."""
+    row = session.get(TableRow, version)
+    if row is None:
+        raise _absent(version)
+    rules = tuple(_rule(entry) for entry in row.rules)
+    return TuningTable(cluster_of(row.cluster), row.library, rules, row.provenance)
+
+
+def describe_table(session: Session, version: int) -> StoredTable:
+    """Raises NotFoundError."""
+    found = session.execute(_summaries().where(TableRow.version == version)).one_or_none()
+    if found is None:
+        raise _absent(version)
+    return StoredTable(*found)
+
+
+def list_tables(
+    session: Session,
+    *,
+    cluster: str | None = None,
+    library: str | None = None,
+    after: int = 0,
+    limit: int = PAGE,
+) -> Page[StoredTable]:
+    """In the order stored; of one cluster (by name) or one library, if asked for."""
+    query = _summaries().where(*only(ClusterRow.name, cluster), *only(TableRow.library, library))
+    return page_of(session, query, TableRow.version, StoredTable, after, limit)
+
+
+def _summaries() -> Select[*tuple[Any, ...]]:
+    count = select(func.count()).where(RuleRow.version == TableRow.version).scalar_subquery()
+    return select(
+        TableRow.version, TableRow.digest, TableRow.cluster_id, ClusterRow.name, TableRow.library,
+        TableRow.probe_id, TableRow.calibration_id, count, TableRow.stored_at,
+    ).join(ClusterRow)  # fmt: skip
+
+
+def _absent(version: int) -> NotFoundError:
+    return NotFoundError(f"the database has no tuning table, version {version}")
+
+
+def _rule_values(version: int, ordinal: int, rule: Rule) -> dict[str, Any]:
+    return {
+        "version": version, "ordinal": ordinal, **asdict(rule.key), "lo": rule.lo,
+        "hi": None if rule.hi == math.inf else int(rule.hi),
+        "algorithm": rule.choice.algorithm, "params": dict(rule.choice.params),
+        "via": rule.choice.via, "evidence": finite(asdict(rule.evidence)),
+    }  # fmt: skip
+
+
+def _rule(row: RuleRow) -> Rule:
+    key = Key(Collective(row.collective), row.nodes, row.ppn, row.memory, row.operators)
+    choice = Choice(row.algorithm, row.params, row.via)
+    hi = math.inf if row.hi is None else row.hi
+    return Rule(key, row.lo, hi, choice, from_record(Evidence, row.evidence))

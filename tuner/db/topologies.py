@@ -1,0 +1,66 @@
+"""Topologies: the text that somebody uploaded and what was read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tuner.db.content import Stored, digest_of, store_once
+from tuner.db.mapping import TopologyRow
+from tuner.db.pages import PAGE, Page, page_of
+from tuner.db.refusals import NotFoundError
+
+
+@dataclass(frozen=True)
+class TopologySummary:
+    """What a list says of a topology."""
+
+    id: int
+    name: str
+    format: str
+    digest: str
+    stored_at: datetime
+
+
+@dataclass(frozen=True)
+class StoredTopology(TopologySummary):
+    """With the uploaded text and the record that was read from it."""
+
+    source: str
+    record: Mapping[str, Any]
+
+
+_SUMMARY = (TopologyRow.id, TopologyRow.name, TopologyRow.format, TopologyRow.digest,
+            TopologyRow.stored_at)  # fmt: skip
+
+
+def store_topology(
+    session: Session, name: str, format_name: str, source: str, record: Mapping[str, Any]
+) -> Stored:
+    """The same text in the same format under the same name is stored once."""
+    values = {
+        "name": name, "format": format_name, "source": source, "record": dict(record),
+        "digest": digest_of([name, format_name, source]),
+    }  # fmt: skip
+    return store_once(session, TopologyRow.id, values, "digest")
+
+
+def load_topology(session: Session, topology_id: int) -> StoredTopology:
+    """Raises NotFoundError."""
+    query = select(*_SUMMARY, TopologyRow.source, TopologyRow.record)
+    found = session.execute(query.where(TopologyRow.id == topology_id)).one_or_none()
+    if found is None:
+        raise NotFoundError(f"the database has no topology {topology_id}")
+    return StoredTopology(*found)
+
+
+def list_topologies(
+    session: Session, *, after: int = 0, limit: int = PAGE
+) -> Page[TopologySummary]:
+    """In the order stored."""
+    return page_of(session, select(*_SUMMARY), TopologyRow.id, TopologySummary, after, limit)

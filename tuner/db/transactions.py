@@ -1,0 +1,62 @@
+"""Transactions that succeed or leave no trace, and reads that wait for nobody."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy.orm import Session
+
+from tuner.db.refusals import clear_errors
+
+# Execution options of a connection that only reads; `begin_sqlite` looks for the first one.
+READING: dict[str, Any] = {"reading": True, "postgresql_readonly": True}
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Session]:
+    """A session that commits at the end, or stores nothing when anything inside fails.
+
+    Raises InputError for what the database refuses, UnavailableError when it is locked, full or
+    does not answer.
+    """
+    with clear_errors(engine), Session(engine) as session, session.begin():
+        yield session
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Session]:
+    """A session that only reads: it never waits for those that write. Raises like `transaction`."""
+    with (
+        clear_errors(engine),
+        engine.connect().execution_options(**READING) as connection,
+        Session(connection) as session,
+    ):
+        yield session
+
+
+def begin_sqlite(connection: Connection) -> None:
+    """The driver would not begin a transaction for CREATE TABLE, and a failed migration must be
+    undone whole. IMMEDIATE: one that reads and then writes would fail, not wait, beside a writer.
+    """
+    reads = connection.get_execution_options().get("reading", False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+def hold(connection: Connection, name: str) -> None:
+    """Until this transaction ends nobody else can hold that name. SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
+        connection.execute(select(func.pg_advisory_xact_lock(number)))
+
+
+def present(session: Session) -> datetime:
+    """The time by the clock that all users of this database share."""
+    if session.get_bind().dialect.name == "postgresql":
+        time: datetime = session.execute(select(func.clock_timestamp())).scalar_one()
+        return time.astimezone(UTC)
+    return datetime.now(UTC)  # users of one file share a computer

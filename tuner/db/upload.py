@@ -1,0 +1,206 @@
+"""Storing a large measurements file in many small transactions, so that others get their turn.
+
+Until the last of them the probe has an author and is seen by nobody. Each of them renews the
+author's claim. When an author stops renewing it (killed, as a rule), whoever sends the same
+content again takes over, and goes on after the last series that was stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from sqlalchemy import Engine, delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from tuner.db.clusters import store_cluster
+from tuner.db.content import Stored, store_once
+from tuner.db.mapping import Base, ProbeRow, SeriesRow
+from tuner.db.measurements import series_values
+from tuner.db.refusals import UnavailableError
+from tuner.db.transactions import present, reading, transaction
+from tuner.errors import InputError
+from tuner.measurement import LineReader
+
+CHUNK = 10_000  # series per transaction, well under a second's worth
+LEASE = timedelta(seconds=15)  # an author that stored nothing for so long is taken for dead
+PATIENCE = 20.0  # seconds to wait for another author, longer than a dead one's lease
+POLL = 0.25  # seconds
+ABANDONED = timedelta(days=7)  # nobody will resume an upload after so long
+
+_SERIES = Base.metadata.tables[SeriesRow.__tablename__]
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """The right to store the series of this probe, of which `done` are there already."""
+
+    probe_id: int
+    author: str
+    done: int
+
+
+class _TakenOverError(UnavailableError):
+    """Another author is at it."""
+
+
+def ingest(engine: Engine, source: Path | BinaryIO, name: str = "the upload") -> Stored:
+    """Store a measurements file (see `tuner.measurement`), once per content, by its SHA-256.
+
+    source      a file, or a binary stream, which is first copied into a temporary file
+    name        what errors call it
+
+    When this returns, everything is stored and committed; when it raises InputError, nothing is.
+    Killed or cut off in between, nobody sees any of it, and the same call resumes.
+    Raises InputError for what is no complete measurements file, UnavailableError while the same
+    content is being stored by somebody else.
+    """
+    with _on_disk(source) as path:
+        try:
+            with path.open("rb") as raw:
+                digest = hashlib.file_digest(raw, "sha256").hexdigest()
+            with path.open(encoding="utf-8") as lines:
+                return _store(engine, LineReader(lines, name), digest)
+        except (OSError, UnicodeDecodeError) as reason:
+            raise InputError(f"{name}: cannot be read as measurements: {reason}") from None
+
+
+@contextmanager
+def _on_disk(source: Path | BinaryIO) -> Iterator[Path]:
+    if isinstance(source, Path):
+        yield source
+        return
+    with tempfile.NamedTemporaryFile(prefix="tuner-upload-") as copy:
+        shutil.copyfileobj(source, copy)
+        copy.flush()
+        yield Path(copy.name)
+
+
+def _store(engine: Engine, reader: LineReader, digest: str) -> Stored:
+    _forget_abandoned(engine)
+    if reader.header is None:
+        reader.require_end(0)
+    claim = _wait_for_claim(engine, reader, digest)
+    if isinstance(claim, Stored):
+        return claim
+    try:
+        _fill(engine, reader, claim)
+    except UnavailableError:
+        raise
+    except (InputError, UnicodeDecodeError):
+        _discard(engine, claim)
+        raise
+    return Stored(claim.probe_id, True)
+
+
+def _wait_for_claim(engine: Engine, reader: LineReader, digest: str) -> _Claim | Stored:
+    """The right to store, or where the content is already."""
+    author, deadline = secrets.token_hex(8), time.monotonic() + PATIENCE
+    while True:
+        with transaction(engine) as session:
+            claim = _claim(session, reader, digest, author)
+        if claim is not None:
+            return claim
+        if time.monotonic() > deadline:
+            raise UnavailableError(
+                f"{reader.name}: the same content is being stored at this moment; try again later"
+            )
+        time.sleep(POLL)
+
+
+def _claim(
+    session: Session, reader: LineReader, digest: str, author: str
+) -> _Claim | Stored | None:
+    """None while another author is at it."""
+    about, now = reader.described, present(session)
+    values = {
+        "cluster_id": store_cluster(session, about.cluster).id, "library": about.library,
+        "provenance": dict(about.provenance), "digest": digest, "author": author,
+        "series_count": 0, "written_at": now,
+    }  # fmt: skip
+    stored = store_once(session, ProbeRow.id, values, "digest")
+    if stored.new:
+        return _Claim(stored.id, author, 0)
+    row = session.get(ProbeRow, stored.id, with_for_update=True)
+    if row is None or row.written_at is None or row.author is None:
+        return None if row is None else stored
+    if row.written_at > now - LEASE:
+        return None
+    row.author, row.written_at = author, now
+    return _Claim(row.id, author, row.series_count)
+
+
+def _fill(engine: Engine, reader: LineReader, claim: _Claim) -> None:
+    count, numbered = 0, enumerate(reader.series())
+    while chunk := [series_values(claim.probe_id, *each) for each in islice(numbered, CHUNK)]:
+        count += len(chunk)
+        missing = [row for row in chunk if row["ordinal"] >= claim.done]
+        with transaction(engine) as session:
+            _renew(session, claim, max(count, claim.done))
+            if missing:
+                session.execute(insert(_SERIES), missing)
+    reader.require_end(count)
+    with transaction(engine) as session:
+        _renew(session, claim, count)
+        session.execute(
+            update(ProbeRow).where(ProbeRow.id == claim.probe_id)
+            .values(author=None, stored_at=present(session))
+        )  # fmt: skip
+
+
+def _renew(session: Session, claim: _Claim, count: int) -> None:
+    """From here to the end of the transaction nobody else can take over."""
+    renewed = session.scalar(
+        update(ProbeRow)
+        .where(ProbeRow.id == claim.probe_id, ProbeRow.author == claim.author)
+        .values(series_count=count, written_at=present(session))
+        .returning(ProbeRow.id)
+    )
+    if renewed is None:
+        raise _TakenOverError("another upload of the same content took over; send it again")
+
+
+def _discard(engine: Engine, claim: _Claim) -> None:
+    """Undo what was stored, the last series first: cut off here, it could still be resumed."""
+    with reading(engine) as session:
+        row = session.get(ProbeRow, claim.probe_id)
+        count = 0 if row is None else row.series_count
+    while count > 0:
+        count = max(count - CHUNK, 0)
+        with transaction(engine) as session:
+            _renew(session, claim, count)
+            session.execute(
+                delete(SeriesRow).where(
+                    SeriesRow.probe_id == claim.probe_id, SeriesRow.ordinal >= count
+                )
+            )
+    with transaction(engine) as session:
+        _renew(session, claim, 0)
+        session.execute(delete(ProbeRow).where(ProbeRow.id == claim.probe_id))
+
+
+def _forget_abandoned(engine: Engine) -> None:
+    with reading(engine) as session:
+        overdue = select(ProbeRow.id, ProbeRow.author).where(
+            ProbeRow.author.is_not(None), ProbeRow.written_at < present(session) - ABANDONED
+        )
+        left = session.execute(overdue).all()
+    for number, last in left:
+        author = secrets.token_hex(8)
+        with transaction(engine) as session:
+            session.execute(
+                update(ProbeRow).where(ProbeRow.id == number, ProbeRow.author == last)
+                .values(author=author, written_at=present(session))
+            )  # fmt: skip
+        with suppress(_TakenOverError):
+            _discard(engine, _Claim(number, author, 0))

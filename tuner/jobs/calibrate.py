@@ -1,0 +1,23 @@
+"""Fit a calibration to measurements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner import db
+from tuner.jobs.kinds import Spec, Store, Tell
+from tuner.probe.fit import calibrate
+
+
+def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
+    """`spec` names the measurements; the result the calibration."""
+    tell(0.0, "fitting")
+    with db.reading(engine) as session:
+        measurements = db.load_measurements(session, spec["measurements"])
+    calibration = calibrate(measurements)
+
+    def store(session: db.Session) -> dict[str, Any]:
+        stored = db.store_calibration(session, calibration, spec["measurements"])
+        return {"calibration": stored.id}
+
+    return store

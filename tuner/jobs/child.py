@@ -1,0 +1,87 @@
+"""The process that carries out one job. Started by the runner alone.
+
+The first line on standard input says which job; after that the runner keeps the pipe open, and
+its end means that the runner is gone: then this process puts the job back into the queue and goes
+too, whatever it is doing. Progress goes to standard output, one JSON pair a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TextIO
+
+from tuner import db
+from tuner.errors import TunerError
+from tuner.jobs.kinds import Tell, work
+
+ORPHANED = 3  # exit status of a child whose runner ended
+NICENESS = 5  # requests go before jobs
+TELL_EVERY = 0.1  # seconds
+
+
+def main() -> int:
+    """Exit status 0: the job is ended in the database, well or with a reason."""
+    order = json.loads(sys.stdin.readline())
+    claim = db.Claim(**order["claim"])
+    engine = db.open_database(order["database"])
+    threading.Thread(target=_end_with_runner, args=(engine, claim), daemon=True).start()
+    os.nice(NICENESS)
+    try:
+        store = work(claim.kind)(engine, claim.spec, _teller(_own_stdout()))
+        with db.transaction(engine) as session:
+            db.finish_job(session, claim, store(session))
+    except (db.UnavailableError, db.LostLeaseError):
+        raise  # the runner sees to it
+    except TunerError as reason:
+        with db.transaction(engine) as session:
+            db.fail_job(session, claim, str(reason))
+    return 0
+
+
+def order(database: str, claim: db.Claim) -> str:
+    """The line that tells a child what to do."""
+    return json.dumps({"database": database, "claim": asdict(claim)}) + "\n"
+
+
+def told(line: str) -> tuple[float, str]:
+    """What a line of progress says."""
+    fraction, text = json.loads(line)
+    return fraction, text
+
+
+def _end_with_runner(engine: db.Engine, claim: db.Claim) -> None:
+    """Reads the pipe itself: a thread inside `sys.stdin` would hold its lock at exit."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    with suppress(TunerError), db.transaction(engine) as session:
+        db.retry_job(session, claim, "the service died twice while it ran this job")
+    os._exit(ORPHANED)
+
+
+def _own_stdout() -> TextIO:
+    """Standard output for progress alone; what libraries print goes to the log."""
+    stream = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return stream
+
+
+def _teller(stream: TextIO) -> Tell:
+    last = -TELL_EVERY
+
+    def tell(fraction: float, text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= TELL_EVERY:
+            last = time.monotonic()
+            print(json.dumps([fraction, text]), file=stream, flush=True)
+
+    return tell
+
+
+if __name__ == "__main__":
+    sys.exit(main())

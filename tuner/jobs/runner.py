@@ -1,0 +1,143 @@
+"""Takes jobs from the database one at a time and sees each of them through.
+
+Several runners may share a database: a job belongs to whoever claimed it for as long as heartbeats
+arrive, and whatever a runner that lost its claim still writes is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from tuner import db
+from tuner.errors import InputError
+from tuner.jobs.child import order, told
+from tuner.jobs.kinds import KINDS
+
+log = logging.getLogger(__name__)
+IDLE = 0.25  # seconds between two looks for a job
+BEAT = 0.5  # seconds between two heartbeats
+SOURCES = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
+
+
+class Runner:
+    """Carries out jobs until it is told to stop."""
+
+    def __init__(self, database: str) -> None:
+        self.database = database
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Give the present job back and return from `run` soon."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Until `stop`. A database that is away is waited for."""
+        engine = db.open_database(self.database)
+        while not self._stopping.is_set():
+            try:
+                claim = db.claim_job(engine, self.name, KINDS)
+                if claim is None:
+                    self._stopping.wait(IDLE)
+                else:
+                    _Execution(engine, self.database, claim).see_through(self._stopping)
+            except InputError as reason:
+                log.warning("jobs wait: %s", reason)
+                self._stopping.wait(IDLE)
+        engine.dispose()
+
+
+class _Execution:
+    """One claimed job and the process that works on it."""
+
+    def __init__(self, engine: db.Engine, database: str, claim: db.Claim) -> None:
+        self.engine = engine
+        self.claim = claim
+        self.progress: tuple[float, str] = (0.0, "started")
+        self.child = _started(order(database, claim))
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
+
+    def see_through(self, stopping: threading.Event) -> None:
+        """Until the job ended, was cancelled or lost, or the runner is stopping."""
+        try:
+            while not self._ended():
+                cancelled = self._beat()
+                if cancelled or stopping.is_set():
+                    self._kill()
+                    self._release(cancelled)
+                    return
+            self._settle()
+        except db.LostLeaseError as reason:
+            log.info("job %d: %s", self.claim.id, reason)
+        finally:
+            self._kill()
+
+    def _ended(self) -> bool:
+        try:
+            self.child.wait(BEAT)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _beat(self) -> bool:
+        """Whether somebody wants the job cancelled. A database that is away is waited for."""
+        try:
+            with db.transaction(self.engine) as session:
+                return db.heartbeat(session, self.claim, *self.progress)
+        except db.UnavailableError as reason:
+            log.warning("job %d: %s", self.claim.id, reason)
+            return False
+
+    def _release(self, cancelled: bool) -> None:
+        with db.transaction(self.engine) as session:
+            (db.end_cancelled if cancelled else db.give_back_job)(session, self.claim)
+
+    def _settle(self) -> None:
+        """A child that ended without ending its job died; the job is tried once more."""
+        if self.child.returncode != 0:
+            how = _cause(self.child.returncode)
+            with db.transaction(self.engine) as session:
+                db.retry_job(session, self.claim, f"the process of the job ended: {how}")
+
+    def _listen(self) -> None:
+        assert self.child.stdout is not None
+        for line in self.child.stdout:
+            self.progress = told(line)
+
+    def _kill(self) -> None:
+        self.child.kill()
+        self.child.wait()
+        self.listener.join()
+        for stream in (self.child.stdin, self.child.stdout):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+def _started(first_line: str) -> subprocess.Popen[str]:
+    """A child in a session of its own: Ctrl-C is for the runner, which then ends the child."""
+    paths = [str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tuner.jobs.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True, start_new_session=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):  # it died at once; its exit status says how
+        child.stdin.write(first_line)
+        child.stdin.flush()
+    return child
+
+
+def _cause(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}; the log of the service says why"
+    return f"{signal.Signals(-status).name}, often for want of memory"

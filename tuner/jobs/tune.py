@@ -1,0 +1,29 @@
+"""Make a table of measurements, and publish it if that was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner import db
+from tuner.jobs.kinds import Spec, Store, Tell, counted
+from tuner.probe.fit import calibrate
+from tuner.select.make import make_table
+
+
+def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
+    """`spec` names the measurements, `publish` and `by` whom; the result calibration and table."""
+    tell(0.0, "fitting")
+    with db.reading(engine) as session:
+        measurements = db.load_measurements(session, spec["measurements"])
+    calibration = calibrate(measurements)
+    _, table = make_table(measurements, calibration, counted(tell, "simulating"))
+
+    def store(session: db.Session) -> dict[str, Any]:
+        source = spec["measurements"]
+        fitted = db.store_calibration(session, calibration, source).id
+        version = db.store_table(session, table, source, fitted).id
+        if spec["publish"]:
+            db.publish(session, version, by=spec["by"])
+        return {"calibration": fitted, "table": version, "published": spec["publish"]}
+
+    return store

@@ -1,0 +1,78 @@
+"""Run an unmodified mpi4py program with tuned collectives.
+
+    mpirun -np 8 python -m tuner.run --table table.json program.py argument ...
+    mpirun -np 8 python -m tuner.run --service http://head:8000 --feedback -m package.module
+
+`MPI.COMM_WORLD` follows the table; all else is as under `python -m mpi4py`: the program is
+`__main__`, and an exception that nobody catches ends all ranks. What no option says the environment
+decides (TUNER_TABLE, TUNER_SERVICE, TUNER_CLUSTER, TUNER_FEEDBACK).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from tuner.libraries import LIBRARIES
+
+
+class _Parser(argparse.ArgumentParser):
+    """Every rank prints what is wrong, so that is one sentence and not the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        self.exit(2, f"{self.prog}: {message}: see {self.prog} --help\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options first; the program or -m takes all that follows."""
+    made = _Parser(
+        prog="python -m tuner.run", description=__doc__, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    source = made.add_mutually_exclusive_group()
+    source.add_argument("--table", type=Path, metavar="FILE", help="the table to follow")
+    source.add_argument("--service", metavar="URL", help="where to get the published table")
+    made.add_argument("--cluster", metavar="NAME", help="whose table, if the service has several")
+    made.add_argument("--feedback", action="store_true", help="report times to the service")
+    made.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="module and arguments")
+    made.add_argument("program", nargs=argparse.REMAINDER, help="file and arguments")
+    return made
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Exits with status 2 for wrong arguments, else as the program does."""
+    reader = parser()
+    options = reader.parse_args(words)
+    program = options.program if options.module is None else options.module
+    if not program or (options.module is not None and options.program):
+        reader.error("no program is named")
+    if options.module is None:
+        if not Path(program[0]).exists():
+            reader.error(f"there is no file {program[0]}")
+    elif not _is_module(program[0]):
+        reader.error(f"there is no module {program[0]}")
+    for library in LIBRARIES.values():  # read when MPI starts; what the user has set counts
+        for name, (setting, _) in library.PRECONDITIONS.items():
+            os.environ.setdefault(name, setting)
+    from tuner.runtime.script import run  # MPI starts here, so not for a wrong argument
+
+    command = program if options.module is None else ["-m", *program]
+    feedback = options.feedback or None  # else the environment decides
+    run(command, options.table, options.service, options.cluster, feedback=feedback)
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,171 @@
+"""All ranks get the same table, or none: rank 0 obtains it once, everybody looks at a copy.
+
+A rank that has a reason against the table (it was asked for another one, it runs another library,
+it cannot read what it got) says so in one reduction; then no rank uses it, so no two ranks can ever
+choose differently for one call.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.errors import InputError
+from tuner.runtime.deadline import Deadline
+from tuner.runtime.request import LARGEST, Fetched, Request, digest_of, request_for
+from tuner.table import TuningTable, table_record
+
+VENDORS = {"Open MPI": "openmpi", "MPICH": "mpich"}
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What the ranks of a communicator agreed on; but for `request` the same on each of them.
+
+    table       None: the library's own collectives
+    origin      where the table came from, "" for none
+    reason      why there is none; "" when nobody asked for one
+    version     the service's number for the table; None for one from a file or the program
+    request     what this rank was asked for; None when that could not be made out
+    """
+
+    table: TuningTable | None
+    origin: str
+    reason: str
+    version: int | None
+    request: Request | None
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """What rank 0 sends to the others: what it was asked for and got."""
+
+    name: str
+    fetched: Fetched | None
+    digest: str
+
+
+def library_name() -> str:
+    """The MPI library of this process, named as in tables: `openmpi 5.0.11`."""
+    vendor, version = MPI.get_vendor()
+    name = VENDORS.get(vendor, vendor.lower().replace(" ", ""))
+    return f"{name} {'.'.join(map(str, version))}"
+
+
+def agree(
+    comm: MPI.Intracomm,
+    table: TuningTable | Path | str | None = None,
+    *,
+    service: str | None = None,
+    cluster: str | None = None,
+    token: str | None = None,
+) -> Agreed:
+    """One table for all ranks of `comm`, from these arguments or the environment; collective.
+
+    A rank that was asked for nothing follows rank 0. Never raises InputError: whatever is wrong
+    with a table or a service gives no table on every rank, and one line in the log of rank 0.
+    """
+    private = MPI.Intracomm(comm.Split(0, comm.rank))  # without the user's attributes
+    request, doubt = None, ""
+    try:
+        request = request_for(library_name(), table, service, cluster, token)
+    except InputError as unusable:
+        doubt = str(unusable)
+    offer = None
+    if private.rank == 0:
+        offer, doubt = _obtain(request, doubt)
+    offer = private.bcast(offer)
+    read, doubt = _judge(request, offer, doubt)
+    reason = _first(private, doubt)
+    private.Free()
+    if comm.rank == 0:
+        _tell(reason, offer)
+    if reason or offer.fetched is None:
+        return Agreed(None, "", reason, None, request)
+    return Agreed(read, offer.fetched.origin, "", offer.fetched.version, request)
+
+
+def _obtain(request: Request | None, doubt: str) -> tuple[_Offer, str]:
+    """Rank 0: get the table, or know why not."""
+    if request is None or not request.name:
+        return _Offer("", None, ""), doubt
+    try:
+        fetched = _fetched(request)
+        digest = _digest(request.accept(fetched.text))
+    except InputError as reason:
+        return _Offer(request.name, None, ""), str(reason)
+    return _Offer(request.name, fetched, digest), ""
+
+
+def _fetched(request: Request) -> Fetched:
+    if request.content:
+        return Fetched(request.content, "the program")
+    if request.path is not None:
+        return Deadline(request.timeout).run(partial(_read, request, request.path), request.name)
+    from tuner.runtime import client  # urllib, which nobody else has to wait for
+
+    return client.fetch(request)
+
+
+def _read(request: Request, path: Path) -> Fetched:
+    """The text of a table file; raises InputError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise InputError(f"more than {LARGEST >> 20} MiB is no table")
+        request.accept(content)
+        return Fetched(content.decode("utf-8"), str(path))
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
+    except (InputError, UnicodeDecodeError) as reason:
+        raise InputError(f"{path}: {reason}") from None
+
+
+def _judge(request: Request | None, offer: _Offer, doubt: str) -> tuple[TuningTable | None, str]:
+    """A rank's own copy of the table, and what it has against it ("" for nothing)."""
+    if doubt or request is None:
+        return None, doubt
+    if request.name not in ("", offer.name):
+        return None, f"was asked for {request.name}, rank 0 for {offer.name or 'no table'}"
+    if offer.fetched is None:
+        return None, ""
+    try:
+        table = request.accept(offer.fetched.text)
+    except InputError as reason:
+        return None, str(reason)
+    return table, "" if _digest(table) == offer.digest else "reads the table otherwise than rank 0"
+
+
+def _first(private: MPI.Intracomm, doubt: str) -> str:
+    """The doubt of the lowest rank that has one, on every rank; "" when none has."""
+    doubtful = np.array([private.rank if doubt else private.size])
+    private.Allreduce(MPI.IN_PLACE, doubtful, MPI.MIN)
+    first = int(doubtful[0])
+    if first == private.size:
+        return ""
+    said: str = private.bcast(doubt, root=first)
+    return said if first == 0 else f"rank {first}: {said}"
+
+
+def _digest(table: TuningTable) -> str:
+    """SHA-256 of what was understood, which another version of this program may do otherwise."""
+    return digest_of(json.dumps(table_record(table), sort_keys=True))
+
+
+def _tell(reason: str, offer: _Offer) -> None:
+    """One line in the log of `tuner`, when there is anything to say."""
+    import logging  # not among what `import tuner.runtime` may take time for
+
+    log = logging.getLogger("tuner")
+    if reason:
+        log.warning("tuner: the library's own collectives are used: %s", reason)
+    elif offer.fetched is None:
+        log.info("tuner: no table was asked for, the library's own collectives are used")
+    elif offer.fetched.note:
+        log.warning("tuner: %s", offer.fetched.note)

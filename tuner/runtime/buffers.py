@@ -1,0 +1,283 @@
+"""What mpi4py takes as a buffer argument, as the memory and the datatype it stands for.
+
+A buffer argument is an object with memory (buffer protocol, DLPack), a list `[buffer, count]`,
+`[buffer, datatype]`, `[buffer, count, datatype]`, `[buffer, count, displacement, datatype]`, where
+`(count, displacement)` may stand for a count, or one of MPI's names for no memory of its own.
+Counts and displacements are numbers of elements, and mpi4py does not compare them with the
+memory's length: neither is it done here.
+
+Ranks of one call may describe their part differently, as long as count x datatype has the same
+signature. So what all ranks must agree on is derived from the signature's bytes alone, and a
+refusal here means that mpi4py itself refuses the argument on this rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from operator import index
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+_NUMBERS = "biufc?"  # numpy's kinds and formats of which mpi4py knows the datatype
+_NATIVE = "|@=<" if np.little_endian else "|@=>!"
+_REFUSALS = (BufferError, KeyError, TypeError, ValueError, OverflowError)
+_KEEPING_ORDER = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS, MPI.COMBINER_RESIZED)
+_LARGEST = (1 << 63) - 1
+_TAG = 0x7476
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The elements of a buffer argument in the caller's memory.
+
+    array       (count,) of the datatype's numpy dtype, or (count, extent) of uint8 where numpy has
+                none: pairs for MINLOC and MAXLOC, contiguous derived datatypes
+    nbytes      of the type signature: count times the datatype's size
+    """
+
+    array: NDArray[Any]
+    count: int
+    datatype: MPI.Datatype
+    nbytes: int
+
+    @property
+    def flat(self) -> Bytes:
+        """The same memory as bytes; for elements without padding they are the signature's."""
+        return self.array.reshape(-1).view(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The bytes of a type signature, shape (nbytes,): the caller's own memory where it is dense.
+
+    `unpack()` puts them where the buffer argument wants them; it does nothing for own memory.
+    """
+
+    array: Bytes
+    unpack: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A buffer argument taken apart; `memory` is None where an address alone is given."""
+
+    memory: MPI.buffer | None
+    address: int
+    count: int
+    datatype: MPI.Datatype
+
+
+def datatype_of(dtype: np.dtype[Any]) -> MPI.Datatype:
+    """The predefined datatype of a numpy number; raises KeyError where MPI has none."""
+    return _DATATYPES[dtype.char]
+
+
+def nbytes_of(spec: Any) -> int:
+    """Bytes of the type signature; 0 for no memory of its own and for what mpi4py refuses.
+
+    A plain array is not looked into: one that mpi4py refuses has its bytes all the same.
+    """
+    if type(spec) is np.ndarray:
+        return spec.nbytes
+    described = _describe(spec, writable=False)
+    return described.count * described.datatype.Get_size() if described else 0
+
+
+def contiguous(spec: Any, *, writable: bool, padded: bool = False) -> View | None:
+    """The elements of `spec`; None where mpi4py refuses it or they are not one run of memory.
+
+    writable    the call writes there: read-only memory is refused
+    padded      admits pairs with padding behind them (DOUBLE_INT): a reduction treats them as
+                elements, but their memory is not the signature's bytes
+    """
+    if type(spec) is np.ndarray and spec.dtype.kind in _NUMBERS and spec.dtype.isnative:
+        return _of_array(spec, writable)
+    described = _describe(spec, writable)
+    if described is None or not _is_run(described.datatype, padded):
+        return None
+    return _of_elements(described)
+
+
+def packed(
+    spec: Any, comm: MPI.Intracomm, *, root: bool, empty: Callable[[int], Bytes] | None = None
+) -> Packed | None:
+    """The bytes to broadcast; None where mpi4py refuses `spec`.
+
+    root    the bytes are read from `spec`; elsewhere they are to be filled in, then unpacked
+    comm    whose messages to oneself pack and unpack what is not dense; not the user's own
+    empty   makes memory for what is not dense; the host's by default
+    """
+    view = contiguous(spec, writable=not root)
+    if view is not None:
+        return Packed(view.flat, _nothing)
+    described = _describe(spec, writable=not root)
+    if described is None:
+        return None
+    size = described.count * described.datatype.Get_size()
+    array = empty(size) if empty else np.empty(size, np.uint8)
+    # MPI lets a message of any datatype be received as PACKED and sent again from there.
+    message, own = [array, array.size, MPI.PACKED], comm.rank
+    if not root:
+        return Packed(array, partial(comm.Sendrecv, message, own, _TAG, spec, own, _TAG))
+    comm.Sendrecv(spec, own, _TAG, message, own, _TAG)
+    return Packed(array, _nothing)
+
+
+def elements_of(memory: Bytes, count: int, datatype: MPI.Datatype) -> NDArray[Any]:
+    """The elements that fill `memory`, as an array like a View's."""
+    dtype = np.dtype(datatype.typechar if datatype.is_predefined else "V")
+    if dtype.kind not in _NUMBERS or dtype.itemsize != datatype.extent:
+        return memory.reshape(count, datatype.extent)
+    return memory.view(dtype)
+
+
+def in_place(spec: Any) -> bool:
+    """Whether what mpi4py finds here means MPI_IN_PLACE, where MPI allows that."""
+    return spec is None or spec is MPI.IN_PLACE
+
+
+def whole(spec: Any, p: int) -> Any:
+    """The argument for the data of all `p` ranks: there MPI counts the elements of one rank."""
+    if not isinstance(spec, list | tuple):
+        return spec
+    buffer, count, displacement, datatype = _parts(spec)
+    if count is None:
+        return spec
+    return [buffer, index(count) * p, displacement or 0, datatype]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _of_array(array: NDArray[Any], writable: bool) -> View | None:
+    """A plain array, the common case: no list to take apart."""
+    flags = array.flags
+    if not flags.forc or (writable and not flags.writeable):
+        return None
+    flat = array if array.ndim == 1 else array.reshape(-1, order="A")
+    return View(flat, array.size, datatype_of(array.dtype), array.nbytes)
+
+
+def _of_elements(described: _Described) -> View:
+    count, datatype = described.count, described.datatype
+    nbytes = count * datatype.extent
+    memory: Bytes = np.ndarray((nbytes,), np.uint8, _bytes(described, nbytes))
+    array = elements_of(memory, count, datatype)
+    return View(array, count, datatype, count * datatype.Get_size())
+
+
+def _bytes(described: _Described, nbytes: int) -> memoryview:
+    """What the elements occupy, kept alive by the buffer's owner where it is the host's."""
+    memory = described.memory
+    if memory is not None:
+        start = described.address - memory.address
+        with suppress(BufferError):  # a device's memory: an address, into which nobody looks here
+            if start + nbytes <= memory.nbytes:
+                return memory.cast("B")[start : start + nbytes]
+    # Beyond the buffer's end the caller says that there is memory, and MPI believes it.
+    return MPI.buffer.fromaddress(described.address, nbytes).cast("B")
+
+
+def _is_run(datatype: MPI.Datatype, padded: bool) -> bool:
+    """Elements follow one another in memory, and so do the parts of an element, in order."""
+    lower, extent = datatype.Get_extent()
+    if datatype.is_predefined:
+        return padded or extent == datatype.Get_size()
+    if lower != 0 or extent != datatype.Get_size() or datatype.combiner not in _KEEPING_ORDER:
+        return False
+    base, _, _ = datatype.decode()
+    try:
+        return _is_run(base, padded=False)
+    finally:
+        if not base.is_predefined:
+            base.Free()
+
+
+def _describe(spec: Any, writable: bool) -> _Described | None:
+    """None for no memory of its own and for what mpi4py refuses."""
+    try:
+        if isinstance(spec, list | tuple):
+            return _described(*_parts(spec), writable)
+        if _is_nowhere(spec):
+            return None
+        return _described(spec, None, None, None, writable)
+    except _REFUSALS:
+        return None
+
+
+def _parts(spec: list[Any] | tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
+    """Buffer, count, displacement, datatype: None for what is not said."""
+    if len(spec) == 4:
+        return spec[0], spec[1], spec[2], spec[3]
+    if len(spec) not in (2, 3):
+        raise ValueError("two to four items")
+    count, datatype = spec[1], spec[2] if len(spec) == 3 else None
+    if len(spec) == 2 and isinstance(count, MPI.Datatype | str):
+        count, datatype = None, count
+    if isinstance(count, list | tuple):
+        count, displacement = count
+        return spec[0], count, displacement, datatype
+    return spec[0], count, None, datatype
+
+
+def _described(
+    buffer: Any, count: Any, displacement: Any, datatype: Any, writable: bool
+) -> _Described:
+    """Raises one of `_REFUSALS` where mpi4py does."""
+    memory = None if _is_nowhere(buffer) else MPI.buffer.frombuffer(buffer, not writable)
+    kind = _datatype(datatype, buffer)
+    extent, first = kind.Get_extent()[1], 0 if displacement is None else index(displacement)
+    length = memory.nbytes if memory is not None else 0
+    if count is None:
+        if length and extent <= 0:
+            raise ValueError("any number of elements fits")
+        count, rest = divmod(length - first * extent, extent) if length else (0, 0)
+        if rest:
+            raise ValueError("the buffer ends inside an element")
+    count = index(count)
+    if min(count, first) < 0 or (buffer is None and count > 0):
+        raise ValueError("negative, or elements of nothing")
+    if max(count, first) * extent > _LARGEST:
+        raise OverflowError("no address is that large")
+    return _Described(memory, (memory.address if memory else 0) + first * extent, count, kind)
+
+
+def _is_nowhere(buffer: Any) -> bool:
+    return buffer is None or isinstance(buffer, type(MPI.BOTTOM) | type(MPI.IN_PLACE))
+
+
+def _datatype(said: Any, buffer: Any) -> MPI.Datatype:
+    """The datatype that was said, by name or as such, else that of the buffer's items."""
+    if isinstance(said, MPI.Datatype):
+        if said == MPI.DATATYPE_NULL:
+            raise ValueError("no datatype")
+        return said
+    if isinstance(said, str):
+        return MPI.Datatype.fromcode(said)
+    if said is not None or _is_nowhere(buffer):
+        raise KeyError(said)
+    return MPI.Datatype.fromcode(_format(buffer).lstrip(_NATIVE))
+
+
+def _format(buffer: Any) -> str:
+    """One item's format; what has no buffer protocol says it in its array interface or DLPack."""
+    interface = getattr(buffer, "__cuda_array_interface__", None)
+    if interface is not None:
+        return str(interface["typestr"])
+    try:
+        return memoryview(buffer).format
+    except (TypeError, BufferError, ValueError):
+        return np.from_dlpack(buffer).dtype.char
+
+
+_CODES = "?bBhHiIlLqQpPefdgFDG"  # numpy's, of elements that are numbers
+_DATATYPES = {code: MPI.Datatype.fromcode(code) for code in _CODES}

@@ -1,0 +1,79 @@
+"""The last good table of every service, kept on disk for the next job.
+
+One file per service, cluster and library, in `$TUNER_CACHE`, else `$XDG_CACHE_HOME/tuner`, else
+`~/.cache/tuner`. Its name is a digest, so no text of anybody's becomes a path. Only the user may
+read it: tables tell about a cluster what not everybody may know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tuner.errors import InputError
+from tuner.files import from_record, write_atomically
+from tuner.runtime.request import Fetched, Request, digest_of
+
+_PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What a file holds; `digest` is that of `text`."""
+
+    service: str
+    cluster: str
+    library: str
+    etag: str
+    digest: str
+    text: str
+
+
+def directory() -> Path:
+    """Where copies are kept."""
+    own = os.environ.get("TUNER_CACHE")
+    if own:
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path("~/.cache").expanduser()) / "tuner"
+
+
+def path_of(request: Request) -> Path:
+    """The file for what a service answers to this request."""
+    subject = json.dumps([request.service, request.cluster, request.library])
+    return directory() / f"{digest_of(subject)}.json"
+
+
+def load(request: Request) -> Fetched | None:
+    """The copy for this request; None when there is none that can be trusted."""
+    path = path_of(request)
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.getuid():
+                return None
+            entry = from_record(_Entry, json.loads(file.read()))
+        request.accept(entry.text)
+    except (OSError, InputError, ValueError, TypeError, RecursionError):
+        return None
+    asked = (request.service, request.cluster, request.library)
+    if (entry.service, entry.cluster, entry.library) != asked:
+        return None
+    if digest_of(entry.text) != entry.digest:
+        return None
+    return Fetched(entry.text, f"the copy in {path}", entry.etag)
+
+
+def keep(request: Request, fetched: Fetched) -> None:
+    """Replace the copy; a place that cannot be written (a full home, say) is no reason to fail."""
+    entry = _Entry(
+        request.service, request.cluster, request.library, fetched.etag,
+        digest_of(fetched.text), fetched.text,
+    )  # fmt: skip
+    path = path_of(request)
+    try:
+        path.parent.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(asdict(entry)), _PRIVATE_FILE)
+    except (OSError, InputError):
+        return

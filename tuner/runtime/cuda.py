@@ -1,0 +1,140 @@
+"""CUDA through CuPy: the only file, with nccl.py, that speaks to a GPU.
+
+Everything runs on CuPy's current device and stream, which are the program's to set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from tuner.errors import InputError
+from tuner.runtime.buffers import Bytes
+from tuner.runtime.devices import CUDA, HOST, DeviceArray, Kernel, PointerCache
+
+_INTEGERS, _FLOATS, _COMPLEX, _BOOLEAN = "iu", "f", "c", "b"  # kinds of numpy's dtypes
+# What MPI defines for each kind of element. The complex product is left out: the compiler fuses
+# its multiplications and additions, and the last bit would differ from the host's.
+_KERNELS = {
+    MPI.SUM.handle: ("first + second", _INTEGERS + _FLOATS + _COMPLEX),
+    MPI.PROD.handle: ("first * second", _INTEGERS + _FLOATS),
+    MPI.MIN.handle: ("first < second ? first : second", _INTEGERS + _FLOATS),
+    MPI.MAX.handle: ("first > second ? first : second", _INTEGERS + _FLOATS),
+    MPI.BAND.handle: ("first & second", _INTEGERS),
+    MPI.BOR.handle: ("first | second", _INTEGERS),
+    MPI.BXOR.handle: ("first ^ second", _INTEGERS),
+    MPI.LAND.handle: ("first && second", _INTEGERS + _BOOLEAN),
+    MPI.LOR.handle: ("first || second", _INTEGERS + _BOOLEAN),
+    MPI.LXOR.handle: ("!first != !second", _INTEGERS + _BOOLEAN),
+}
+_LARGEST_ITEM = {"f": 8, "c": 16}  # bytes; wider ones exist on the host alone
+
+
+class CupyDevice:
+    """The device that is current when this is made. Raises InputError when there is none."""
+
+    def __init__(self) -> None:
+        try:
+            cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as reason:
+            raise InputError(f"no NVIDIA GPU: {reason}") from None
+        self.pointers = PointerCache(_memory_at)
+        self._kernels: dict[int, Kernel] = {}
+
+    def array(self, buffer: Any) -> DeviceArray:
+        """See Device. Waits, as the interface demands, for the stream that fills the buffer."""
+        if hasattr(buffer, "__cuda_array_interface__"):
+            array = cupy.asarray(buffer)
+        else:
+            array = cupy.from_dlpack(buffer)
+        if not (array.flags.c_contiguous or array.flags.f_contiguous):
+            raise BufferError("the device buffer is not contiguous")
+        return _wrap(array.data.ptr, (array.size,), array.dtype, array)
+
+    def over(self, elements: NDArray[Any]) -> DeviceArray:
+        """See Device."""
+        return _wrap(elements.ctypes.data, elements.shape, elements.dtype, elements)
+
+    def scratch(self, nbytes: int) -> Bytes:
+        """See Device."""
+        return np.asarray(_Address(cupy.empty(nbytes, np.uint8)))
+
+    def empty(self, like: DeviceArray) -> DeviceArray:
+        """See Device."""
+        return cupy.empty_like(like)
+
+    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+        """See Device."""
+        target.data.copy_from_device_async(source.data, source.nbytes)
+
+    def copied(self, array: NDArray[Any]) -> DeviceArray:
+        """See Device."""
+        copy = cupy.array(array)
+        self.synchronise()
+        return copy
+
+    def fetch(self, source: DeviceArray, target: NDArray[Any]) -> None:
+        """See Device."""
+        self.synchronise()
+        source.data.copy_to_host(target.ctypes.data, source.nbytes)
+
+    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """See Device. Past CuPy's own pool, which keeps all it ever had."""
+        memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
+        return np.frombuffer(memory, np.uint8, nbytes)
+
+    def to_host(self, source: DeviceArray, target: NDArray[Any]) -> None:
+        """See Device."""
+        source.data.copy_to_host_async(target.ctypes.data, source.nbytes)
+
+    def to_device(self, source: NDArray[Any], target: DeviceArray) -> None:
+        """See Device."""
+        target.data.copy_from_host_async(source.ctypes.data, source.nbytes)
+
+    def synchronise(self) -> None:
+        """See Device."""
+        cupy.cuda.get_current_stream().synchronize()
+
+    def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
+        """See Device."""
+        expression, kinds = _KERNELS.get(op.handle, ("", ""))
+        if dtype.kind not in kinds or not expression:
+            return None
+        if dtype.itemsize > _LARGEST_ITEM.get(dtype.kind, 8):
+            return None
+        if op.handle not in self._kernels:
+            self._kernels[op.handle] = cupy.ElementwiseKernel(
+                "T first", "T second", f"second = {expression}", "tuner_fold"
+            )
+        return self._kernels[op.handle]
+
+
+class _Address:
+    """What numpy takes for memory; it only ever hands the address on."""
+
+    def __init__(self, array: Any) -> None:
+        self.owner = array
+        self.__array_interface__ = {
+            "shape": array.shape, "typestr": array.dtype.str, "data": (array.data.ptr, False),
+            "version": 3,
+        }  # fmt: skip
+
+
+def _memory_at(pointer: int) -> str:
+    """The driver's answer. Managed memory is the device's; registered host memory is not."""
+    runtime = cupy.cuda.runtime
+    kind = runtime.pointerGetAttributes(pointer).type
+    return CUDA if kind in (runtime.memoryTypeDevice, runtime.memoryTypeManaged) else HOST
+
+
+def _wrap(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any) -> DeviceArray:
+    """Elements at a device address that stay valid as long as their owner lives."""
+    nbytes = int(np.prod(shape)) * dtype.itemsize
+    if nbytes == 0:
+        return cupy.empty(shape, dtype)
+    memory = cupy.cuda.UnownedMemory(pointer, nbytes, owner)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))

@@ -1,0 +1,63 @@
+"""Doing something in another thread, and waiting for it no longer than agreed.
+
+A name server, a service or a network file system that never answers must not keep the ranks of a
+job waiting, and not every such call can be given a timeout.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tuner.errors import InputError
+
+T = TypeVar("T")
+
+
+class LateError(InputError):
+    """It was not done in time."""
+
+
+class Deadline:
+    """So many seconds from now for one or several acts together."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds that remain, never below zero."""
+        return max(0.0, self._end - time.monotonic())
+
+    def run(self, act: Callable[[], T], what: str) -> T:
+        """What `act` returns; `what` names it in messages.
+
+        Raises LateError when time is up (`act` goes on in its thread, and nobody looks at what it
+        returns), what InputError `act` raises, and InputError when it fails otherwise; the thread
+        then shows the traceback.
+        """
+        answers: queue.SimpleQueue[tuple[T] | InputError] = queue.SimpleQueue()
+
+        def attend() -> None:
+            answer: tuple[T] | InputError = InputError(f"{what}: failed, see the traceback")
+            try:
+                answer = (act(),)
+            except InputError as reason:
+                answer = reason
+            finally:
+                answers.put(answer)
+
+        try:
+            threading.Thread(target=attend, daemon=True).start()
+            answer = answers.get(timeout=self.left)
+        except RuntimeError as reason:  # the system gives no more threads
+            raise InputError(f"{what}: {reason}") from None
+        except queue.Empty:
+            raise LateError(f"{what}: no answer within {self.seconds:g} s") from None
+        if isinstance(answer, InputError):
+            raise answer
+        return answer[0]

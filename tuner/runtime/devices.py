@@ -1,0 +1,184 @@
+"""Where a buffer lives, and what a device must be able to do.
+
+CUDA is reached through CuPy, which is imported when the first device buffer is seen: programs
+without one never load it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import weakref
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from tuner.errors import InputError
+from tuner.runtime.buffers import Bytes
+from tuner.runtime.control_variables import loaded_library
+
+HOST, CUDA = "host", "cuda"
+_DLPACK_ON_GPU = (2, 13)  # device types of DLPack: CUDA, managed by CUDA
+_MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
+_MOST_POINTERS = 1024
+
+DeviceArray = Any  # cupy.ndarray: CuPy ships no types
+Kernel = Callable[[DeviceArray, DeviceArray], None]  # (first, second): second = first op second
+
+
+class PointerCache:
+    """Answers the driver has given about pointers, so that it is asked once.
+
+    An answer, kept under (pointer, nbytes), holds as long as the object that owned the memory
+    lives. CuPy's pool and every other allocator give memory back to the driver only after its
+    owner has died; so whatever comes to lie at the same address later has another owner, and the
+    driver is asked again. The oldest answer goes when there are too many.
+    """
+
+    def __init__(self, query: Callable[[int], str], most: int = _MOST_POINTERS) -> None:
+        self.query, self._most = query, most
+        self._answers: dict[tuple[int, int], tuple[weakref.ref[Any], str]] = {}
+
+    def memory(self, pointer: int, nbytes: int, owner: object) -> str:
+        """The kind of memory at `pointer`."""
+        known = self._answers.get((pointer, nbytes))
+        if known is not None and known[0]() is owner:
+            return known[1]
+        memory = self.query(pointer)
+        if type(owner).__weakrefoffset__:
+            if len(self._answers) >= self._most:
+                del self._answers[next(iter(self._answers))]
+            self._answers[pointer, nbytes] = weakref.ref(owner), memory
+        return memory
+
+
+class Device(Protocol):
+    """Memory that only CUDA-aware MPI may be given, and what computes there.
+
+    Copies and kernels are started in order and not waited for; `synchronise` waits for all.
+    """
+
+    pointers: PointerCache
+
+    def array(self, buffer: object) -> DeviceArray:
+        """All of `buffer`'s memory as a flat array of its items, nothing copied.
+
+        Raises BufferError for memory with gaps.
+        """
+
+    def over(self, elements: NDArray[Any]) -> DeviceArray:
+        """The device's array for a host array that holds but an address of the device."""
+
+    def scratch(self, nbytes: int) -> Bytes:
+        """Uninitialised device memory, to be given to `over`; it lives as long as the array."""
+
+    def empty(self, like: DeviceArray) -> DeviceArray:
+        """Uninitialised elements, as many and of the kind of `like`."""
+
+    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+        """Start copying all of `source` to as many bytes elsewhere on the device."""
+
+    def copied(self, array: NDArray[Any]) -> DeviceArray:
+        """A new device array with the contents of a host array; waits for the copy."""
+
+    def fetch(self, source: DeviceArray, target: NDArray[Any]) -> None:
+        """Copy all of `source` to as many bytes of any host memory; waits for the copy."""
+
+    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """Host memory that the device copies from and to at full speed."""
+
+    def to_host(self, source: DeviceArray, target: NDArray[Any]) -> None:
+        """Start copying all of `source`; `target` is as many bytes of pinned memory."""
+
+    def to_device(self, source: NDArray[Any], target: DeviceArray) -> None:
+        """Start copying all of `source`, pinned memory, to as many bytes of the device."""
+
+    def synchronise(self) -> None:
+        """Wait for what was started, by the program too: before MPI or the host looks."""
+
+    def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
+        """An element-wise kernel with exactly the host's result; None where there is none."""
+
+
+def memory_of(spec: Any, pointers: PointerCache | None = None) -> str:
+    """Where the memory of a buffer argument is: HOST or CUDA.
+
+    pointers    whose answers to use, by default those of `cuda()`; without one nobody can be
+                asked, and what shows CUDA's array interface is taken at its word
+    """
+    buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
+    if type(buffer) is np.ndarray:
+        return HOST
+    place = _place(buffer)
+    if place is not None:
+        pointer, nbytes = place
+        if nbytes == 0:  # lies nowhere, and the driver rejects its pointer
+            return HOST
+        base = getattr(buffer, "base", None)
+        owner = buffer if base is None else base
+        if pointers is None:
+            device = present()
+            if device is None:
+                return CUDA
+            pointers = device.pointers
+        return pointers.memory(pointer, nbytes, owner)
+    device = getattr(buffer, "__dlpack_device__", None)
+    return CUDA if device is not None and device()[0] in _DLPACK_ON_GPU else HOST
+
+
+def _place(buffer: Any) -> tuple[int, int] | None:
+    """Pointer and bytes of what shows CUDA's array interface."""
+    if type(buffer).__module__ == "cupy":  # the interface would be a new dictionary every time
+        return buffer.data.ptr, buffer.nbytes
+    interface = getattr(buffer, "__cuda_array_interface__", None)
+    if interface is None:
+        return None
+    item = np.dtype(interface["typestr"]).itemsize
+    return interface["data"][0], math.prod(interface["shape"]) * item
+
+
+@cache
+def cuda() -> Device:
+    """This process's CUDA device, the one current in CuPy; raises InputError without one."""
+    try:
+        from tuner.runtime.cuda import CupyDevice
+    except ImportError as reason:
+        raise InputError(
+            f"no NVIDIA GPU: CuPy cannot be imported ({reason}): install tuner[cuda12] or"
+            " tuner[cuda13]"
+        ) from None
+    return CupyDevice()
+
+
+@cache
+def present() -> Device | None:
+    """The same; None without one."""
+    try:
+        return cuda()
+    except InputError:
+        return None
+
+
+@cache
+def cuda_aware() -> bool:
+    """Whether the loaded MPI library takes device pointers; MPI must be initialised.
+
+    Open MPI and MPICH each have a function that tells. Where there is none, the answer is no, but
+    for a user who knows better: TUNER_CUDA_AWARE=1, or 0, is believed instead.
+    """
+    said = os.environ.get("TUNER_CUDA_AWARE", "")
+    if said:
+        return said != "0"
+    mpi = ctypes.CDLL(str(loaded_library()))
+    if hasattr(mpi, "MPIX_Query_cuda_support"):
+        return bool(mpi.MPIX_Query_cuda_support())
+    if hasattr(mpi, "MPIX_GPU_query_support"):
+        answer = ctypes.c_int()
+        code = mpi.MPIX_GPU_query_support(_MPICH_CUDA, ctypes.byref(answer))
+        return code == MPI.SUCCESS and bool(answer.value)
+    return False

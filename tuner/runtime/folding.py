@@ -1,0 +1,126 @@
+"""Reductions of device arrays: a kernel for large ones, the host for small ones.
+
+Which is faster where is found out once per operator and datatype by timing both, or computed from
+a calibration. It is a decision of one rank about its own memory: no message depends on it, and the
+results are the same, bit for bit. (Minima and maxima of NaNs, and of zeros of both signs, are
+what MPI leaves open, and libraries differ there even from themselves.)
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.cost import ReductionCost
+from tuner.runtime.devices import CUDA, HOST, DeviceArray, Kernel
+from tuner.runtime.staging import READ, WRITE, Staging
+
+SIZES = tuple(1 << exponent for exponent in range(8, 23, 2))  # bytes at which both are timed
+REPETITIONS = 5
+
+
+class Folding:
+    """Folds device arrays with MPI's operators.
+
+    cost    of reductions by memory kind (a calibration's `reduction`): with entries for both
+            "host" and "cuda" nothing is timed. The host's entry must include its copies from and
+            to the device.
+    """
+
+    def __init__(self, staging: Staging, cost: Mapping[str, ReductionCost] | None = None) -> None:
+        self._staging = staging
+        self._given = crossing(cost[HOST], cost[CUDA]) if cost and {HOST, CUDA} <= {*cost} else None
+        self._from: dict[tuple[int, int], float] = {}
+
+    def fold(
+        self, op: MPI.Op, datatype: MPI.Datatype, first: DeviceArray, second: DeviceArray
+    ) -> None:
+        """`second = first op second`, as `op.Reduce_local`; started, not waited for.
+
+        first, second   equally many consecutive elements of `datatype`
+
+        Operators that the program defined, pairs and derived datatypes are folded on the host.
+        Raises MPI's error for an operator that the datatype does not have.
+        """
+        kernel = self._kernel(op, datatype, first)
+        if kernel and first.nbytes >= self.kernel_from(op, datatype, first):
+            kernel(first, second)
+        else:
+            self._on_host(op, datatype, first, second)
+
+    def kernel_from(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
+        """Bytes from which the kernel is faster than the host; infinite where it never is."""
+        key = op.handle, datatype.handle
+        if key not in self._from:
+            item = np.ones(1, like.dtype)
+            op.Reduce_local([item, 1, datatype], [item.copy(), 1, datatype])  # MPI's objections
+            found = self._given
+            self._from[key] = self._timed(op, datatype, like) if found is None else found
+        return self._from[key]
+
+    def _kernel(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> Kernel | None:
+        if not (op.is_predefined and datatype.is_predefined and like.ndim == 1):
+            return None
+        return self._staging.device.kernel(op, like.dtype)
+
+    def _on_host(
+        self, op: MPI.Op, datatype: MPI.Datatype, first: DeviceArray, second: DeviceArray
+    ) -> None:
+        count = len(first)
+        self._staging(
+            lambda one, two: op.Reduce_local([one, count, datatype], [two, count, datatype]),
+            (first, READ), (second, READ | WRITE),
+        )  # fmt: skip
+
+    def _timed(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
+        """Both ways at rising sizes, on scratch memory."""
+        device, kernel = self._staging.device, self._kernel(op, datatype, like)
+        assert kernel is not None
+        ones = np.ones(SIZES[-1] // like.dtype.itemsize, like.dtype)
+        first, second = device.copied(ones), device.copied(ones)
+        gains = []
+        for nbytes in SIZES:
+            part = slice(0, nbytes // like.dtype.itemsize)
+            one, two = first[part], second[part]
+            by_host = self._seconds(partial(self._on_host, op, datatype, one, two))
+            gains.append(by_host - self._seconds(partial(kernel, one, two)))
+        return switch(SIZES, gains)
+
+    def _seconds(self, run: Callable[[], None]) -> float:
+        """The shortest of several runs; the first, which compiles, does not count."""
+        times = []
+        for _ in range(REPETITIONS + 1):
+            begun = time.perf_counter()
+            run()
+            self._staging.device.synchronise()
+            times.append(time.perf_counter() - begun)
+        return min(times[1:])
+
+
+def switch(sizes: tuple[int, ...], gains: list[float]) -> float:
+    """The smallest size from which on every gain is positive; infinite without one.
+
+    gains   seconds that the kernel saves at each size
+    """
+    found = math.inf
+    for nbytes, gain in zip(reversed(sizes), reversed(gains), strict=True):
+        if gain <= 0.0:
+            break
+        found = nbytes
+    return found
+
+
+def crossing(host: ReductionCost, kernel: ReductionCost) -> float:
+    """Bytes from which launch + gamma * bytes is smaller for the kernel; infinite if never."""
+    more_to_start = kernel.launch.value - host.launch.value
+    saved_per_byte = host.gamma.value - kernel.gamma.value
+    if more_to_start < 0.0:
+        # A kernel that also starts sooner wins everywhere; one that is slower per byte is taken
+        # for small sizes only by a table with two bounds, which no machine has asked for.
+        return 0.0 if saved_per_byte >= 0.0 else math.inf
+    return more_to_start / saved_per_byte if saved_per_byte > 0.0 else math.inf

@@ -1,0 +1,232 @@
+"""Following a table on one communicator: who makes the call that a rule asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner import libraries
+from tuner.algorithms import build
+from tuner.collective import Collective
+from tuner.errors import TunerError
+from tuner.runtime.agreement import library_name
+from tuner.runtime.buffers import contiguous, in_place
+from tuner.runtime.devices import CUDA, cuda, cuda_aware
+from tuner.runtime.feedback import Ring
+from tuner.runtime.forcing import Forcing
+from tuner.runtime.ladders import METHODS, Action, Ladder, RecordingLadder
+from tuner.runtime.layout import layout_of
+from tuner.runtime.memory import HOST_MEMORY, DeviceMemory, Memory
+from tuner.runtime.nccl import Cannot, Nccl, connect
+from tuner.runtime.scheduled import Scheduled
+from tuner.runtime.staging import READ, WRITE
+from tuner.table import NCCL, OPERATORS, SCHEDULE, Choice, Key, Rule, TuningTable
+
+Rules = Mapping[Key, tuple[Rule, ...]]
+
+
+class Following:
+    """What a communicator does under a table; made and released by all its ranks together.
+
+    comm        plain, the user's: its own methods are the library's collectives
+    memory      whose rules are followed, `host` or `cuda`; the same on every rank
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, table: TuningTable | None, memory: str, ring: Ring | None
+    ) -> None:
+        self._comm, self._ring = comm, ring
+        self.device_memory = DeviceMemory()
+        self._private = MPI.Intracomm(MPI.COMM_NULL)
+        self._forcing: Forcing | None = None
+        self._nccl: Nccl | Cannot | None = None
+        self._scheduled: list[Scheduled] = []
+        rules = {} if table is None else applicable(table, comm, memory)
+        if any(not rule.choice.is_default for ladder in rules.values() for rule in ladder):
+            self._private = MPI.Intracomm(comm.Split(0, comm.rank))  # without the user's attributes
+            rules = self._agreed(rules)
+        self._ladders = {
+            (key.collective, key.operators): self._ladder(key.collective, ladder)
+            for key, ladder in rules.items()
+        }
+
+    def ladder(self, collective: Collective, operators: str = "any") -> Ladder:
+        """The rules for these calls; where there are none, the library decides."""
+        for wanted in (operators, "any"):
+            if (collective, wanted) in self._ladders:
+                return self._ladders[collective, wanted]
+        method: Action = getattr(self._comm, METHODS[collective])
+        return Ladder([0], [method], [_direct(method)])
+
+    def release(self) -> None:
+        """Free requests and communicators."""
+        for scheduled in self._scheduled:
+            scheduled.release()
+        if isinstance(self._nccl, Nccl):
+            self._nccl.release()
+        if self._forcing is not None:
+            self._forcing.release()
+        if self._private != MPI.COMM_NULL:
+            self._private.Free()
+
+    def _agreed(self, rules: Rules) -> Rules:
+        """The rules that every rank can follow; the others leave the choice to the library."""
+        listed = [rule for ladder in rules.values() for rule in ladder]
+        if any(rule.choice.via == NCCL for rule in listed):
+            self._nccl = connect(self._private)
+        reasons = [self._objection(rule) for rule in listed]
+        able = np.array([not reason for reason in reasons])
+        self._private.Allreduce(MPI.IN_PLACE, able, MPI.LAND)
+        if not able.all():
+            first = int(np.argmin(able))
+            told = self._private.gather(reasons[first])
+            _tell(told, listed[first], int((~able).sum()))
+        left = {id(rule) for rule, kept in zip(listed, able, strict=True) if not kept}
+        return {
+            key: tuple(replace(r, choice=Choice()) if id(r) in left else r for r in ladder)
+            for key, ladder in rules.items()
+        }
+
+    def _objection(self, rule: Rule) -> str:
+        """Why this rank cannot follow a rule; "" when it can."""
+        key, choice = rule.key, rule.choice
+        try:
+            if choice.via == NCCL:
+                return _nccl_objection(self._nccl, key.collective)
+            if choice.via == SCHEDULE:
+                build(key.collective, choice.algorithm, key.p, nbytes=rule.lo, params=choice.params)
+                if key.memory == CUDA and cuda_aware():
+                    cuda()  # who has device buffers must be able to reduce them
+            elif not choice.is_default:
+                return self._library_objection(key, choice)
+        except TunerError as reason:
+            return str(reason)
+        return ""
+
+    def _library_objection(self, key: Key, choice: Choice) -> str:
+        library, force = libraries.named(library_name()), self._force
+        if key.operators == "any" and not library.order_safe(key.collective, choice):
+            return "this algorithm changes the order of operands"
+        for name, (setting, value) in library.PRECONDITIONS.items():
+            if force.read(name) != value:
+                return f"tables of this library hold only with {name}={setting}"
+        for name, usual in library.settings(key.collective, Choice()).items():
+            if name.lower().endswith("_algorithm") and force.read(name) != usual:
+                return f"{name} is already set, so somebody else decides for {key.collective}"
+        force.try_out(library.settings(key.collective, choice))
+        return ""
+
+    @property
+    def _force(self) -> Forcing:
+        if self._forcing is None:
+            self._forcing = Forcing(library_name().partition(" ")[0], self._private)
+        return self._forcing
+
+    def _ladder(self, collective: Collective, rules: tuple[Rule, ...]) -> Ladder:
+        made = {choice: self._actions(collective, choice) for choice in {r.choice for r in rules}}
+        ladder = Ladder(
+            [rule.lo for rule in rules],
+            [made[rule.choice][0] for rule in rules],
+            [made[rule.choice][1] for rule in rules],
+        )
+        return ladder if self._ring is None else RecordingLadder(ladder, rules, self._ring)
+
+    def _actions(self, collective: Collective, choice: Choice) -> tuple[Action, Action | None]:
+        """What a choice means for buffers of the host, and for buffers of a device."""
+        method: Action = getattr(self._comm, METHODS[collective])
+        if choice.via == NCCL:
+            assert isinstance(self._nccl, Nccl)
+            act = _nccl_action(self._nccl, collective, method)
+            return act, act
+        if choice.via == SCHEDULE:
+            kinds: list[Memory] = [HOST_MEMORY, *([self.device_memory] if cuda_aware() else [])]
+            made = [
+                Scheduled(self._private, method, collective, choice, memory) for memory in kinds
+            ]
+            self._scheduled += made
+            return made[0].call, made[1].call if cuda_aware() else None
+        if choice.is_default:
+            return method, _direct(method)
+        settings = libraries.named(library_name()).settings(collective, choice)
+        forced = _Forced(self._force, settings, METHODS[collective])
+        return forced, _direct(forced)
+
+
+def applicable(table: TuningTable, comm: MPI.Intracomm, memory: str) -> Rules:
+    """The ladders for a communicator of this shape; collective."""
+    layout = layout_of(comm)
+    if layout is None:
+        return {}
+    keys = (
+        Key(collective, layout.nodes, layout.ppn, memory, operators)
+        for collective in Collective
+        for operators in OPERATORS
+    )
+    return {key: table.ladder(key) for key in keys if table.ladder(key)}
+
+
+class _Forced:
+    """The library's own algorithm; its communicator is made by the first call, of all ranks."""
+
+    def __init__(self, forcing: Forcing, settings: Mapping[str, int | str], method: str) -> None:
+        self._forcing, self._settings, self._name = forcing, settings, method
+        self._method: Action | None = None
+
+    def __call__(self, *arguments: Any) -> None:
+        if self._method is None:
+            self._method = getattr(self._forcing.communicator(self._settings), self._name)
+            self._before, self._after = self._forcing.around(self._settings)
+        self._before()
+        try:
+            self._method(*arguments)
+        finally:
+            self._after()
+
+
+def _nccl_objection(nccl: Nccl | Cannot | None, collective: Collective) -> str:
+    if isinstance(nccl, Nccl):
+        return "" if nccl.can(collective, MPI.SUM, MPI.FLOAT) else f"NCCL has no {collective}"
+    return nccl.reason if nccl else "NCCL was not asked"
+
+
+def _direct(act: Action) -> Action | None:
+    """The library's own code for device buffers: the same, where it takes them."""
+    return act if cuda_aware() else None
+
+
+def _nccl_action(nccl: Nccl, collective: Collective, library: Action) -> Action:
+    return nccl.bcast if collective == Collective.BCAST else nccl_allreduce(nccl, library)
+
+
+def nccl_allreduce(nccl: Nccl, library: Action) -> Action:
+    """NCCL's, but for operators and datatypes that it does not have."""
+
+    def allreduce(sendbuf: Any, recvbuf: Any, op: MPI.Op) -> None:
+        view = contiguous(recvbuf, writable=True)
+        if view is not None and nccl.can(Collective.ALLREDUCE, op, view.datatype):
+            nccl.allreduce(MPI.IN_PLACE if in_place(sendbuf) else sendbuf, recvbuf, op)
+        elif cuda_aware():
+            library(sendbuf, recvbuf, op)
+        else:
+            access = READ | WRITE if in_place(sendbuf) else WRITE
+            nccl.staging(lambda send, receive: library(send, receive, op),
+                         (sendbuf, READ), (recvbuf, access))  # fmt: skip
+
+    return allreduce
+
+
+def _tell(reasons: list[str] | None, rule: Rule, number: int) -> None:
+    """One line in the log of rank 0: which rules are not followed, and why the first is not."""
+    if reasons is None:
+        return
+    import logging  # not among what `import tuner.runtime` may take time for
+
+    rank, reason = next((rank, reason) for rank, reason in enumerate(reasons) if reason)
+    logging.getLogger("tuner").warning(
+        "tuner: %d rules are left to the library; the first of them, %s %s: rank %d: %s",
+        number, rule.key.collective, rule.choice, rank, reason,
+    )  # fmt: skip

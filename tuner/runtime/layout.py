@@ -1,0 +1,31 @@
+"""How the ranks of a communicator lie on nodes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+
+class Layout(NamedTuple):
+    """As many ranks on every node, and those of a node with consecutive numbers."""
+
+    nodes: int
+    ppn: int
+
+
+def layout_of(comm: MPI.Intracomm) -> Layout | None:
+    """Collective; the same answer on every rank. None where nodes hold unequal numbers of ranks
+    or ranks that do not follow one another: no table is made for such communicators.
+    """
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    first = np.array([comm.rank])
+    node.Bcast(first)
+    node.Free()
+    firsts = np.empty(comm.size, first.dtype)
+    comm.Allgather(first, firsts)
+    leaders = np.unique(firsts)
+    ppn = comm.size // len(leaders)
+    regular = np.array_equal(firsts, np.arange(comm.size) // ppn * ppn)
+    return Layout(len(leaders), ppn) if regular else None

@@ -1,0 +1,99 @@
+"""The two kinds of memory that a schedule runs on, and all that differs between them.
+
+Memory is handed around as arrays of bytes. A device's hold an address and a length alone: MPI, when
+it is CUDA-aware, takes them like the host's, and nobody but this module looks into either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.runtime.buffers import Bytes, elements_of
+from tuner.runtime.devices import cuda
+from tuner.runtime.folding import Folding
+from tuner.runtime.staging import Staging
+
+
+class Memory(Protocol):
+    """Makes, copies and reduces memory of its kind.
+
+    Copies and reductions happen in the order of the calls, but on a device not at once.
+    """
+
+    @property
+    def waits(self) -> tuple[Callable[[], None], ...]:
+        """What to call before MPI or the program looks at what was copied or reduced."""
+
+    def empty(self, nbytes: int) -> Bytes:
+        """Uninitialised memory, which lives as long as the array."""
+
+    def copy(self, source: Bytes, target: Bytes) -> None:
+        """Copy all of `source` to `target`, which is as long."""
+
+    def reduce(
+        self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: Bytes, second: Bytes
+    ) -> None:  # fmt: skip
+        """`second = first op second` for `count` elements, as MPI's Reduce_local computes it."""
+
+
+class HostMemory:
+    """See Memory."""
+
+    waits = ()
+
+    def empty(self, nbytes: int) -> Bytes:
+        """See Memory."""
+        return np.empty(nbytes, np.uint8)
+
+    def copy(self, source: Bytes, target: Bytes) -> None:
+        """See Memory."""
+        target[...] = source
+
+    def reduce(
+        self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: Bytes, second: Bytes
+    ) -> None:  # fmt: skip
+        """See Memory."""
+        op.Reduce_local([first, count, datatype], [second, count, datatype])
+
+
+class DeviceMemory:
+    """See Memory. The device is asked for by the first use."""
+
+    @cached_property
+    def staging(self) -> Staging:
+        """For whatever must go through the host; raises InputError where there is no device."""
+        return Staging(cuda())
+
+    @cached_property
+    def _folding(self) -> Folding:
+        return Folding(self.staging)
+
+    @property
+    def waits(self) -> tuple[Callable[[], None], ...]:
+        """See Memory."""
+        return (self.staging.device.synchronise,)
+
+    def empty(self, nbytes: int) -> Bytes:
+        """See Memory."""
+        return self.staging.device.scratch(nbytes)
+
+    def copy(self, source: Bytes, target: Bytes) -> None:
+        """See Memory."""
+        device = self.staging.device
+        device.copy(device.over(source), device.over(target))
+
+    def reduce(
+        self, op: MPI.Op, datatype: MPI.Datatype, count: int, first: Bytes, second: Bytes
+    ) -> None:  # fmt: skip
+        """See Memory; by a kernel or on the host, whichever is faster."""
+        over = self.staging.device.over
+        one, two = (over(elements_of(part, count, datatype)) for part in (first, second))
+        self._folding.fold(op, datatype, one, two)
+
+
+HOST_MEMORY = HostMemory()

@@ -1,0 +1,203 @@
+"""NCCL beside MPI: a communicator of the same ranks, one GPU each.
+
+Whether it can be had is agreed by all ranks when it is made, and whether it can do a call follows
+from arguments that are equal on all ranks. So no rank finds out alone that it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpi4py import MPI
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.runtime.buffers import View, contiguous, packed
+from tuner.runtime.devices import CUDA, DeviceArray, cuda, memory_of
+from tuner.runtime.staging import READ, WRITE, Staging
+
+_OPERATORS = {
+    MPI.SUM.handle: "NCCL_SUM", MPI.PROD.handle: "NCCL_PROD",
+    MPI.MIN.handle: "NCCL_MIN", MPI.MAX.handle: "NCCL_MAX",
+}  # fmt: skip
+_TYPES = {
+    "i1": "NCCL_INT8", "u1": "NCCL_UINT8", "i4": "NCCL_INT32", "u4": "NCCL_UINT32",
+    "i8": "NCCL_INT64", "u8": "NCCL_UINT64", "f2": "NCCL_FLOAT16", "f4": "NCCL_FLOAT32",
+    "f8": "NCCL_FLOAT64",
+}  # fmt: skip
+_NO_NUMBERS = (MPI.BYTE, MPI.PACKED)  # have a number's size, but MPI reduces them with no SUM
+_MOST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
+
+
+@dataclass(frozen=True)
+class Cannot:
+    """Why there is no NCCL communicator, one sentence, the same on all ranks."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank's GPU: its node and its address on the bus there."""
+
+    node: str
+    bus: str
+
+
+def connect(comm: MPI.Intracomm) -> Nccl | Cannot:
+    """An NCCL communicator over the ranks of `comm`; collective, all get the same kind of answer.
+
+    comm    stays in use for agreement and packing until `release`: not the user's own
+    """
+    objection = objection_to(comm.allgather(_offer()))
+    if objection:
+        return Cannot(objection)
+    made: Nccl | None = None
+    failure = ""
+    identity = _unique_identity() if comm.rank == 0 else None
+    try:
+        made = Nccl(comm, comm.bcast(identity))
+    except RuntimeError as reason:  # NcclError is one
+        failure = f"NCCL failed on rank {comm.rank}: {reason}"
+    failures = [text for text in comm.allgather(failure) if text]
+    if not failures and made is not None:
+        return made
+    if made is not None:
+        made.abort()
+    return Cannot(failures[0])
+
+
+def objection_to(offers: Sequence[Place | Cannot]) -> str:
+    """Why ranks with these offers cannot form an NCCL communicator; empty if they can."""
+    for rank, offer in enumerate(offers):
+        if isinstance(offer, Cannot):
+            return f"rank {rank}: {offer.reason}"
+    first: dict[Place, int] = {}
+    for rank, place in enumerate(offers):
+        assert isinstance(place, Place)
+        if place in first:
+            return (
+                f"ranks {first[place]} and {rank} share the GPU {place.bus} of {place.node}, and"
+                " NCCL wants one for each: select a device per rank before tuning"
+            )
+        first[place] = rank
+    return ""
+
+
+def _offer() -> Place | Cannot:
+    """This rank's GPU, if it and NCCL are there."""
+    try:
+        cuda()
+    except InputError as reason:
+        return Cannot(str(reason))
+    import cupy
+
+    if not cupy.cuda.nccl.available:
+        return Cannot("CuPy finds no NCCL: install the nvidia-nccl package of its CUDA version")
+    device = cupy.cuda.runtime.getDevice()
+    return Place(MPI.Get_processor_name(), str(cupy.cuda.runtime.deviceGetPCIBusId(device)))
+
+
+def _unique_identity() -> object:
+    from cupy.cuda import nccl
+
+    return nccl.get_unique_id()
+
+
+class Nccl:
+    """Collectives of NCCL with mpi4py's arguments, on CuPy's current device and stream.
+
+    Calls wait for the result. Host memory, and device memory with gaps, travels through scratch
+    memory of the device, so a rank that brings it takes its part like the others.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, identity: object) -> None:
+        from cupy.cuda import nccl
+
+        self._comm, self._nccl, self._device = comm, nccl, cuda()
+        self.staging = Staging(self._device)  # for calls that NCCL does not have
+        self._communicator = nccl.NcclCommunicator(comm.size, identity, comm.rank)
+
+    def can(self, collective: Collective, op: MPI.Op, datatype: MPI.Datatype) -> bool:
+        """Whether NCCL has this call; `op` and `datatype` matter where something is reduced."""
+        if collective == Collective.ALLREDUCE:
+            return reducible(op, datatype)
+        return collective == Collective.BCAST
+
+    def bcast(self, spec: Any, root: int) -> None:
+        """As `comm.Bcast`. Raises BufferError for what is no buffer."""
+        is_root = self._comm.rank == root
+        if memory_of(spec) == CUDA:
+            view = contiguous(spec, writable=not is_root)
+            if view is not None:
+                self._bcast_bytes(self._device.over(view.array), root)
+                return
+            access = READ if is_root else WRITE
+            self.staging(lambda host: self.bcast(host, root), (spec, access))
+            return
+        parts = packed(spec, self._comm, root=is_root)
+        if parts is None:
+            raise BufferError("not a buffer that MPI can broadcast")
+        scratch = self._device.copied(parts.array)
+        self._bcast_bytes(scratch, root)
+        if not is_root:
+            self._device.fetch(scratch, parts.array)
+            parts.unpack()
+
+    def _bcast_bytes(self, array: DeviceArray, root: int) -> None:
+        for start in range(0, array.nbytes, _MOST_BYTES):
+            nbytes = min(_MOST_BYTES, array.nbytes - start)
+            self._communicator.bcast(
+                array.data.ptr + start, nbytes, self._nccl.NCCL_UINT8, root, _stream()
+            )
+        self._device.synchronise()
+
+    def allreduce(self, send: Any, recv: Any, op: MPI.Op) -> None:
+        """As `comm.Allreduce` where `can` says yes; `send` may be MPI.IN_PLACE.
+
+        Raises ValueError where the two buffers are none, or do not describe equally much.
+        """
+        target = contiguous(recv, writable=True)
+        source = target if send is MPI.IN_PLACE else contiguous(send, writable=False)
+        if target is None or source is None or source.nbytes != target.nbytes:
+            raise ValueError("send and receive buffer must hold equally many of the same elements")
+        first = self._read(recv if send is MPI.IN_PLACE else send, source)
+        on_host = memory_of(recv) != CUDA
+        second = self._device.empty(first) if on_host else self._device.over(target.array)
+        self._communicator.allReduce(
+            first.data.ptr, second.data.ptr, target.count,
+            getattr(self._nccl, _TYPES[target.datatype.typestr]),
+            getattr(self._nccl, _OPERATORS[op.handle]), _stream(),
+        )  # fmt: skip
+        self._device.synchronise()
+        if on_host:
+            self._device.fetch(second, target.array)
+
+    def _read(self, spec: Any, view: View) -> DeviceArray:
+        """The elements of a buffer argument, on the device."""
+        if memory_of(spec) == CUDA:
+            return self._device.over(view.array)
+        return self._device.copied(view.array)
+
+    def release(self) -> None:
+        """Free NCCL's resources; collective."""
+        self._communicator.destroy()
+
+    def abort(self) -> None:
+        """Free them although other ranks never got theirs."""
+        self._communicator.abort()
+
+
+def reducible(op: MPI.Op, datatype: MPI.Datatype) -> bool:
+    """Whether NCCL reduces elements of `datatype` with `op`."""
+    if op.handle not in _OPERATORS or not datatype.is_predefined or datatype in _NO_NUMBERS:
+        return False
+    return datatype.typestr in _TYPES
+
+
+def _stream() -> int:
+    import cupy
+
+    return int(cupy.cuda.get_current_stream().ptr)

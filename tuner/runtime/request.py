@@ -1,0 +1,144 @@
+"""Which table a rank was asked for, and what was got for it.
+
+Arguments win over the environment, a file over a service:
+
+    TUNER_TABLE         a table file
+    TUNER_SERVICE       base URL of a service, such as http://head:8000
+    TUNER_CLUSTER       whose table; may be left out where the service has one for this library
+    TUNER_TOKEN         what the service asks for; or TUNER_TOKEN_FILE, a file that holds it
+    TUNER_TIMEOUT       for all that rank 0 does to get the table, such as 2s (5s when not set)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import InputError, quoted
+from tuner.table import TuningTable, parse_table, table_record
+from tuner.units import parse_time
+
+TIMEOUT = "5s"
+LONGEST = 3600.0  # seconds
+LARGEST = 64 * 2**20  # bytes of a table: a hundred times the largest one that was ever made
+_VERSION = re.compile(r'(?:W/)?"(\d+)-')
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one rank wants; no table, no file and no service: whatever rank 0 gets.
+
+    library     of this rank, such as `openmpi 5.0.11`; the table must be for it
+    content     a table given by the program, as text
+    timeout     seconds
+    """
+
+    library: str
+    content: str = ""
+    path: Path | None = None
+    service: str = ""
+    cluster: str = ""
+    token: str = ""
+    token_file: Path | None = None
+    timeout: float = 5.0
+
+    @property
+    def name(self) -> str:
+        """What was asked for, the same text on every rank that wants the same; "" for nothing."""
+        if self.content:
+            return f"a table with SHA-256 {digest_of(self.content)[:16]}"
+        if self.path is not None:
+            return str(self.path)
+        return f"{self.service} cluster {self.cluster}" if self.cluster else self.service
+
+    def accept(self, text: str | bytes) -> TuningTable:
+        """The table in `text`; raises InputError when it is none, or not one for this request."""
+        table = parse_table(text)
+        if table.library != self.library:
+            raise InputError(
+                f"the table is for {quoted(table.library)}, but this is {self.library}: tune it"
+            )
+        if self.cluster and table.cluster.name != self.cluster:
+            raise InputError(
+                f"the table is of cluster {quoted(table.cluster.name)}, not of"
+                f" {quoted(self.cluster)}"
+            )
+        return table
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A table's text and where it came from.
+
+    etag    as the service gave it, "" for a file
+    note    what the user should be told: a copy stands in for a service that is down
+    """
+
+    text: str
+    origin: str
+    etag: str = ""
+    note: str = ""
+
+    @property
+    def version(self) -> int | None:
+        """The service's number for the table, which its ETag starts with; None for a file."""
+        match = _VERSION.match(self.etag)
+        return int(match[1]) if match else None
+
+
+def request_for(
+    library: str,
+    table: TuningTable | Path | str | None = None,
+    service: str | None = None,
+    cluster: str | None = None,
+    token: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Request:
+    """The arguments of `tune` completed from the environment; raises InputError."""
+    if table is not None and service is not None:
+        raise InputError("two sources of a table: give either the table or the service")
+    if table is None and service is None:
+        table = environment.get("TUNER_TABLE") or None
+        service = environment.get("TUNER_SERVICE", "") if table is None else None
+    token_file = environment.get("TUNER_TOKEN_FILE")
+    timeout = parse_time(environment.get("TUNER_TIMEOUT") or TIMEOUT)
+    if not 0 < timeout <= LONGEST:
+        raise InputError(
+            f"TUNER_TIMEOUT: {timeout:g} s is no time to wait: write it like {TIMEOUT}"
+        )
+    return Request(
+        library=library,
+        content=_content(table) if isinstance(table, TuningTable) else "",
+        path=_path(table),
+        service=(service or "").rstrip("/"),
+        cluster=cluster or environment.get("TUNER_CLUSTER", ""),
+        token=token or environment.get("TUNER_TOKEN", ""),
+        token_file=Path(token_file) if token_file else None,
+        timeout=timeout,
+    )
+
+
+def _path(table: TuningTable | Path | str | None) -> Path | None:
+    if table is None or isinstance(table, TuningTable):
+        return None
+    if not isinstance(table, str | Path):
+        raise InputError(f"{quoted(table)} is neither a table nor the path of one")
+    return Path(table).absolute()
+
+
+def _content(table: TuningTable) -> str:
+    try:
+        return json.dumps(table_record(table), sort_keys=True)
+    except (TypeError, ValueError) as reason:
+        raise InputError(f"the table's provenance is no JSON: {reason}") from None
+
+
+def digest_of(text: str) -> str:
+    """SHA-256, in hexadecimal digits."""
+    import hashlib  # not among what `import tuner.runtime` may take time for
+
+    return hashlib.sha256(text.encode()).hexdigest()

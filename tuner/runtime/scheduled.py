@@ -1,0 +1,249 @@
+"""Calls of the communicator carried out by one of our schedules.
+
+What moves without being reduced is cut in bytes, because ranks may describe one signature by
+different datatypes; what is reduced is cut in elements, whose datatype is the same on all ranks
+(MPI 4.1, 6.9.1). Whatever is not ours (arguments that mpi4py refuses, operators that a datatype
+lacks, counts that do not divide) goes to the library, which answers as it always does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.collective import Collective
+from tuner.runtime.bindings import Bindings, Known, address_of, memory_at
+from tuner.runtime.buffers import Bytes, Packed, View, contiguous, in_place, packed, whole
+from tuner.runtime.executor import Bound
+from tuner.runtime.memory import Memory
+from tuner.table import Choice
+
+Call = Callable[..., None]
+
+
+class Scheduled:
+    """One algorithm of ours on one communicator.
+
+    comm        private: nobody else sends messages there
+    library     the communicator's own method, for calls that are not ours
+    memory      the kind of all buffers of the calls on this rank; other ranks may have another
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, library: Call, collective: Collective, choice: Choice,
+        memory: Memory,
+    ) -> None:  # fmt: skip
+        self._comm, self._library, self._memory = comm, library, memory
+        self._rank, self._size = comm.rank, comm.size
+        self._bindings = Bindings(comm, collective, choice, memory)
+        self._known, self._workspace = self._bindings.known, self._bindings.workspace
+        self._copy = memory.copy
+        self._valid: dict[tuple[int, int], bool] = {}
+        self.call: Call = getattr(self, collective.value)
+
+    def release(self) -> None:
+        """Free all requests."""
+        self._bindings.release()
+
+    def bcast(self, buf: Any, root: int = 0) -> None:
+        """As `Comm.Bcast`."""
+        call = (_identity(buf), root)
+        if call in self._known:
+            return self._known[call].bound.run()
+        content = self._packed(buf, root=self._rank == root)
+        bound = self._movement(content, root)
+        if content is None or bound is None:
+            return self._library(buf, root)
+        bound.run()
+        self._remember(call, Known(bound, MPI.BYTE, None))
+        return content.unpack()
+
+    def allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+        """As `Comm.Allgather`."""
+        return self._gathered(sendbuf, recvbuf, 0, partial(self._library, sendbuf, recvbuf))
+
+    def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """As `Comm.Gather`."""
+        library = partial(self._library, sendbuf, recvbuf, root)
+        if self._rank == root:
+            return self._gathered(sendbuf, recvbuf, root, library)
+        given = self._packed(sendbuf, root=True)
+        everything = None if given is None else self._workspace(len(given.array) * self._size)
+        bound = self._movement(everything, root)
+        if given is None or everything is None or bound is None:
+            return library()
+        self._copy(given.array, self._share(everything))
+        return bound.run()
+
+    def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """As `Comm.Scatter`."""
+        stays = self._rank == root and in_place(recvbuf)
+        into = None if stays else self._packed(recvbuf, root=False)
+        everything, given = None, None
+        if self._rank == root:
+            given = self._packed(whole(sendbuf, self._size), root=True)
+            everything = None if given is None else self._workspace(len(given.array))
+        elif into is not None:
+            everything = self._workspace(len(into.array) * self._size)
+        bound = self._movement(everything, root)
+        if everything is None or bound is None or (into is None and not stays):
+            return self._library(sendbuf, recvbuf, root)
+        if given is not None:
+            self._copy(given.array, everything)
+        bound.run()
+        if into is not None:
+            self._copy(self._share(everything), into.array)
+            self._wait()
+            into.unpack()
+        return None
+
+    def allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        """As `Comm.Allreduce`."""
+        call = (_identity(sendbuf), _identity(recvbuf), op.handle, op.is_commutative)
+        if call in self._known:
+            known = self._known[call]
+            if known.source is not None:
+                known.bound.buffer[...] = known.source
+            return known.bound.run(op, known.datatype)
+        into = contiguous(recvbuf, writable=True, padded=True)
+        given = into if in_place(sendbuf) else _operand(sendbuf)
+        if into is None or given is None or not _alike(given, into):
+            return self._library(sendbuf, recvbuf, op)
+        bound = self._reduction(into.flat, into, op, 0)
+        if bound is None:
+            return self._library(sendbuf, recvbuf, op)
+        source = None
+        if given is not into:
+            source = memory_at(address_of(given.flat), len(given.flat))
+            self._copy(source, into.flat)
+        bound.run(op, into.datatype)
+        return self._remember(call, Known(bound, into.datatype, source))
+
+    def reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
+        """As `Comm.Reduce`."""
+        library = partial(self._library, sendbuf, recvbuf, op, root)
+        if self._rank == root:
+            into = contiguous(recvbuf, writable=True, padded=True)
+            given = into if in_place(sendbuf) else _operand(sendbuf)
+        else:
+            given = _operand(sendbuf)
+            into = given
+        if into is None or given is None or not _alike(given, into):
+            return library()
+        content = into.flat if self._rank == root else self._workspace(given.flat.nbytes)
+        bound = self._reduction(content, given, op, root)
+        if bound is None:
+            return library()
+        if given is not into or self._rank != root:
+            self._copy(given.flat, content)
+        return bound.run(op, given.datatype)
+
+    def reduce_scatter(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        """As `Comm.Reduce_scatter_block`."""
+        stays = in_place(sendbuf)
+        into = contiguous(
+            whole(recvbuf, self._size) if stays else recvbuf, writable=True, padded=True
+        )
+        given = into if stays else _operand(whole(sendbuf, self._size))
+        if given is None or into is None or (not stays and into.count * self._size != given.count):
+            return self._library(sendbuf, recvbuf, op)
+        content = self._workspace(given.flat.nbytes)
+        bound = self._reduction(content, given, op, 0)
+        if bound is None:
+            return self._library(sendbuf, recvbuf, op)
+        self._copy(given.flat, content)
+        bound.run(op, given.datatype)
+        mine = self._share(content)
+        self._copy(mine, into.flat[: len(mine)])
+        return self._wait()
+
+    def _gathered(self, sendbuf: Any, recvbuf: Any, root: int, library: Call) -> None:
+        """What every rank of an allgather does, and the root of a gather."""
+        wanted = whole(recvbuf, self._size)
+        into = self._packed(wanted, root=False)
+        stays = in_place(sendbuf)
+        given = self._packed(wanted if stays else sendbuf, root=True)
+        bound = self._movement(into, root)
+        share = 1 if stays else self._size
+        if into is None or given is None or bound is None or (
+            len(given.array) * share != len(into.array)
+        ):  # fmt: skip
+            return library()
+        own = into.array if stays else self._share(into.array)
+        if address_of(own) != address_of(given.array):
+            self._copy(given.array, own)
+        bound.run()
+        return into.unpack()
+
+    def _movement(self, content: Packed | Bytes | None, root: int) -> Bound | None:
+        """The schedule bound to these bytes; None where it does not apply."""
+        if content is None:
+            return None
+        array = content.array if isinstance(content, Packed) else content
+        return self._bindings.bound(array, len(array), 1, root)
+
+    def _reduction(self, content: Bytes, given: View, op: MPI.Op, root: int) -> Bound | None:
+        """The schedule bound to these elements; None where it does not apply."""
+        if not self._suits(op, given.datatype):
+            return None
+        itemsize = given.flat.nbytes // max(given.count, 1)
+        bound = self._bindings.bound(content, given.count, itemsize, root)
+        if bound is None or op.is_commutative or bound.order_preserving:
+            return bound
+        return None
+
+    def _suits(self, op: MPI.Op, datatype: MPI.Datatype) -> bool:
+        """A predefined operator may lack a datatype, which the library must be the one to say."""
+        if not op.is_predefined:
+            return True
+        key = (op.handle, datatype.handle)
+        if key not in self._valid:
+            self._valid[key] = _reduces(op, datatype)
+        return self._valid[key]
+
+    def _share(self, everything: Bytes) -> Bytes:
+        """This rank's part of all ranks' bytes."""
+        nbytes = len(everything) // self._size
+        return everything[nbytes * self._rank :][:nbytes]
+
+    def _wait(self) -> None:
+        for wait in self._memory.waits:
+            wait()
+
+    def _remember(self, call: tuple[Any, ...], known: Known) -> None:
+        """Plain arrays alone: what else there is may change and look the same."""
+        if None not in call:
+            self._bindings.remember(call, known)
+
+    def _packed(self, spec: Any, *, root: bool) -> Packed | None:
+        return packed(spec, self._comm, root=root, empty=self._memory.empty)
+
+
+def _identity(buf: Any) -> tuple[Any, ...] | str | None:
+    """All that decides how a plain array is treated; None for other arguments."""
+    if type(buf) is np.ndarray:
+        flags = buf.flags
+        return (MPI.Get_address(buf), buf.shape, buf.dtype.str, flags.c_contiguous, flags.writeable)
+    return "in place" if in_place(buf) else None
+
+
+def _operand(spec: Any) -> View | None:
+    return contiguous(spec, writable=False, padded=True)
+
+
+def _alike(given: View, into: View) -> bool:
+    return given.count == into.count and given.datatype == into.datatype
+
+
+def _reduces(op: MPI.Op, datatype: MPI.Datatype) -> bool:
+    """Tried on one element."""
+    one = np.zeros((2, max(datatype.extent, 1)), np.uint8)
+    try:
+        op.Reduce_local([one[0], 1, datatype], [one[1], 1, datatype])
+    except MPI.Exception:
+        return False
+    return True

@@ -1,0 +1,25 @@
+"""What if: the best algorithm over a few axes of a machine that need not exist.
+
+A `Study` is a topology, the axes along which it varies, collectives and sizes. `run` prices every
+candidate at every point and says which is best, where the best one changes, and what it would cost
+to keep the choices of an existing table.
+"""
+
+from tuner.sim.study.axes import AXES
+from tuner.sim.study.play import CancelledError, run
+from tuner.sim.study.result import (
+    Kept,
+    StudyPoint,
+    StudyResult,
+    Switch,
+    Timing,
+    result_from_record,
+    result_record,
+)
+from tuner.sim.study.spec import References, Study, read_study, study_from, study_record
+
+__all__ = [
+    "AXES", "CancelledError", "Kept", "References", "Study", "StudyPoint", "StudyResult", "Switch",
+    "Timing", "read_study", "result_from_record", "result_record", "run", "study_from",
+    "study_record",
+]  # fmt: skip

@@ -1,0 +1,73 @@
+"""What it costs to keep the choices of a table that was made for another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.sim.study.candidates import Candidate, of
+from tuner.sim.study.result import Kept, Timing
+from tuner.table import DEFAULT, Choice, Key, TuningTable
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A table's choice for one call; `key` says whose rules it comes from, None: it has none."""
+
+    collective: Collective
+    choice: Choice
+    key: Key | None
+
+    @property
+    def candidate(self) -> Candidate | None:
+        """What to simulate for it, where one of our schedules describes it."""
+        if self.choice.algorithm not in algorithms.names(self.collective):
+            return None
+        known = algorithms.describe(self.collective, self.choice.algorithm).params
+        if not set(self.choice.params) <= set(known):
+            return None
+        return of(self.choice.algorithm, {**known, **self.choice.params})
+
+
+def rules_for(
+    table: TuningTable, collective: Collective, nodes: int, ppn: int, nbytes: int
+) -> Rules:
+    """As a library reads its rules: those of the same ranks, else of the most ranks below.
+
+    For operators that commute, as the usual ones do, and buffers in host memory.
+    """
+    fitting = [
+        key for key in table.keys
+        if key.collective is collective and key.memory == "host" and key.p <= nodes * ppn
+    ]  # fmt: skip
+    key = max(fitting, key=lambda key: _closeness(key, nodes, ppn), default=None)
+    rule = None if key is None else table.lookup(key, nbytes)
+    return Rules(collective, Choice() if rule is None else rule.choice, key)
+
+
+def _closeness(key: Key, nodes: int, ppn: int) -> tuple[bool, int, int, bool]:
+    same = (key.nodes, key.ppn) == (nodes, ppn)
+    return (same, key.p, -abs(key.ppn - ppn), key.operators == "commutative")
+
+
+def kept(rules: Rules, timings: Sequence[Timing]) -> Kept:
+    """The cost of the table's choice, given the times of everything that was simulated."""
+    regret, reason = _regret(rules, timings)
+    nodes, ppn = (rules.key.nodes, rules.key.ppn) if rules.key else (0, 0)
+    return Kept(rules.choice.algorithm, rules.choice.params, nodes, ppn, regret, reason)
+
+
+def _regret(rules: Rules, timings: Sequence[Timing]) -> tuple[float | None, str]:
+    if rules.key is None:
+        return None, "the table has no rules for so few ranks: the library decides"
+    if rules.choice.algorithm == DEFAULT:
+        return None, "the library decides, and how is not known"
+    if rules.candidate is None:
+        return None, "no schedule describes it"
+    own = next((t for t in timings if t.is_same(rules.candidate)), None)
+    if own is None:
+        return None, "too many transfers to simulate"
+    best = timings[0].seconds
+    return (own.seconds / best - 1.0 if best > 0.0 else 0.0), ""

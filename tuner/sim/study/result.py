@@ -1,0 +1,176 @@
+"""What a study found, and its record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.files import from_record
+from tuner.sim.study.axes import NBYTES, Place
+from tuner.sim.study.candidates import Candidate
+
+FORMAT_VERSION = 1
+TIE = 1e-9  # relative: times that differ by rounding alone
+
+
+@dataclass(frozen=True)
+class Timing(Candidate):
+    """A candidate and its simulated time in seconds."""
+
+    seconds: float
+
+    def is_same(self, other: Candidate) -> bool:
+        """The same algorithm with the same parameters."""
+        return (self.algorithm, self.params) == (other.algorithm, other.params)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a table says at a point.
+
+    nodes, ppn      whose rules: those of the same ranks, else of the most ranks below; 0 if none
+    regret          its time over the best one's, minus one; None where it cannot be known ...
+    reason          ... and why
+    """
+
+    algorithm: str
+    params: Mapping[str, int]
+    nodes: int
+    ppn: int
+    regret: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class StudyPoint:
+    """One call on one machine.
+
+    at          value of each axis
+    timings     the candidates, the fastest first
+    left_out    the candidates with more transfers than one call may have
+    """
+
+    at: Place
+    collective: Collective
+    nbytes: int
+    timings: tuple[Timing, ...]
+    left_out: tuple[str, ...] = ()
+    kept: Kept | None = None
+
+    @property
+    def best(self) -> Timing:
+        """The fastest; of equally fast ones the first in the order of candidates."""
+        return self.timings[0]
+
+    @property
+    def runner_up(self) -> Timing | None:
+        """The fastest with another algorithm; None without one."""
+        others = (t for t in self.timings if t.algorithm != self.best.algorithm)
+        return next(others, None)
+
+    @property
+    def coordinates(self) -> dict[str, float]:
+        """Values of the axes and the message size."""
+        return {**self.at, NBYTES: self.nbytes}
+
+    def seconds(self, candidate: Candidate) -> float | None:
+        """The time of a candidate, None for one that did not compete here."""
+        return next((t.seconds for t in self.timings if t.is_same(candidate)), None)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Between two neighbouring values of one axis the best choice changes.
+
+    at      the other coordinates
+    """
+
+    axis: str
+    collective: Collective
+    at: Place
+    below: float
+    above: float
+    before: Candidate
+    after: Candidate
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Regret of the kept choices over the points where it is known; `unknown` others."""
+
+    mean: float
+    worst: float
+    points: int
+    unknown: int
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """Points in the order of the axes, then collective, then size; and what changes where."""
+
+    name: str
+    topology: str
+    axes: Mapping[str, tuple[float, ...]]
+    points: tuple[StudyPoint, ...]
+    switches: tuple[Switch, ...]
+    keeping: Keeping | None = None
+
+
+def switches(points: Sequence[StudyPoint]) -> Iterator[Switch]:
+    """Where the best choice changes along each axis and along the size, the others held fixed."""
+    by_place = {_key(point.collective, point.coordinates): point for point in points}
+    coordinates = points[0].coordinates
+    for axis in coordinates:
+        values = sorted({point.coordinates[axis] for point in points})
+        for below, above in pairwise(values):
+            for point in points:
+                if point.coordinates[axis] == below:
+                    moved = {**point.coordinates, axis: above}
+                    yield from _switch(axis, point, by_place[_key(point.collective, moved)])
+
+
+def _key(collective: Collective, coordinates: Place) -> tuple[object, ...]:
+    return (collective, *coordinates.values())
+
+
+def _switch(axis: str, below: StudyPoint, above: StudyPoint) -> Iterator[Switch]:
+    """A tie is no reason to change."""
+    still = above.seconds(below.best)
+    if still is None or still > above.best.seconds * (1 + TIE):
+        others = {name: value for name, value in below.coordinates.items() if name != axis}
+        yield Switch(
+            axis, below.collective, others, below.coordinates[axis], above.coordinates[axis],
+            Candidate(below.best.algorithm, below.best.params),
+            Candidate(above.best.algorithm, above.best.params),
+        )  # fmt: skip
+
+
+def keeping(points: Sequence[StudyPoint]) -> Keeping | None:
+    """None where no regret is known, or no table was given."""
+    kept = [point.kept for point in points if point.kept is not None]
+    known = [one.regret for one in kept if one.regret is not None]
+    if not known:
+        return None
+    return Keeping(sum(known) / len(known), max(known), len(known), len(kept) - len(known))
+
+
+def result_record(result: StudyResult) -> dict[str, Any]:
+    """What JSON can hold of it; the same study gives the same record."""
+    record = {"kind": "study", "version": FORMAT_VERSION, **asdict(result)}
+    return dict(json.loads(json.dumps(record)))
+
+
+def result_from_record(record: Any) -> StudyResult:
+    """The reverse. Raises InputError for anything else."""
+    try:
+        if (record["kind"], record["version"]) != ("study", FORMAT_VERSION):
+            raise ValueError(f"not of kind study and version {FORMAT_VERSION}")
+        own = {name: record[name] for name in record if name not in ("kind", "version")}
+        return from_record(StudyResult, own)
+    except (ValueError, KeyError, TypeError) as reason:
+        raise InputError(f"not the result of a study: {reason}") from None

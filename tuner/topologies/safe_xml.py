@@ -1,0 +1,87 @@
+"""XML from strangers, in bounded time and memory.
+
+Refused: documents longer than `MOST_CHARACTERS`, more than `MOST_ELEMENTS` elements, nesting deeper
+than `DEEPEST`, and every declaration of an entity (with which a page of text stands for gigabytes,
+or for a file of this computer). A document type may be named; nothing is ever loaded for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from tuner.errors import InputError, quoted
+
+MOST_CHARACTERS = 1 << 22
+MOST_ELEMENTS = 200_000
+DEEPEST = 100
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element without its text: formats of topologies say everything in attributes."""
+
+    name: str
+    attributes: Mapping[str, str]
+    line: int
+    children: list[Element] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"line {self.line}, element <{self.name[:80]}>"
+
+    def all(self) -> Iterator[Element]:
+        """This element and everything inside it, in the order of the document."""
+        waiting = [self]
+        while waiting:
+            element = waiting.pop()
+            yield element
+            waiting.extend(reversed(element.children))
+
+
+class _Document:
+    """What the parser reports, kept as a tree."""
+
+    def __init__(self) -> None:
+        self.top = Element("", {}, 0)
+        self.open = [self.top]
+        self.elements = 0
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.EntityDeclHandler = self.entity
+        self.parser.SkippedEntityHandler = self.entity
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        element = Element(name, attributes, self.parser.CurrentLineNumber)
+        self.elements += 1
+        if self.elements > MOST_ELEMENTS:
+            raise InputError(f"{element}: there are more than {MOST_ELEMENTS} elements")
+        if len(self.open) > DEEPEST:
+            raise InputError(f"{element}: elements are nested more than {DEEPEST} deep")
+        self.open[-1].children.append(element)
+        self.open.append(element)
+
+    def end(self, _name: str) -> None:
+        self.open.pop()
+
+    def entity(self, name: str, *_: object) -> None:
+        raise InputError(
+            f"line {self.parser.CurrentLineNumber}: the entity {quoted(name)}: XML with entities of"
+            " its own is not read"
+        )
+
+
+def parse_xml(text: str) -> Element:
+    """The root element. Raises InputError naming line or element of what is wrong or refused."""
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"{len(text)} characters of XML are too many: at most {MOST_CHARACTERS}")
+    document = _Document()
+    try:
+        document.parser.Parse(text.lstrip("\ufeff \t\r\n"), True)
+    except expat.ExpatError as reason:
+        what = expat.ErrorString(reason.code)
+        raise InputError(f"line {reason.lineno}: not XML that can be read: {what}") from None
+    except UnicodeEncodeError:
+        raise InputError("not XML that can be read: it holds half a character") from None
+    return document.top.children[0]

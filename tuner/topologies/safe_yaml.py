@@ -1,0 +1,75 @@
+"""YAML from strangers, in bounded time and memory.
+
+Refused before anything grows: documents longer than `MOST_CHARACTERS` or of more than `MOST_VALUES`
+values (seconds to read), nesting deeper than `DEEPEST`, aliases (with which a page of text stands
+for gigabytes), and values longer than `LONGEST_VALUE` (a number of a million digits takes minutes).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
+
+from tuner.errors import InputError
+
+MOST_CHARACTERS = 1 << 20
+MOST_VALUES = 100_000  # keys and lists counted too: some 10,000 links of a topology
+DEEPEST = 20
+LONGEST_VALUE = 1000
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values, lists and mappings, each written out where it stands and named once."""
+
+    depth = 0
+    values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        reason = self.refusal(event)
+        if reason:
+            raise ComposerError(None, None, reason, event.start_mark)
+        self.depth += 1
+        self.values += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def refusal(self, event: yaml.Event) -> str:
+        """Why the value that begins with this event is not read; "" when it is."""
+        if isinstance(event, yaml.AliasEvent):
+            return "aliases (*name) are not read: write the value out"
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_VALUE:
+            return f"a value is longer than {LONGEST_VALUE} characters"
+        if self.depth == DEEPEST:
+            return f"lists and mappings are nested more than {DEEPEST} deep"
+        return f"there are more than {MOST_VALUES} values" if self.values == MOST_VALUES else ""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise ConstructorError(None, None, f"{key.value!r} is written twice",
+                                           key.start_mark)  # fmt: skip
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def parse_yaml(text: str) -> Any:
+    """Plain values, lists and mappings. JSON is YAML too.
+
+    Raises InputError naming the line of what is no YAML or of what is refused.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"{len(text)} characters of YAML are too many: at most {MOST_CHARACTERS}")
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as reason:
+        where = f"line {reason.problem_mark.line + 1}: " if reason.problem_mark else ""
+        raise InputError(f"{where}not YAML that can be read: {reason.problem}") from None
+    except (yaml.YAMLError, ValueError) as reason:  # ValueError: 2024-13-45, say
+        raise InputError(f"not YAML that can be read: {' '.join(str(reason).split())}") from None
