@@ -15,12 +15,19 @@ CHECKS = [
 ]  # fmt: skip
 
 
+def said_by(launcher: Launcher, ranks: int, library: str, program: str) -> list[str]:
+    """The lines that a program prints."""
+    settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
+    return launcher.run(
+        ranks, [str(PROGRAM.with_name(program))], timeout=120.0,
+        environment={"PYTHONPATH": str(ROOT), **settings},
+    ).stdout.splitlines()  # fmt: skip
+
+
 def findings(launcher: Launcher, ranks: int, library: str) -> dict[str, str]:
     """What each check says."""
-    settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
-    environment = {"PYTHONPATH": str(ROOT), **settings}
-    run = launcher.run(ranks, [str(PROGRAM)], environment=environment, timeout=120.0)
-    return dict(line.split(": ", 1) for line in run.stdout.splitlines() if line.startswith("check_"))
+    lines = said_by(launcher, ranks, library, PROGRAM.name)
+    return dict(line.split(": ", 1) for line in lines if line.startswith("check_"))
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +48,11 @@ def test_like_the_plain_communicator(said: dict[str, str], check: str) -> None:
 @pytest.mark.parametrize("check", CHECKS)
 def test_like_the_plain_communicator_under_mpich(mpich_said: dict[str, str], check: str) -> None:
     assert mpich_said[check] == "fine"
+
+
+def test_refusals_are_mpi4pys(launcher: Launcher) -> None:
+    assert said_by(launcher, 2, "openmpi", "refusals_program.py") == ["232 calls"]
+
+
+def test_refusals_are_mpi4pys_under_mpich(mpich_launcher: Launcher) -> None:
+    assert said_by(mpich_launcher, 2, "mpich", "refusals_program.py") == ["232 calls"]

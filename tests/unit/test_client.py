@@ -237,15 +237,19 @@ def test_a_host_that_does_not_exist_is_one_sentence() -> None:
 
 
 def test_feedback_is_posted_as_json() -> None:
-    answers = [Reply(status=503), Reply(status=201)]
+    answers = [Reply(status=503), Reply(b'{"id": 3}', status=201)]
     with serving(lambda _: answers.pop(0)) as service:
-        client.post(wanted(service.url, token="secret"), "/v1/feedback", {"version": 7})
+        stored = client.post(wanted(service.url, token="secret"), "/v1/feedback", {"version": 7})
+        assert stored == {"id": 3}
         assert [request.method for request in service.seen] == ["POST", "POST"]
         assert json.loads(service.seen[-1].body) == {"version": 7}
         assert service.seen[-1].headers["Content-Type"] == "application/json"
         assert service.seen[-1].headers["Authorization"] == "Bearer secret"
         service.reply = always(Reply(b'{"detail": "no scope"}', status=403))
         with pytest.raises(InputError, match="status 403: 'no scope'"):
+            client.post(wanted(service.url), "/v1/feedback", {})
+        service.reply = always(Reply(b"<html>", status=200))
+        with pytest.raises(InputError, match="no JSON"):
             client.post(wanted(service.url), "/v1/feedback", {})
 
 

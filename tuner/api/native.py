@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from tuner.api.problems import Problem
 from tuner.errors import InputError, ProbeError
 from tuner.export import mpich, openmpi
 from tuner.runtime.launch import Launcher
-from tuner.table import OPERATORS, TuningTable, table_record
+from tuner.table import TuningTable, table_record
 
 TUNER, OPENMPI, MPICH = "tuner", "openmpi", "mpich"
 MEDIA_TYPES: Mapping[str, str] = {  # what may be asked for -> the format that it means
@@ -21,6 +21,8 @@ MEDIA_TYPES: Mapping[str, str] = {  # what may be asked for -> the format that i
     "application/vnd.tuner.openmpi-rules": OPENMPI,
     "application/vnd.tuner.mpich-csel+json": MPICH,
 }
+_NAMED = {TUNER: "application/json", OPENMPI: "application/vnd.tuner.openmpi-rules",
+          MPICH: "application/vnd.tuner.mpich-csel+json"}  # fmt: skip
 Generic = Callable[[], mpich.Tree]  # the rules that an MPICH library decides with by itself
 
 
@@ -44,24 +46,16 @@ class Wanted:
         return "".join(f"-{word}" for word in words)
 
 
-PLAIN = Wanted()
-
-
 def wanted(accept: str | None, named: str | None, operators: str) -> Wanted:
     """The form that `?format=`, else the Accept header asks for.
 
-    Raises Problem: 406 for an Accept header that allows none, 422 for an unknown format.
+    Raises Problem 406 for an Accept header that allows none.
     """
-    if operators not in OPERATORS:
-        raise Problem(422, f"operators must be one of {', '.join(OPERATORS)}")
-    if named is None:
-        return Wanted(_accepted(accept or "*/*"), operators)
-    for media_type, name in reversed(list(MEDIA_TYPES.items())):
-        if name == named and media_type != "application/vnd.tuner.table+json":
-            return Wanted(media_type, operators)
-    raise Problem(422, f"format must be one of {TUNER}, {OPENMPI}, {MPICH}")
+    media_type = _NAMED[named] if named else _accepted(accept or "*/*")
+    return Wanted(media_type, operators)
 
 
+@lru_cache(maxsize=256)
 def _accepted(accept: str) -> str:
     """The offer that the header likes best, the first of equals (RFC 9110, section 12.5.1)."""
     ranges = [_range(part) for part in accept.split(",")]
@@ -77,7 +71,7 @@ def _range(part: str) -> tuple[str, float]:
     media, *parameters = (word.strip().lower() for word in part.split(";"))
     quality = next((word[2:] for word in parameters if word.startswith("q=")), "1")
     try:
-        return media, float(quality)
+        return media, float(quality) if 0 <= float(quality) <= 1 else 0.0
     except ValueError:
         return media, 0.0
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from mpi4py import MPI
 
 from tuner.runtime.buffers import Bytes, elements_of
 from tuner.runtime.devices import cuda
-from tuner.runtime.folding import Folding
 from tuner.runtime.staging import Staging
+
+if TYPE_CHECKING:
+    from tuner.runtime.folding import Folding
 
 
 class Memory(Protocol):
@@ -71,6 +73,8 @@ class DeviceMemory:
 
     @cached_property
     def _folding(self) -> Folding:
+        from tuner.runtime.folding import Folding  # costs, which programs of the host do without
+
         return Folding(self.staging)
 
     @property

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
@@ -54,8 +54,10 @@ class StoredTable(BaseModel):
 class Form(BaseModel):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
-    format: str | None = Field(None, examples=["tuner"], description="tuner, openmpi or mpich")
-    operators: str = Field("any", description="any, or commutative where the format cannot tell")
+    format: Literal["tuner", "openmpi", "mpich"] | None = None
+    operators: Literal["any", "commutative"] = Field(
+        "any", description="whose rules to use where the format cannot tell operators apart"
+    )
 
 
 class PublishedQuery(Form):
@@ -65,6 +67,7 @@ class PublishedQuery(Form):
     library: Name = Field(description="may lack its version", examples=["openmpi 5.0.11"])
 
 
+_QUERY = TypeAdapter(PublishedQuery)
 Accept = Annotated[str | None, Header()]
 IfNoneMatch = Annotated[str | None, Header()]
 
@@ -108,9 +111,13 @@ def published(
 
 def from_memory(service: Service, request: Request) -> Response | None:
     """`published`, where the whole answer is in memory already; None elsewhere."""
-    query, headers = request.query_params, request.headers
-    form = wanted(headers.get("accept"), query.get("format"), query.get("operators", "any"))
-    entry = service.published.find(query.get("cluster"), query.get("library", ""))
+    headers = request.headers
+    try:
+        query = _QUERY.validate_strings(dict(request.query_params))
+    except ValidationError:
+        return None
+    form = wanted(headers.get("accept"), query.format, query.operators)
+    entry = service.published.find(query.cluster, query.library)
     rendition = entry.renditions.get(form)
     return answer(rendition, headers.get("if-none-match")) if rendition else None
 
