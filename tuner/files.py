@@ -3,7 +3,6 @@
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from enum import Enum
@@ -22,6 +21,8 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> Non
 
     Raises InputError (disk full, no permission); `path` then is what it was before.
     """
+    import tempfile  # brings so much with it that every MPI program would notice
+
     data = content.encode("utf-8") if isinstance(content, str) else content
     temporary = None
     try:

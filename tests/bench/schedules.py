@@ -27,7 +27,7 @@ from tuner.table import SCHEDULE, Choice
 
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 RANKS = {"openmpi": (4, 8), "mpich": (4,)}
-SECONDS, TARGET = 1.5, 0.02  # of one comparison; relative half-width at which it ends earlier
+SECONDS, TARGET = 0.5, 0.02  # of one comparison; relative half-width at which it ends earlier
 LAUNCHES = 3
 COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 

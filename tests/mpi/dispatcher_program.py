@@ -108,7 +108,7 @@ class Call:
         """The array that this rank receives; None where it receives nothing."""
         at_root = comm.rank == self.root
         send, receive = self.arguments(comm.rank, at_root, in_place)
-        others = [self.kind.op] if self.collective.reduces else []
+        others: list[Any] = [self.kind.op] if self.collective.reduces else []
         others += [self.root] if self.collective.rooted else []
         given = [receive] if self.collective is Collective.BCAST else [send, receive]
         getattr(comm, self.method)(*(self.spec(array) for array in given), *others)
@@ -148,7 +148,7 @@ def check(collective: Collective, choice: Choice, comm: MPI.Intracomm, every: in
     """Calls under one choice; how many there were."""
     p = comm.size
     ladder = [(0, choice)]
-    wanted = {(collective, p): ladder}
+    wanted: dict[tuple[Any, ...], Any] = {(collective, p): ladder}
     if collective.reduces:
         safe = choice.via == SCHEDULE or libraries.named(LIBRARY).order_safe(collective, choice)
         wanted = {(collective, p, "commutative"): ladder}

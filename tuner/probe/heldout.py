@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def main(path: str) -> None:
 
 
 def time_point(
-    number: int, point: dict[str, Any], comms: list[MPI.Comm], stopwatch: Stopwatch,
+    number: int, point: dict[str, Any], comms: Sequence[MPI.Comm], stopwatch: Stopwatch,
     order: dict[str, Any],
 ) -> None:  # fmt: skip
     """Time one point under every arm and print the samples."""

@@ -52,7 +52,7 @@ def record(path: Path, point: Point, arms: Iterable[Arm], samples: NDArray[np.fl
 class Session:
     """The points that one set of ranks, 0..p-1, measures; every method is collective over them."""
 
-    def __init__(self, plan: Plan, results: Path, comm: MPI.Comm) -> None:
+    def __init__(self, plan: Plan, results: Path, comm: MPI.Intracomm) -> None:
         self._plan = plan
         self._results = results
         self._comm = comm
@@ -134,7 +134,7 @@ def main(plan_path: str, results: str, budget: str) -> None:
     account = Account(float(budget), [point.weight for point in plan.points])
     done = 0
     for p, points in groupby(plan.points, key=lambda point: point.p):
-        comm = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
+        comm = MPI.Intracomm(world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank))
         if comm != MPI.COMM_NULL:
             done = measure_all(Session(plan, Path(results), comm), list(points), account, done)
             comm.Free()

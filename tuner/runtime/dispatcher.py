@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mpi4py import MPI
 from numpy import ndarray
@@ -25,10 +25,12 @@ from tuner.runtime.agreement import Agreed, agree
 from tuner.runtime.buffers import in_place, nbytes_of, whole
 from tuner.runtime.devices import CUDA, HOST, memory_of, present
 from tuner.runtime.feedback import Ring, post
-from tuner.runtime.following import Following
 from tuner.runtime.ladders import METHODS, Ladder
 from tuner.runtime.staging import READ, WRITE, Access
 from tuner.table import OPERATORS, TuningTable
+
+if TYPE_CHECKING:
+    from tuner.runtime.following import Following
 
 PLAIN = (ndarray, type(MPI.IN_PLACE), type(None))  # buffer arguments that are never on a device
 NOTHING = Agreed(None, "", "", None, None)
@@ -95,6 +97,8 @@ class Tuned:
 
     def follow(self) -> None:
         """Make everything ready, which else the first call does; collective."""
+        from tuner.runtime.following import Following  # half of all that is to be imported
+
         self._forget()
         following = Following(self.plain, self._agreed.table, self._memory, self._ring)
         for collective in METHODS:
@@ -211,7 +215,7 @@ class Tuned:
             if device is not None:
                 device.synchronise()  # MPI knows nothing of streams
             return direct(*specs, *others)
-        act, following = ladder.action(nbytes), cast(Following, self._following)
+        act, following = ladder.action(nbytes), cast("Following", self._following)
         return following.device_memory.staging(lambda *host: act(*host, *others), *buffers)
 
     def __getattr__(self, name: str) -> Any:
