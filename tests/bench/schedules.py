@@ -20,7 +20,6 @@ import numpy as np
 from tests.support.ladders import table_of
 from tuner import algorithms
 from tuner.collective import Collective
-from tuner.gain import over_launches
 from tuner.libraries import named
 from tuner.runtime.launch import Launcher, available_cores
 from tuner.table import SCHEDULE, Choice
@@ -74,6 +73,8 @@ def compare(library: str, version: str) -> None:
 
 def launch(library: str, python: Path) -> None:
     """All comparisons under one library, each launch anew; the launch is the unit of intervals."""
+    from tuner.gain import over_launches  # scipy, which the ranks' environment may lack
+
     launcher = Launcher.find(library, python)
     settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
     command = ["-m", "mpi4py", "-m", "tests.bench.schedules", "--rank", library,

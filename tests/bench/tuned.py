@@ -19,41 +19,17 @@ from tuner.export.heldout import Point, points
 from tuner.gain import paired_gain
 from tuner.libraries import named
 from tuner.report import geometric_mean, split
-from tuner.runtime.launch import Launcher, available_cores
+from tuner.runtime.launch import Launcher
 from tuner.table import read_table
 from tuner.units import format_size
 
-LAUNCHES, SECONDS, TARGET = 6, 0.4, 0.02
+LAUNCHES = 6
 CROWDED = {"openmpi": 8, "mpich": 2}  # ranks at most: MPICH does not yield
 
 
 def wanted(path: str, ranks: int) -> list[Point]:
     """What is timed; sums commute."""
     return [p for p in points(read_table(Path(path)), "commutative") if p.rule.key.p <= ranks]
-
-
-def measure(path: str, ranks: str) -> None:
-    """The ranks' part: one JSON line per point, with the samples of both."""
-    from mpi4py import MPI
-
-    from tuner.probe.collectives import Call
-    from tuner.probe.timing import Arm, Stopwatch, wait_quietly
-    from tuner.runtime import tune
-
-    world, listed = MPI.COMM_WORLD, wanted(path, int(ranks))
-    for p in sorted({point.rule.key.p for point in listed}):
-        comm = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
-        if comm != MPI.COMM_NULL:
-            watch, tuned = Stopwatch(comm.Dup(), p > available_cores()), tune(comm, path)
-            for number, point in enumerate(listed):
-                if point.rule.key.p == p:
-                    call = Call(point.rule.key.collective, point.nbytes)
-                    arms = [Arm(timed) for timed in call.timed([comm, tuned])]
-                    samples = watch.sample(arms, target=TARGET, seconds=SECONDS, seed=number,
-                                           compete=False)  # fmt: skip
-                    if world.rank == 0:
-                        print(json.dumps([number, samples.T.tolist()]), flush=True)
-        wait_quietly(world)
 
 
 def judge(point: Point, launches: Sequence[Sequence[Sequence[float]]]) -> dict[str, Any]:
@@ -84,9 +60,10 @@ def main(path: str, python: Path) -> None:
     listed = wanted(path, CROWDED[library])
     ranks = max(point.rule.key.p for point in listed)
     samples: list[list[list[list[float]]]] = [[] for _ in listed]
+    calls = json.dumps([[p.rule.key.collective, p.rule.key.p, p.nbytes] for p in listed])
     for _ in range(LAUNCHES):
         run = launcher.run(
-            ranks, ["-m", "mpi4py", "-m", "tests.bench.tuned", "--rank", path, str(ranks)],
+            ranks, ["-m", "mpi4py", "-m", "tests.bench.tuned_ranks", path, calls],
             environment={name: text for name, (text, _) in module.PRECONDITIONS.items()},
         )  # fmt: skip
         for number, series in map(json.loads, run.stdout.splitlines()):
@@ -97,7 +74,4 @@ def main(path: str, python: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--rank":
-        measure(*sys.argv[2:4])
-    else:
-        main(sys.argv[1], Path(sys.argv[2] if len(sys.argv) > 2 else sys.executable))
+    main(sys.argv[1], Path(sys.argv[2] if len(sys.argv) > 2 else sys.executable))

@@ -11,8 +11,9 @@ from tuner.algorithms import build
 from tuner.collective import Collective
 from tuner.errors import ScheduleError
 from tuner.runtime.buffers import Bytes
-from tuner.runtime.executor import Bound, Part
+from tuner.runtime.executor import Bound
 from tuner.runtime.memory import Memory
+from tuner.runtime.part import Part
 from tuner.table import Choice
 
 KEPT = 64  # buffers that stay bound, per choice and communicator; the oldest are given up

@@ -1,14 +1,12 @@
 """A schedule carried out by real ranks over point-to-point messages.
 
-A `Part` is what one rank does in one call shape; a `Bound` is a part on memory at fixed addresses,
-with a persistent request for every message, to be run any number of times.
+A `Bound` is a rank's part on memory at fixed addresses, with a persistent request for every
+message, to be run any number of times.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -16,90 +14,13 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.algorithms import facts_of
 from tuner.errors import ScheduleError
 from tuner.runtime.buffers import Bytes, datatype_of
 from tuner.runtime.memory import HOST_MEMORY, Memory
-from tuner.schedule import DST_OP_ARRIVING, NO_REDUCTION, Round, Schedule
+from tuner.runtime.part import Part, Row
+from tuner.schedule import DST_OP_ARRIVING, NO_REDUCTION, Schedule
 
-
-class Row(NamedTuple):
-    """One transfer as one rank sees it, in elements; places beyond the count are scratch.
-
-    turn    how many transfers of the same round go between the same two ranks before this one
-    """
-
-    src: int
-    dst: int
-    first: int
-    into: int
-    elements: int
-    reduce: int
-    turn: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """One rank's rows of a schedule, round by round, for buffers of `count` elements.
-
-    order_preserving    operands stay in rank order, as the verifier found
-    """
-
-    rank: int
-    count: int
-    order_preserving: bool
-    rounds: tuple[tuple[Row, ...], ...]
-
-    @classmethod
-    def of(cls, schedule: Schedule, rank: int, count: int) -> Part:
-        """Raises ScheduleError when the count is not divisible as the schedule needs.
-
-        Every rank looks at every row: all refuse together, and none waits for another.
-        """
-        offsets = schedule.offsets(count)
-        rounds = (tuple(_rows(schedule, r, rank, offsets)) for r in schedule.rounds())
-        ordered = schedule.collective.reduces and facts_of(schedule).order_preserving
-        return cls(rank, count, ordered, tuple(rows for rows in rounds if rows))
-
-    @property
-    def beyond(self) -> int:
-        """How many elements beyond the buffer's own are needed: scratch, then arrivals."""
-        return self.scratch + max(map(self._arriving, self.rounds), default=0)
-
-    @property
-    def scratch(self) -> int:
-        """Elements of scratch: as many as the buffer has, or none."""
-        places = (max(row.first, row.into) for rows in self.rounds for row in rows)
-        return self.count if any(place >= self.count for place in places) else 0
-
-    def _arriving(self, rows: tuple[Row, ...]) -> int:
-        """Elements that are folded in a round."""
-        return sum(row.elements for row in rows if row.dst == self.rank and _folds(row))
-
-
-def _rows(schedule: Schedule, r: Round, rank: int, offsets: NDArray[np.int64]) -> Iterator[Row]:
-    first, into = (_places(schedule, chunk, offsets) for chunk in (r.first, r.into))
-    inside = r.first % schedule.n_chunks
-    elements = offsets[inside + r.count] - offsets[inside]
-    inside = r.into % schedule.n_chunks
-    if (elements != offsets[inside + r.count] - offsets[inside]).any():
-        raise ScheduleError(f"{schedule}: the count must be a multiple of its chunks")
-    mine = np.flatnonzero(((r.src == rank) | (r.dst == rank)) & (elements > 0))
-    turns: Counter[tuple[int, int]] = Counter()
-    columns = (r.src, r.dst, first, into, elements, r.reduce)
-    for row in zip(*(column[mine].tolist() for column in columns), strict=True):
-        ends = (row[0], row[1])
-        yield Row._make((*row, turns[ends]))
-        turns[ends] += 1
-
-
-def _places(
-    schedule: Schedule, chunk: NDArray[np.int32], offsets: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The first element of each chunk."""
-    half, inside = np.divmod(chunk, schedule.n_chunks)
-    places: NDArray[np.int64] = offsets[inside] + half * offsets[-1]
-    return places
+LOOKAHEAD = 8  # rounds that a send may last before its rank waits for it
 
 
 class Fold(NamedTuple):
@@ -115,18 +36,27 @@ class Fold(NamedTuple):
 class Play(NamedTuple):
     """One round, bound.
 
-    begin       what to do first: copy local sources that a fold of the round writes to, wait
+    begin       what to do first: copy local sources that a fold of the round writes to; wait, also
+                for sends of earlier rounds whose source is written now
     requests    all of the round, started together
-    before      those that must be complete before the first fold, which writes to what they send
+    before      sends that must be complete before the first fold, which writes to what they send
     folds       in row order
-    after       those to complete at last
+    after       receives to complete at last
     """
 
-    begin: list[Callable[[], None]]
+    begin: list[Callable[[], object]]
     requests: list[MPI.Prequest]
     before: list[MPI.Prequest]
     folds: list[Fold]
     after: list[MPI.Prequest]
+
+
+class Sent(NamedTuple):
+    """A send that need not be complete yet, and the round in which it began."""
+
+    request: MPI.Prequest
+    row: Row
+    round: int
 
 
 class Bound:
@@ -151,7 +81,8 @@ class Bound:
         """Start all transfers of a round, fold arrivals in row order, wait for the rest.
 
         An arrival is folded while later ones are on their way, unless it goes where something is
-        sent from: that is the value from the start of the round.
+        sent from: that is the value from the start of the round. What a rank sends may be under way
+        for a few rounds more, as long as nothing is written there: pipelines flow.
         """
         memory, complete = self._memory, False
         try:
@@ -189,21 +120,35 @@ class Bound:
         self._rounds = self._plays()
 
     def _plays(self) -> list[Play]:
-        """All rounds, and at last a wait for what was folded, where the memory asks for that."""
+        """All rounds, and at last a wait for what is under way and for what was folded."""
         self._receives: list[MPI.Prequest] = []
-        plays = [self._bind(self._part.rank, rows) for rows in self._part.rounds]
-        waits = list(self._memory.waits)
-        return [*plays, Play(waits, [], [], [], [])] if waits else plays
+        plays, sent = list[Play](), list[Sent]()
+        for number, rows in enumerate(self._part.rounds):
+            written = [(row.into, row.elements) for row in rows if row.dst == self._part.rank]
+            due, on_their_way = list[Sent](), list[Sent]()
+            for send in sent:
+                late = number - send.round > LOOKAHEAD or send.row.reads(written)
+                (due if late else on_their_way).append(send)
+            begin: list[Callable[[], object]] = [send.request.Wait for send in due]
+            play = Play(begin, [], [], [], [])
+            sent = [*on_their_way, *self._bind(play, rows, number)]
+            plays.append(play)
+        ending: list[Callable[[], object]] = [
+            *(send.request.Wait for send in sent),
+            *self._memory.waits,
+        ]
+        return [*plays, Play(ending, [], [], [], [])]
 
-    def _bind(self, rank: int, rows: tuple[Row, ...]) -> Play:
-        play = Play([], [], [], [], [])
-        written = [(r.into, r.elements) for r in rows if r.dst == rank and _folds(r)]
+    def _bind(self, play: Play, rows: tuple[Row, ...], number: int) -> list[Sent]:
+        """Fill a round; returns its sends that may take longer."""
+        rank, sent = self._part.rank, list[Sent]()
+        written = [(r.into, r.elements) for r in rows if r.dst == rank and r.folds]
         room = 0
         for row in rows:
             source, target = self._window(row.first, row), self._window(row.into, row)
             own = self._arriving[room * self._itemsize :][: row.elements * self._itemsize]
-            overwritten = row.src == rank and _meets(row, written)
-            if row.dst == rank and _folds(row):
+            overwritten = row.src == rank and row.reads(written)
+            if row.dst == rank and row.folds:
                 room += row.elements
             if row.src == row.dst:
                 if overwritten:
@@ -212,16 +157,20 @@ class Bound:
                 play.folds.append(Fold(kept, target, row.elements, row.reduce, None))
             elif row.src == rank:
                 request = self._comm.Send_init([source, MPI.BYTE], row.dst, row.turn)
-                (play.before if overwritten else play.after).append(request)
+                play.requests.append(request)
+                if overwritten:
+                    play.before.append(request)
+                else:
+                    sent.append(Sent(request, row, number))
             elif row.reduce == NO_REDUCTION:
                 play.after.append(self._receive(target, row))
             else:
                 request = self._receive(own, row)
                 play.requests.append(request)
                 play.folds.append(Fold(own, target, row.elements, row.reduce, request))
-        play.requests.extend((*play.before, *play.after))
+        play.requests.extend(play.after)
         play.begin.extend(self._memory.waits)
-        return play
+        return sent
 
     def _receive(self, target: Bytes, row: Row) -> MPI.Prequest:
         self._receives.append(self._comm.Recv_init([target, MPI.BYTE], row.src, row.turn))
@@ -233,17 +182,6 @@ class Bound:
             return self.buffer[start : start + nbytes]
         start -= len(self.buffer)
         return self._scratch[start : start + nbytes]
-
-
-def _folds(row: Row) -> bool:
-    """Its target changes with the folds, not on arrival."""
-    return row.src == row.dst or row.reduce != NO_REDUCTION
-
-
-def _meets(row: Row, written: list[tuple[int, int]]) -> bool:
-    """Whether what it sends is among what the folds of the round write."""
-    end = row.first + row.elements
-    return any(row.first < into + elements and into < end for into, elements in written)
 
 
 def carry_out(fold: Fold, memory: Memory, op: MPI.Op, datatype: MPI.Datatype) -> None:

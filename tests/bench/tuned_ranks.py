@@ -1,0 +1,41 @@
+"""The ranks of `tests.bench.tuned`: `tuned_ranks TABLE POINTS`.
+
+POINTS is a JSON list of [collective, p, nbytes]. Rank 0 prints one line per point: its number and
+the samples of the plain and the tuned communicator.
+"""
+
+import json
+import sys
+
+from mpi4py import MPI
+
+from tuner.collective import Collective
+from tuner.probe.collectives import Call
+from tuner.probe.timing import Arm, Stopwatch, wait_quietly
+from tuner.runtime import tune
+from tuner.runtime.launch import available_cores
+
+SECONDS, TARGET = 0.4, 0.02  # of one point; relative half-width at which it ends earlier
+
+
+def measure(path: str, points: list[tuple[str, int, int]]) -> None:
+    """Every point on its first p ranks; the others sleep."""
+    world = MPI.COMM_WORLD
+    for p in sorted({p for _, p, _ in points}):
+        comm = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
+        if comm != MPI.COMM_NULL:
+            watch, tuned = Stopwatch(comm.Dup(), p > available_cores()), tune(comm, path)
+            for number, (collective, ranks, nbytes) in enumerate(points):
+                if ranks == p:
+                    call = Call(Collective(collective), nbytes)
+                    arms = [Arm(timed) for timed in call.timed([comm, tuned])]
+                    samples = watch.sample(
+                        arms, target=TARGET, seconds=SECONDS, seed=number, compete=False
+                    )
+                    if world.rank == 0:
+                        print(json.dumps([number, samples.T.tolist()]), flush=True)
+        wait_quietly(world)
+
+
+if __name__ == "__main__":
+    measure(sys.argv[1], json.loads(sys.argv[2]))
