@@ -1,6 +1,7 @@
 #!/bin/sh
 # environment.sh DIRECTORY LOCK [EDITABLE]: make the virtual environment DIRECTORY hold exactly
-# what LOCK lists and, with EDITABLE, this project itself.
+# what LOCK lists and this project itself: installed with EDITABLE, else importable, which is all
+# that ranks need.
 set -eu
 
 directory=$1
@@ -36,4 +37,8 @@ pip() {
 echo "setting up $directory from $lock"
 [ -x "$directory/bin/python" ] || "$python" -m venv --clear "$directory"
 pip install --require-hashes --requirement "$lock"
-[ $# -lt 3 ] || pip install --no-deps --no-build-isolation --editable .
+if [ $# -ge 3 ]; then
+    pip install --no-deps --no-build-isolation --editable .
+else
+    pwd >"$("$directory/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tuner.pth"
+fi

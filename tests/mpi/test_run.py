@@ -60,7 +60,11 @@ def test_a_file_is_run_as_it_would_be_without(tuned: Tuned) -> None:
 
 def test_a_module_is_found_where_python_finds_it(tuned: Tuned) -> None:
     run = tuned.run("-m", PROGRAM.stem, "end", PYTHONPATH=str(PROGRAM.parent))
-    assert (run.returncode, run.stderr) == (0, "")
+    assert run.returncode == 0
+    assert run.stderr.splitlines() == [
+        "tuner: the library's own collectives are used: no table is named, set TUNER_TABLE or"
+        " TUNER_SERVICE"
+    ]
     assert run.stdout.startswith("__main__ end TunedIntracomm ")
 
 
@@ -69,6 +73,20 @@ def test_an_exception_of_one_rank_ends_all(tuned: Tuned) -> None:
     assert run.returncode != 0
     assert "ValueError: of the program" in run.stderr
     assert "last words" in run.stdout
+
+
+def test_a_rank_that_cannot_even_begin_ends_all(tuned: Tuned, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+from typing import Any
+from mpi4py import MPI
+from tuner.runtime.script import run
+odd: Any = 5
+run(["-m", "this"], service=odd if MPI.COMM_WORLD.rank == 1 else None)
+""")
+    run = tuned.launcher.run(tuned.ranks, [str(program)], timeout=60.0, check=False)
+    assert run.returncode != 0
+    assert "has no attribute 'rstrip'" in run.stderr
 
 
 @pytest.mark.parametrize(("ending", "status"), [("0", 0), ("3", 3), ("finalize", 0)])

@@ -98,7 +98,7 @@ def serving(database: str, *words: str) -> Iterator[Program]:
     try:
         line = said(process)
         assert line.startswith("tuner answers at http://"), process.communicate()
-        address = line.split()[3].removesuffix("/v1;")
+        address = line.split()[3]
         with httpx.Client(base_url=address, timeout=PATIENCE, trust_env=False) as client:
             yield Program(process, client)
     finally:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -219,3 +220,14 @@ def test_a_job_whose_process_dies_is_tried_once_more(own: httpx.Client, file_url
 def _has_begun(client: httpx.Client, number: int, attempt: int) -> bool:
     job = good(client.get(f"/v1/jobs/{number}"))
     return bool(job["attempts"] == attempt and job["progress"] > 0)
+
+
+def test_a_runner_waits_for_a_database_that_is_away(tmp_path: Path) -> None:
+    place = tmp_path / "later"
+    url = f"sqlite:///{place / 'tuner.sqlite'}"
+    with running(url):
+        time.sleep(0.5)  # it has looked in vain
+        place.mkdir()
+        with served(Settings(database=url)) as client:
+            number = good(client.post("/v1/studies", json=a_study()), 202)["id"]
+            assert ended(client, number)["state"] == "done"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from datetime import timedelta
 
@@ -203,3 +205,34 @@ def test_jobs_that_are_being_claimed_do_not_make_others_wait(engine: Engine) -> 
     with db.transaction(engine) as session:
         session.execute(text("select id from jobs where id = :id for update"), {"id": first})
         assert claim(engine).id == second
+
+
+def test_a_job_that_is_given_back_while_it_is_cancelled_is_cancelled(engine: Engine) -> None:
+    number = enqueue(engine)
+    claimed = claim(engine)
+    with db.transaction(engine) as session:
+        db.cancel_job(session, number)
+        db.give_back_job(session, claimed)
+    given = job(engine, number)
+    assert (given.state, given.ended) == ("cancelled", True)
+    assert given.ended_at is not None
+
+
+def test_a_cancellation_finds_the_job_in_whatever_state_it_comes_into(engine: Engine) -> None:
+    number = enqueue(engine)
+    claimed = claim(engine)
+    asked = threading.Event()
+
+    def cancel() -> None:
+        asked.set()
+        with db.transaction(engine) as session:
+            db.cancel_job(session, number)
+
+    canceller = threading.Thread(target=cancel)
+    with db.transaction(engine) as session:
+        db.give_back_job(session, claimed)
+        canceller.start()
+        asked.wait()
+        time.sleep(0.3)  # until it waits for this transaction, as it cannot say
+    canceller.join()
+    assert job(engine, number).state == "cancelled"

@@ -167,8 +167,7 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "two vectors": lambda: [numbers(), 2, VECTOR],
     "displaced vectors": lambda: [numbers(), (2, 1), VECTOR],
     "contiguous": lambda: [numbers(), QUADRUPLE],
-    "contiguous of contiguous": lambda: [
-        numbers(), 1, committed(QUADRUPLE.Create_contiguous(2))],
+    "contiguous of contiguous": lambda: [numbers(), 1, committed(QUADRUPLE.Create_contiguous(2))],
     "duplicate": lambda: [numbers(), 3, MPI.DOUBLE.Dup()],
     "resized": lambda: [numbers(), 2, APART],
     "reversed": lambda: [numbers(), 3, REVERSED],

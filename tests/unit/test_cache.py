@@ -110,3 +110,19 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
     assert cache.directory() == Path("/home/me/.cache/tuner")
+
+
+def test_a_user_without_a_home_does_without_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers that run under a number nobody has an account for."""
+
+    def unknown(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.delenv("TUNER_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with serving(good) as service:
+        for _ in range(2):
+            assert client.fetch(wanted(service.url)).version == 7
+    assert ["If-None-Match" in seen.headers for seen in service.seen] == [False, False]

@@ -158,6 +158,13 @@ def test_a_table_in_a_pipe_is_as_wide_as_its_text(capsys: pytest.CaptureFixture[
     assert [printed.count(cell) for cell in cells] == [2] * len(cells)
 
 
+def test_what_people_named_is_printed_as_they_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("[red]twice[/blue]", f"[bold]{'size' * 9}", "[/a]")
+    print_table(words[0], (words[1],), [(words[2],)])
+    printed = capsys.readouterr().out
+    assert [word for word in words if word not in printed] == []
+
+
 def test_wrong_usage_is_status_2() -> None:
     for words in ([], ["dance"], ["simulate"], ["table", "polish"]):
         ran = subprocess.run(

@@ -210,6 +210,29 @@ def test_the_token_stays_with_the_service() -> None:
         assert service.seen[-1].headers["Authorization"] == "Bearer secret"
 
 
+def test_a_redirect_is_followed_before_it_has_ended() -> None:
+    with serving(good) as service:
+
+        def redirect(connection: Any) -> None:
+            head = f"HTTP/1.1 302 Found\r\nLocation: {service.url}/v1/tables/published\r\n\r\n"
+            connection.sendall(head.encode())
+            services.hang(connection)
+
+        with misbehaving(redirect) as url:
+            assert client.fetch(wanted(url)).version == 7
+
+
+def test_a_tag_that_is_no_version_is_none() -> None:
+    for digits, version in (("7", 7), ("9" * 5000, None)):
+        answer = Reply(GOOD, headers={"ETag": f'"{digits}-a"'})
+        with serving(always(answer)) as service:
+            assert client.fetch(wanted(service.url)).version == version
+
+
+def test_a_token_is_never_printed() -> None:
+    assert "secret" not in repr(wanted("http://x", token="secret"))
+
+
 def test_redirects_lead_nowhere_else_than_to_http(tmp_path: Path) -> None:
     file = tmp_path / "table.json"
     file.write_bytes(GOOD)
@@ -251,6 +274,16 @@ def test_feedback_is_posted_as_json() -> None:
         service.reply = always(Reply(b"<html>", status=200))
         with pytest.raises(InputError, match="no JSON"):
             client.post(wanted(service.url), "/v1/feedback", {})
+
+
+def test_a_file_beside_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory of a rank may be gone, and the other ranks wait for what it says."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InputError, match="is relative to a directory that is gone"):
+        request_for(LIBRARY, "table.json", environment={})
 
 
 def test_arguments_win_over_the_environment() -> None:

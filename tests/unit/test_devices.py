@@ -5,6 +5,7 @@ import gc
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tuner.runtime.control_variables import loaded_library
 from tuner.runtime.devices import CUDA, HOST, PointerCache, cuda_aware, memory_of
 from tuner.runtime.folding import SIZES, Folding, crossing, switch
 from tuner.runtime.following import nccl_allreduce
-from tuner.runtime.nccl import Cannot, Place, objection_to, reducible
+from tuner.runtime.nccl import Cannot, Place, connect, objection_to, reducible
 from tuner.runtime.staging import MOST_IDLE, READ, WRITE, PinnedPool, Staging
 
 COMM = MPI.COMM_SELF.Dup()
@@ -361,6 +362,19 @@ def test_ranks_object_to_nccl_together(offers: list[Place | Cannot], words: str)
     objection = objection_to(offers)
     assert objection.startswith(words)
     assert bool(objection) == bool(words)
+
+
+def test_a_rank_0_that_cannot_begin_nccl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without a network interface. It would otherwise leave the others waiting for it."""
+
+    def fail() -> None:
+        raise RuntimeError("NCCL_ERROR_SYSTEM_ERROR")
+
+    library = SimpleNamespace(get_unique_id=fail)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=library))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
+    monkeypatch.setattr("tuner.runtime.nccl._offer", lambda: Place("a", "0"))
+    assert connect(COMM) == Cannot("NCCL failed on rank 0: NCCL_ERROR_SYSTEM_ERROR")
 
 
 def test_what_nccl_reduces_follows_from_operator_and_datatype() -> None:

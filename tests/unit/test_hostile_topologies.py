@@ -72,7 +72,10 @@ def said_about(expression: str) -> str:
         ("'nodes: ' + '1:' * 200000 + '1'", "longer than 1000 characters"),
         ("'nodes: ' + '9' * 900000", "longer than 1000 characters"),
         ("'x' * 2000000", "2000000 characters of YAML are too many: at most 1048576"),
-        ("'!!python/object/apply:os.system [\"true\"]'", "could not determine a constructor"),
+        ("'!!python/object/apply:os.system [\"true\"]'", "tags (!name) are not read"),
+        ("'name: !!timestamp x'", "line 1: not YAML that can be read: tags (!name) are not read"),
+        ("'!!map [a]'", "tags (!name) are not read"),
+        ("'name: ' + '1:' * 300 + '1.0'", "not YAML that can be read: int too large"),
         ("'name: a\\nname: b\\n'", "line 2: not YAML that can be read: 'name' is written twice"),
         (f"'name: x\\nnodes: 1000000\\n{FLAT}'", "nodes must be a whole number from 1 to 65536"),
         (f"'name: x\\nnodes: 65536\\n{FLAT}'", "read 65536"),
@@ -90,6 +93,8 @@ def test_yaml(expression: str, sentence: str) -> None:
         (repr(DOCTYPE.format("<!ENTITY % x SYSTEM 'http://localhost/x'> %x;", "")), "entity 'x'"),
         (repr("<!DOCTYPE t SYSTEM 'absent.dtd'><topology version='2.0'>&x;</topology>"),
          "line 1: the entity 'x'"),
+        ("'<!DOCTYPE a [<!ATTLIST a ' + ' '.join(f'k{i} CDATA \"1\"' for i in range(10000)) + '>]>'"
+         " + '<a>' + '<a/>' * 100000 + '</a>'", "declares attributes"),
         ("'<a>' * 1000000", "line 1, element <a>: elements are nested more than 100 deep"),
         ("'<a>' + '<b/>' * 900000", "element <b>: there are more than 200000 elements"),
         ("'<a ' + ' '.join(f'k{i}=\"1\"' for i in range(300000)) + '/>'",
@@ -107,7 +112,8 @@ def test_xml(expression: str, sentence: str) -> None:
 
 PIECES = st.sampled_from([
     "name: x\n", "nodes: ", "4\n", "[a, b]\n", "links:\n", "  - ", "{between: [a, b], ",
-    "latency: 1us", "bandwidth: 1GB/s", "}", "\n", "&a ", "*a", "<<: ", "!!set ", "|\n", "? ", ": ",
+    "latency: 1us", "bandwidth: 1GB/s", "}", "\n", "&a ", "*a", "<<: ", "!!set ",
+    "!!bool ", "!!int ", "|\n", "? ", ": ",
     "- ", "---\n", "%YAML 9.9\n", "1:1", "0x", "2024-13-45", "\x00", "\ud800", "\x85",
     "<topology version='2.0'>", "<object type='Machine'>", "<object type='Core'/>", "</object>",
     "</topology>", "<!DOCTYPE t [<!ENTITY a 'b'>]>", "&a;", "&#0;", "<![CDATA[", "<!--", "-->",

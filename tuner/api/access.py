@@ -56,19 +56,19 @@ class Tokens:
 
     def __init__(self, engine: db.Engine) -> None:
         self._engine = engine
-        self._known: dict[str, tuple[Client | None, float]] = {}  # token -> (who, until when)
+        self._known: dict[str, tuple[Client, float]] = {}  # token -> (who, until when)
 
     def remembered(self, token: str) -> Client | None:
         """The client of a token that was good a moment ago."""
-        client, until = self._known.get(token, (None, 0.0))
-        return client if time.monotonic() < until else None
+        known = self._known.get(token)
+        return known[0] if known and time.monotonic() < known[1] else None
 
     async def client(self, token: str) -> Client:
         """Raises Problem 401 for an unknown or revoked token."""
         client = self.remembered(token)
         if client is None:
             found = await to_thread.run_sync(db.check_token, self._engine, token)
-            if found is None or found.revoked_at is not None:
+            if found is None:
                 raise Problem(401, "this token is unknown or revoked; ask the operator for another")
             client = Client(found.name, frozenset(found.scopes))
             if len(self._known) >= MOST_REMEMBERED:

@@ -83,14 +83,20 @@ class Counted:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun = time.perf_counter()
+        begun, answered = time.perf_counter(), False
 
         async def counting(message: Message) -> None:
+            nonlocal answered
             if message["type"] == "http.response.start":
+                answered = True
                 self._count(scope, message["status"], time.perf_counter() - begun)
             await send(message)
 
-        await self.app(scope, receive, counting)
+        try:
+            await self.app(scope, receive, counting)
+        finally:
+            if not answered:  # whoever is around this application answers with 500
+                self._count(scope, 500, time.perf_counter() - begun)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", UNMATCHED)

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tuner import db
@@ -106,6 +106,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(InputError, _unusable)
+    app.add_exception_handler(ClientDisconnect, _broken_off)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -131,6 +132,11 @@ async def _invalid(request: Request, reason: Exception) -> Response:
 async def _unusable(request: Request, reason: Exception) -> Response:
     status = next(STATUSES[kind] for kind in type(reason).__mro__ if kind in STATUSES)
     return respond(status, str(reason), request.url.path)
+
+
+async def _broken_off(request: Request, _reason: Exception) -> Response:
+    """Nobody reads this, but it is counted as what it is."""
+    return respond(400, "the request broke off before its body was whole", request.url.path)
 
 
 async def _unexpected(request: Request, _reason: Exception) -> Response:

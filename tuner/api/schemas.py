@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.collective import Collective
 
@@ -48,9 +48,6 @@ def storable(value: Any, depth: int = 0) -> Any:
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a number is infinite or none at all")
     return value
-
-
-Record = Annotated[dict[str, Any], AfterValidator(storable)]
 
 
 class Body(BaseModel):

@@ -21,6 +21,7 @@ from tuner import db
 from tuner.api.app import create_app
 from tuner.api.metrics import SHARED
 from tuner.api.settings import Settings
+from tuner.api.uploads import end_with_parent
 from tuner.errors import InputError
 from tuner.jobs.runner import Runner
 
@@ -178,13 +179,6 @@ def _started(settings: Settings, listener: socket.socket) -> SpawnProcess:
 
 def _answer_for_parent(settings: Settings, listener: socket.socket) -> None:
     """In a process of its own, which ends when its parent does."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     with _until_signal() as stopping:
         _answer(settings, listener, stopping)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)

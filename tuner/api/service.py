@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 
 from tuner import db
@@ -19,6 +19,7 @@ from tuner.api.settings import Settings
 from tuner.errors import InputError
 
 log = logging.getLogger(__name__)
+UPLOADS = 4  # at the same time; the others wait, and hold up nobody else
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Service:
     tokens: Tokens
     metrics: Metrics
     generic: Generic
+    uploads: CapacityLimiter  # those that are stored at the same time
+    streams: set[object] = field(default_factory=set)  # of events, that are open
 
     @classmethod
     def of(cls, settings: Settings) -> Service:
@@ -39,16 +42,20 @@ class Service:
         published = Published(engine)
         published.refresh()
         return cls(settings, engine, published, Tokens(engine), Metrics(engine),
-                   generic_of(settings.mpich_python))  # fmt: skip
+                   generic_of(settings.mpich_python), CapacityLimiter(UPLOADS))  # fmt: skip
+
+    def notice(self) -> None:
+        """Follow what was just published. It is, even when it cannot be read again at once."""
+        try:
+            self.published.refresh()
+        except InputError as reason:
+            log.warning("what is published may be out of date: %s", reason)
 
     async def watch(self) -> None:
         """Notice what other processes publish, until cancelled."""
         while True:
             await asyncio.sleep(REFRESHED)
-            try:
-                await to_thread.run_sync(self.published.refresh)
-            except InputError as reason:
-                log.warning("what is published may be out of date: %s", reason)
+            await to_thread.run_sync(self.notice)
 
 
 async def _service(request: Request) -> Service:

@@ -25,7 +25,9 @@ VERBS = {
     "token": "make, list and revoke the tokens for a service that others can reach",
     "algorithms": "list the algorithms with their cost formulas and sources",
 }
+RESUMING = ("quickstart", "probe")  # verbs that go on where they stopped
 RESUME = "the same command again resumes where it stopped, with what is already measured"
+NOTHING = "nothing was written that is not whole"
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 
 
@@ -61,7 +63,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"tuner: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\ntuner: interrupted; {RESUME}", file=sys.stderr)
+        kept = RESUME if words[:1] and words[0] in RESUMING else NOTHING
+        print(f"\ntuner: interrupted; {kept}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 PLAIN_WIDTH = 120  # columns of text when the output is no terminal
 TABLE_WIDTH = 10_000  # at most, likewise; tables take what they need
@@ -41,14 +42,17 @@ def print_table(
 ) -> None:
     """A table of text cells; the columns named in `right` are aligned on their last digit.
 
-    A narrow terminal folds cells; everywhere else each row is one line.
+    Brackets are text like any other. A narrow terminal folds cells; everywhere else each row is one
+    line.
     """
-    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    heading = Text(title, style="table.title") if title else None
+    table = Table(title=heading, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     numeric = set(right)
     for column in columns:
-        table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+        side: JustifyMethod = "right" if column in numeric else "left"
+        table.add_column(Text(column), justify=side, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     screen = console()
     if not screen.is_terminal:
         screen.width = TABLE_WIDTH

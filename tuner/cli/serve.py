@@ -85,10 +85,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _announce(address: str) -> None:
-    print(f"tuner answers at {address}/v1; Ctrl-C ends it", flush=True)
+    print(f"tuner answers at {address} (see /openapi.json); Ctrl-C ends it", flush=True)
 
 
 def _shown(database: str) -> str:
     """The URL without the password."""
     scheme, separator, rest = database.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
+    return f"{scheme}{separator}{rest.rpartition('@')[2].partition('?')[0]}"

@@ -68,9 +68,10 @@ def _print(result: study.StudyResult) -> None:
     keeping = result.keeping
     if keeping is not None:
         console().print(
-            f"Keeping the table: on average {keeping.mean:.1%} slower than the best, at worst"
-            f" {keeping.worst:.1%}, over {keeping.points} points; {keeping.unknown} more where its"
-            " cost is not known",
+            f"Keeping the table, read as its exported file is (the rules of the most ranks not"
+            f" above): on average {keeping.mean:.1%} slower than the best, at worst"
+            f" {keeping.worst:.1%}, over {keeping.points} points; {keeping.unknown} more where the"
+            " library decides by itself, and how is not known",
             markup=False,
         )
 

@@ -21,9 +21,9 @@ def open_database(url: str) -> Engine:
     """Connect (`sqlite:///tuner.db`, `postgresql://user:password@host/name`) and migrate to the
     newest schema, which any number of processes may do at once.
 
-    SQLite runs in WAL mode with foreign keys enforced. Raises InputError: no such driver,
-    unreadable, refused, or written by a newer version of the program; UnavailableError: locked,
-    or the server does not answer.
+    SQLite runs in WAL mode with foreign keys enforced. Raises InputError: no such driver, or
+    written by a newer version of the program; UnavailableError: unreadable, refused, locked, or
+    the server does not answer.
     """
     try:
         engine = _engine(make_url(url))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import case, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.db.mapping import JobRow
@@ -102,11 +102,15 @@ def cancel_job(session: Session, job_id: int) -> Job:
 
     Raises NotFoundError, and ConflictError for a job that is done or failed.
     """
-    this = update(JobRow).where(JobRow.id == job_id)
-    session.execute(
-        this.where(JobRow.state == QUEUED).values(state=CANCELLED, ended_at=present(session))
-    )
-    session.execute(this.where(JobRow.state == RUNNING).values(cancel_requested=True))
+    queued = JobRow.state == QUEUED
+    session.execute(  # one statement: between two the job could pass from one state to the other
+        update(JobRow)
+        .where(JobRow.id == job_id, JobRow.state.in_((QUEUED, RUNNING)))
+        .values(
+            state=case((queued, CANCELLED), else_=RUNNING), cancel_requested=~queued,
+            ended_at=case((queued, present(session)), else_=None),
+        )
+    )  # fmt: skip
     job = load_job(session, job_id)
     if job.state in (DONE, FAILED):
         raise ConflictError(f"job {job_id} is {job.state}: there is nothing left to cancel")

@@ -76,11 +76,14 @@ def end_cancelled(session: Session, claim: Claim) -> None:
 
 
 def give_back_job(session: Session, claim: Claim) -> None:
-    """The runner ends in good order and the job did nothing wrong: the next one may have it.
-
-    Raises LostLeaseError.
+    """The runner ends in good order and the job did nothing wrong: the next one may have it, unless
+    somebody asked for it to be cancelled. Raises LostLeaseError.
     """
-    _write(session, claim, state=QUEUED, progress=0.0, text="", leased_to=None, runner="")
+    _write(
+        session, claim, progress=0.0, text="", leased_to=None, runner="",
+        state=case((JobRow.cancel_requested, CANCELLED), else_=QUEUED),
+        ended_at=case((JobRow.cancel_requested, present(session)), else_=None),
+    )  # fmt: skip
 
 
 def retry_job(session: Session, claim: Claim, error: str) -> None:

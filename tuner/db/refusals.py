@@ -8,7 +8,7 @@ from json import JSONEncoder
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError, StatementError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from tuner.errors import InputError, TunerError
@@ -23,7 +23,7 @@ class ConflictError(InputError):
 
 
 class UnavailableError(InputError):
-    """The database does not answer, or is busy: nothing is wrong with what was asked."""
+    """The database does not answer, is busy or broken: nothing is wrong with what was asked."""
 
 
 class LostLeaseError(TunerError):
@@ -57,11 +57,6 @@ _REMEDIES = {  # what the database says -> what it means; SQLite's first, then P
     "No space left": "cannot grow, the disk is full; free some space",
     "permission denied": "does not let this user do that; grant it, or use another user",
 }
-_LATER = ("locked", "Connection refused", "No such file or directory", "connection timeout",
-          "resolve host", "translate host name", "too many clients", "remaining connection slots",
-          "starting up", "shutting down", "terminating connection", "closed the connection",
-          "connection is closed", "deadlock detected", "No space left", "disk I/O error",
-          "database or disk is full")  # fmt: skip
 
 
 class _NoJSONError(ValueError):
@@ -82,7 +77,7 @@ def clear_errors(engine: Engine) -> Iterator[None]:
     try:
         yield
     except DBAPIError as reason:
-        raise _refusal(engine, str(reason.orig)) from None
+        raise _refusal(engine, reason) from None
     except NoConnectionError:
         raise UnavailableError(
             f"{name_of(engine)}: every connection is in use; try again"
@@ -99,20 +94,27 @@ def name_of(engine: Engine) -> str:
     """The database as messages call it, without its password."""
     if engine.dialect.name == "sqlite":
         return engine.url.database or "the database in memory"
-    plain = engine.url.set(drivername="postgresql").difference_update_query(["connect_timeout"])
+    plain = engine.url.set(drivername="postgresql").difference_update_query(
+        ["connect_timeout", "password"]
+    )
     return plain.render_as_string(hide_password=True)
 
 
-def _refusal(engine: Engine, said: str) -> InputError:
+def _refusal(engine: Engine, reason: DBAPIError) -> InputError:
+    said = str(reason.orig)
+    refused = f"{name_of(engine)}: the database refused: {' '.join(said.split())}"
+    if isinstance(reason, DataError | IntegrityError):  # all else has nothing to do with the values
+        return InputError(refused)
     if engine.dialect.name == "postgresql" and said.rstrip().endswith("does not exist"):
         if 'FATAL:  database "' in said:
-            return InputError(
+            return UnavailableError(
                 f"{name_of(engine)}: the server has no such database; create it with createdb"
             )
         if 'FATAL:  role "' in said:
-            return InputError(f"{name_of(engine)}: the server has no such user; check the URL")
+            return UnavailableError(
+                f"{name_of(engine)}: the server has no such user; check the URL"
+            )
     for words, remedy in _REMEDIES.items():
         if words in said:
-            kind = UnavailableError if words in _LATER else InputError
-            return kind(f"{name_of(engine)}: {remedy}")
-    return InputError(f"{name_of(engine)}: the database refused: {' '.join(said.split())}")
+            return UnavailableError(f"{name_of(engine)}: {remedy}")
+    return UnavailableError(refused)

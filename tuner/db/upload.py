@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.orm import Session
@@ -33,6 +32,8 @@ from tuner.errors import InputError
 from tuner.measurement import LineReader
 
 CHUNK = 10_000  # series per transaction, well under a second's worth
+SAMPLES = 200_000  # per transaction, where series are long
+LONGEST = 1 << 20  # characters of a line
 LEASE = timedelta(seconds=15)  # an author that stored nothing for so long is taken for dead
 PATIENCE = 20.0  # seconds to wait for another author, longer than a dead one's lease
 POLL = 0.25  # seconds
@@ -70,7 +71,7 @@ def ingest(engine: Engine, source: Path | BinaryIO, name: str = "the upload") ->
             with path.open("rb") as raw:
                 digest = hashlib.file_digest(raw, "sha256").hexdigest()
             with path.open(encoding="utf-8") as lines:
-                return _store(engine, LineReader(lines, name), digest)
+                return _store(engine, LineReader(_bounded(lines, name), name), digest)
         except (OSError, UnicodeDecodeError) as reason:
             raise InputError(f"{name}: cannot be read as measurements: {reason}") from None
 
@@ -84,6 +85,16 @@ def _on_disk(source: Path | BinaryIO) -> Iterator[Path]:
         shutil.copyfileobj(source, copy)
         copy.flush()
         yield Path(copy.name)
+
+
+def _bounded(lines: TextIO, name: str) -> Iterator[str]:
+    """The lines; none is read whole that could fill the memory."""
+    for number, line in enumerate(iter(lambda: lines.readline(LONGEST + 1), ""), start=1):
+        if len(line) > LONGEST:
+            raise InputError(
+                f"{name}, line {number}: longer than {LONGEST} characters, which no series is"
+            )
+        yield line
 
 
 def _store(engine: Engine, reader: LineReader, digest: str) -> Stored:
@@ -141,8 +152,8 @@ def _claim(
 
 
 def _fill(engine: Engine, reader: LineReader, claim: _Claim) -> None:
-    count, numbered = 0, enumerate(reader.series())
-    while chunk := [series_values(claim.probe_id, *each) for each in islice(numbered, CHUNK)]:
+    count = 0
+    for chunk in _pieces(reader, claim.probe_id):
         count += len(chunk)
         missing = [row for row in chunk if row["ordinal"] >= claim.done]
         with transaction(engine) as session:
@@ -156,6 +167,20 @@ def _fill(engine: Engine, reader: LineReader, claim: _Claim) -> None:
             update(ProbeRow).where(ProbeRow.id == claim.probe_id)
             .values(author=None, stored_at=present(session))
         )  # fmt: skip
+
+
+def _pieces(reader: LineReader, probe_id: int) -> Iterator[list[dict[str, Any]]]:
+    """The series of a file, as many at a time as one transaction may store."""
+    piece: list[dict[str, Any]] = []
+    samples = 0
+    for ordinal, series in enumerate(reader.series()):
+        piece.append(series_values(probe_id, ordinal, series))
+        samples += len(series.samples)
+        if len(piece) >= CHUNK or samples >= SAMPLES:
+            yield piece
+            piece, samples = [], 0
+    if piece:
+        yield piece
 
 
 def _renew(session: Session, claim: _Claim, count: int) -> None:

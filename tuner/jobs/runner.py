@@ -40,19 +40,25 @@ class Runner:
         self._stopping.set()
 
     def run(self) -> None:
-        """Until `stop`. A database that is away is waited for."""
-        engine = db.open_database(self.database)
+        """Until `stop`. A database that is away is waited for, and so is room for a process."""
         while not self._stopping.is_set():
             try:
-                claim = db.claim_job(engine, self.name, KINDS)
-                if claim is None:
-                    self._stopping.wait(IDLE)
-                else:
-                    _Execution(engine, self.database, claim).see_through(self._stopping)
-            except InputError as reason:
+                engine = db.open_database(self.database)
+                try:
+                    self._carry_out(engine)
+                finally:
+                    engine.dispose()
+            except (InputError, OSError) as reason:
                 log.warning("jobs wait: %s", reason)
                 self._stopping.wait(IDLE)
-        engine.dispose()
+
+    def _carry_out(self, engine: db.Engine) -> None:
+        while not self._stopping.is_set():
+            claim = db.claim_job(engine, self.name, KINDS)
+            if claim is None:
+                self._stopping.wait(IDLE)
+            else:
+                _Execution(engine, self.database, claim).see_through(self._stopping)
 
 
 class _Execution:

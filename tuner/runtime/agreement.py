@@ -166,6 +166,7 @@ def _tell(reason: str, offer: _Offer) -> None:
     if reason:
         log.warning("tuner: the library's own collectives are used: %s", reason)
     elif offer.fetched is None:
-        log.info("tuner: no table was asked for, the library's own collectives are used")
+        log.warning("tuner: the library's own collectives are used: no table is named, set %s",
+                    "TUNER_TABLE or TUNER_SERVICE")  # fmt: skip
     elif offer.fetched.note:
         log.warning("tuner: %s", offer.fetched.note)

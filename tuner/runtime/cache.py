@@ -32,24 +32,27 @@ class _Entry:
 
 
 def directory() -> Path:
-    """Where copies are kept."""
+    """Where copies are kept; raises InputError for a user without a home."""
     own = os.environ.get("TUNER_CACHE")
     if own:
         return Path(own)
     shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path("~/.cache").expanduser()) / "tuner"
+    try:
+        return (Path(shared) if shared else Path.home() / ".cache") / "tuner"
+    except RuntimeError:
+        raise InputError("this user has no home: name a place for copies in TUNER_CACHE") from None
 
 
 def path_of(request: Request) -> Path:
-    """The file for what a service answers to this request."""
+    """The file for what a service answers to this request; raises as `directory` does."""
     subject = json.dumps([request.service, request.cluster, request.library])
     return directory() / f"{digest_of(subject)}.json"
 
 
 def load(request: Request) -> Fetched | None:
     """The copy for this request; None when there is none that can be trusted."""
-    path = path_of(request)
     try:
+        path = path_of(request)
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
                 return None
@@ -71,8 +74,8 @@ def keep(request: Request, fetched: Fetched) -> None:
         request.service, request.cluster, request.library, fetched.etag,
         digest_of(fetched.text), fetched.text,
     )  # fmt: skip
-    path = path_of(request)
     try:
+        path = path_of(request)
         path.parent.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         write_atomically(path, json.dumps(asdict(entry)), _PRIVATE_FILE)
     except (OSError, InputError):

@@ -60,7 +60,7 @@ def fetch(request: Request) -> Fetched:
     in, with a note, when the service cannot be reached in time. Raises InputError otherwise.
     """
     deadline = Deadline(request.timeout)
-    kept = deadline.run(partial(cache.load, request), str(cache.directory()))
+    kept = deadline.run(partial(cache.load, request), "the copies of tables")
     try:
         return deadline.run(partial(_fetch, request, kept, deadline), request.service)
     except (UnreachableError, LateError) as reason:
@@ -244,6 +244,7 @@ class _Statuses(urllib.request.HTTPErrorProcessor):
         self, request: urllib.request.Request, response: HTTPResponse
     ) -> HTTPResponse:
         if response.status in REDIRECTS:
+            response.close()  # its text is nobody's affair, and need not have an end
             followed: HTTPResponse = super().http_response(request, response)
             return followed
         return response

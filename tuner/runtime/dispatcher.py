@@ -21,18 +21,19 @@ from numpy import ndarray
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
+from tuner.runtime import shortcuts
 from tuner.runtime.agreement import Agreed, agree
 from tuner.runtime.buffers import in_place, nbytes_of, whole
 from tuner.runtime.devices import CUDA, HOST, memory_of, present
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.ladders import METHODS, Ladder
+from tuner.runtime.shortcuts import PLAIN, commutative
 from tuner.runtime.staging import READ, WRITE, Access
 from tuner.table import OPERATORS, TuningTable
 
 if TYPE_CHECKING:
     from tuner.runtime.following import Following
 
-PLAIN = (ndarray, type(MPI.IN_PLACE), type(None))  # buffer arguments that are never on a device
 NOTHING = Agreed(None, "", "", None, None)
 DERIVING = (  # what makes a communicator of this one; it follows the same table
     "Dup", "Dup_with_info", "Clone", "Split", "Split_type", "Create", "Create_group", "Create_cart",
@@ -72,7 +73,7 @@ def tune(
         raise InputError(f"memory is {HOST!r} or {CUDA!r}, not {quoted(memory)}")
     source = partial(agree, table=table, service=service, cluster=cluster, token=token)
     made = _tuned(plain, source, agreed, memory, Ring() if wanted else None)
-    made.follow()
+    made.follow().announce(agreed.table)
     return made
 
 
@@ -95,7 +96,7 @@ class Tuned:
         """The table that is followed; None when every call is the library's own."""
         return self._agreed.table
 
-    def follow(self) -> None:
+    def follow(self) -> Following:
         """Make everything ready, which else the first call does; collective."""
         from tuner.runtime.following import Following  # half of all that is to be imported
 
@@ -106,6 +107,20 @@ class Tuned:
                 name = _attribute(collective, operators)
                 setattr(self, name, following.ladder(collective, operators))
         self._following = following
+        if self._ring is None:
+            self._shorten()
+        return following
+
+    def _shorten(self) -> None:
+        """The two most frequent calls without what the class looks up each time."""
+        plain, own = self.plain, type(self)
+        self.__dict__["Bcast"] = shortcuts.bcast(
+            plain.Bcast, self._bcast_any, partial(own.Bcast, self)
+        )
+        self.__dict__["Allreduce"] = shortcuts.allreduce(
+            plain.Allreduce, self._allreduce_any, self._allreduce_commutative,
+            partial(own.Allreduce, self),
+        )  # fmt: skip
 
     def refresh(self) -> None:
         """Get the table again and follow what is found; collective.
@@ -114,7 +129,7 @@ class Tuned:
         """
         self._forget()
         self._agreed = self._source(self.plain)
-        self.follow()
+        self.follow().announce(self._agreed.table)
 
     def finalize(self) -> None:
         """Post what was recorded and leave all further calls to the library; collective."""
@@ -137,7 +152,7 @@ class Tuned:
         self.plain, self._agreed = MPI.Intracomm(MPI.COMM_NULL), NOTHING
 
     def _forget(self) -> None:
-        for name in _LADDERS:
+        for name in (*_LADDERS, "Bcast", "Allreduce"):
             self.__dict__.pop(name, None)
         if self._following is not None:
             self._following.release()
@@ -157,7 +172,7 @@ class Tuned:
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Allreduce`."""
-        ladder = self._allreduce_commutative if _commutative(op) else self._allreduce_any
+        ladder = self._allreduce_commutative if commutative(op) else self._allreduce_any
         if type(recvbuf) is ndarray and type(sendbuf) in PLAIN:
             ladder.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
         else:
@@ -167,14 +182,14 @@ class Tuned:
         self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
     ) -> None:  # fmt: skip
         """As `Comm.Reduce`."""
-        ladder = self._reduce_commutative if _commutative(op) else self._reduce_any
+        ladder = self._reduce_commutative if commutative(op) else self._reduce_any
         nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf)
         self._call(ladder, nbytes, _both(sendbuf, recvbuf), op, root)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Reduce_scatter_block`."""
-        commutative = _commutative(op)
-        ladder = self._reduce_scatter_commutative if commutative else self._reduce_scatter_any
+        reorders = commutative(op)
+        ladder = self._reduce_scatter_commutative if reorders else self._reduce_scatter_any
         everything = whole(recvbuf if in_place(sendbuf) else sendbuf, self.plain.size)
         self._call(ladder, nbytes_of(everything), _both(sendbuf, recvbuf), op)
 
@@ -236,16 +251,6 @@ class Tuned:
 def _both(sendbuf: Any, recvbuf: Any) -> tuple[tuple[Any, Access], tuple[Any, Access]]:
     """What is done with each: in place, the receive buffer is read as well."""
     return (sendbuf, READ), (recvbuf, READ | WRITE if in_place(sendbuf) else WRITE)
-
-
-def _commutative(op: Any) -> bool:
-    """Raises TypeError for what is no operator, as mpi4py does."""
-    try:
-        return bool(op.is_commutative)
-    except AttributeError:
-        raise TypeError(
-            f"Argument 'op' has incorrect type (expected mpi4py.MPI.Op, got {type(op).__name__})"
-        ) from None
 
 
 def _attribute(collective: Collective, operators: str) -> str:

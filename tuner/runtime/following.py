@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tuner.runtime.agreement import library_name
 from tuner.runtime.buffers import contiguous, in_place
 from tuner.runtime.devices import CUDA, cuda, cuda_aware
 from tuner.runtime.feedback import Ring
-from tuner.runtime.forcing import Forcing
+from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS, Action, Ladder, RecordingLadder
 from tuner.runtime.layout import layout_of
 from tuner.runtime.memory import HOST_MEMORY, DeviceMemory, Memory
@@ -61,6 +62,21 @@ class Following:
                 return self._ladders[collective, wanted]
         method: Action = getattr(self._comm, METHODS[collective])
         return Ladder([0], [method], [_direct(method)])
+
+    def announce(self, table: TuningTable | None) -> None:
+        """One line of the log of rank 0: whether these ranks have rules."""
+        if table is None or self._comm.rank != 0:
+            return
+        import logging  # not among what `import tuner.runtime` may take time for
+
+        log, size = logging.getLogger("tuner"), self._comm.size
+        if self._ladders:
+            log.info("tuner: %d ranks follow the table of %s", size, table.cluster.name)
+        else:
+            log.warning(
+                "tuner: the library's own collectives are used: the table has no rules for these"
+                " %d ranks", size,
+            )  # fmt: skip
 
     def release(self) -> None:
         """Free requests and communicators."""
@@ -174,17 +190,26 @@ class _Forced:
 
     def __init__(self, forcing: Forcing, settings: Mapping[str, int | str], method: str) -> None:
         self._forcing, self._settings, self._name = forcing, settings, method
-        self._method: Action | None = None
+        self._act = self._first
 
     def __call__(self, *arguments: Any) -> None:
-        if self._method is None:
-            self._method = getattr(self._forcing.communicator(self._settings), self._name)
-            self._before, self._after = self._forcing.around(self._settings)
-        self._before()
-        try:
-            self._method(*arguments)
-        finally:
-            self._after()
+        self._act(*arguments)
+
+    def _first(self, *arguments: Any) -> None:
+        method: Action = getattr(self._forcing.communicator(self._settings), self._name)
+        around = self._forcing.around(self._settings)
+        self._act = method if around is NOTHING else partial(_between, *around, method)
+        self._act(*arguments)
+
+
+def _between(
+    before: Callable[[], object], after: Callable[[], object], act: Action, *arguments: Any
+) -> None:
+    before()
+    try:
+        act(*arguments)
+    finally:
+        after()
 
 
 def _nccl_objection(nccl: Nccl | Cannot | None, collective: Collective) -> str:

@@ -47,14 +47,14 @@ class Forcing:
         return self._made[key]
 
     def around(self, settings: Settings) -> tuple[Callable[[], object], Callable[[], object]]:
-        """What to do right before and right after each call under `settings`.
+        """What to do right before and right after each call under `settings`, or `NOTHING`.
 
         Only what differs from the present values is written: every write is paid for at each call.
         """
         usual = {name: self._variables.read(name) for name in settings} if self._per_call else {}
         changed = [name for name in usual if usual[name] != settings[name]]
         if not changed:
-            return _nothing, _nothing
+            return NOTHING
         before = [self._variables.writer(name, settings[name]) for name in changed]
         after = [self._variables.writer(name, usual[name]) for name in changed]
         return partial(_all, before), partial(_all, after)
@@ -105,3 +105,6 @@ def _all(writes: list[Callable[[], int]]) -> None:
 
 def _nothing() -> None:
     return None
+
+
+NOTHING = (_nothing, _nothing)

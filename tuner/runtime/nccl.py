@@ -54,11 +54,13 @@ def connect(comm: MPI.Intracomm) -> Nccl | Cannot:
     objection = objection_to(comm.allgather(_offer()))
     if objection:
         return Cannot(objection)
+    identity = comm.bcast(_unique_identity() if comm.rank == 0 else None)
+    if isinstance(identity, Cannot):
+        return identity
     made: Nccl | None = None
     failure = ""
-    identity = _unique_identity() if comm.rank == 0 else None
     try:
-        made = Nccl(comm, comm.bcast(identity))
+        made = Nccl(comm, identity)
     except RuntimeError as reason:  # NcclError is one
         failure = f"NCCL failed on rank {comm.rank}: {reason}"
     failures = [text for text in comm.allgather(failure) if text]
@@ -101,9 +103,13 @@ def _offer() -> Place | Cannot:
 
 
 def _unique_identity() -> object:
+    """What the ranks need to find one another, from rank 0; or why there is none."""
     from cupy.cuda import nccl
 
-    return nccl.get_unique_id()
+    try:
+        return nccl.get_unique_id()
+    except RuntimeError as reason:  # without a network interface, say
+        return Cannot(f"NCCL failed on rank 0: {reason}")
 
 
 class Nccl:

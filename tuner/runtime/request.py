@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.errors import InputError, quoted
@@ -25,7 +25,7 @@ from tuner.units import parse_time
 TIMEOUT = "5s"
 LONGEST = 3600.0  # seconds
 LARGEST = 64 * 2**20  # bytes of a table: a hundred times the largest one that was ever made
-_VERSION = re.compile(r'(?:W/)?"(\d+)-')
+_VERSION = re.compile(r'(?:W/)?"([0-9]{1,18})-')
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Request:
     path: Path | None = None
     service: str = ""
     cluster: str = ""
-    token: str = ""
+    token: str = field(default="", repr=False)
     token_file: Path | None = None
     timeout: float = 5.0
 
@@ -85,7 +85,7 @@ class Fetched:
 
     @property
     def version(self) -> int | None:
-        """The service's number for the table, which its ETag starts with; None for a file."""
+        """The service's number for the table, with which its ETag starts; None without one."""
         match = _VERSION.match(self.etag)
         return int(match[1]) if match else None
 
@@ -114,7 +114,7 @@ def request_for(
         library=library,
         content=_content(table) if isinstance(table, TuningTable) else "",
         path=_path(table),
-        service=(service or "").rstrip("/"),
+        service=(service or "").rstrip("/").removesuffix("/v1"),
         cluster=cluster or environment.get("TUNER_CLUSTER", ""),
         token=token or environment.get("TUNER_TOKEN", ""),
         token_file=Path(token_file) if token_file else None,
@@ -127,7 +127,10 @@ def _path(table: TuningTable | Path | str | None) -> Path | None:
         return None
     if not isinstance(table, str | Path):
         raise InputError(f"{quoted(table)} is neither a table nor the path of one")
-    return Path(table).absolute()
+    try:
+        return Path(table).absolute()
+    except FileNotFoundError:
+        raise InputError(f"{quoted(str(table))} is relative to a directory that is gone") from None
 
 
 def _content(table: TuningTable) -> str:

@@ -26,10 +26,10 @@ def run(
     Exits as the program does. But for an orderly end that takes all ranks along when this one
     ends, since the others would wait for it for ever.
     """
-    tuned = tune(MPI.COMM_WORLD, table, service=service, cluster=cluster, feedback=feedback)
-    vars(MPI)["COMM_WORLD"] = tuned
     status: object = 1
     try:
+        tuned = tune(MPI.COMM_WORLD, table, service=service, cluster=cluster, feedback=feedback)
+        vars(MPI)["COMM_WORLD"] = tuned
         ended = _ended(command)
         if ended in (0, None) and not MPI.Is_finalized():
             tuned.finalize()

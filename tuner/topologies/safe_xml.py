@@ -1,8 +1,9 @@
 """XML from strangers, in bounded time and memory.
 
 Refused: documents longer than `MOST_CHARACTERS`, more than `MOST_ELEMENTS` elements, nesting deeper
-than `DEEPEST`, and every declaration of an entity (with which a page of text stands for gigabytes,
-or for a file of this computer). A document type may be named; nothing is ever loaded for it.
+than `DEEPEST`, and every declaration of an entity or of attributes (with which a page of text
+stands for gigabytes, or for a file of this computer). A document type may be named; nothing is ever
+loaded for it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class _Document:
         self.parser.EndElementHandler = self.end
         self.parser.EntityDeclHandler = self.entity
         self.parser.SkippedEntityHandler = self.entity
+        self.parser.AttlistDeclHandler = self.attributes
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         element = Element(name, attributes, self.parser.CurrentLineNumber)
@@ -69,6 +71,12 @@ class _Document:
         raise InputError(
             f"line {self.parser.CurrentLineNumber}: the entity {quoted(name)}: XML with entities of"
             " its own is not read"
+        )
+
+    def attributes(self, name: str, *_: object) -> None:
+        raise InputError(
+            f"line {self.parser.CurrentLineNumber}: the document declares attributes of"
+            f" {quoted(name)}: XML with declarations of its own is not read"
         )
 
 

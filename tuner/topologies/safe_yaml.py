@@ -2,7 +2,8 @@
 
 Refused before anything grows: documents longer than `MOST_CHARACTERS` or of more than `MOST_VALUES`
 values (seconds to read), nesting deeper than `DEEPEST`, aliases (with which a page of text stands
-for gigabytes), and values longer than `LONGEST_VALUE` (a number of a million digits takes minutes).
+for gigabytes), tags (`!!int x` is no number, whatever it says), and values longer than
+`LONGEST_VALUE` (a number of a million digits takes minutes).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class _Loader(yaml.SafeLoader):
         """Why the value that begins with this event is not read; "" when it is."""
         if isinstance(event, yaml.AliasEvent):
             return "aliases (*name) are not read: write the value out"
+        if getattr(event, "tag", None) is not None:
+            return "tags (!name) are not read"
         if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_VALUE:
             return f"a value is longer than {LONGEST_VALUE} characters"
         if self.depth == DEEPEST:
@@ -71,5 +74,5 @@ def parse_yaml(text: str) -> Any:
     except yaml.MarkedYAMLError as reason:
         where = f"line {reason.problem_mark.line + 1}: " if reason.problem_mark else ""
         raise InputError(f"{where}not YAML that can be read: {reason.problem}") from None
-    except (yaml.YAMLError, ValueError) as reason:  # ValueError: 2024-13-45, say
+    except (yaml.YAMLError, ValueError, OverflowError) as reason:  # 2024-13-45; 1:1: ... 1:1.0
         raise InputError(f"not YAML that can be read: {' '.join(str(reason).split())}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ from tuner.api.service import Asking, Service, Serving
 
 router = APIRouter(prefix=f"{PREFIX}/jobs", tags=["jobs"], responses=documented())
 State = Literal["queued", "running", "done", "failed", "cancelled"]
+MOST_STREAMS = 200  # of events, in each process: each looks at the database again and again
 ENDED = ("done", "failed", "cancelled")
 LOOK_EVERY = 0.25  # seconds
 EVENT = {  # of a stream of them; `data` is the job as JSON
@@ -124,30 +126,43 @@ async def events(
     A client that comes back with Last-Event-ID gets the next event as soon as there is news.
     """
     first = await to_thread.run_sync(_look, service, job_id)
-    if first.state in ENDED and last_event_id == _event_id(first):
+    if first.last and last_event_id == first.id:
         return Response(status_code=204)
-    return EventSourceResponse(_events(service, first, last_event_id))
+    if len(service.streams) >= MOST_STREAMS:
+        raise Problem(503, f"{MOST_STREAMS} clients follow jobs already: ask for the job itself")
+    return EventSourceResponse(_events(service, job_id, first, last_event_id))
+
+
+@dataclass(frozen=True)
+class _News:
+    """A job as an event; `id` is the same for as long as there is no news."""
+
+    id: str
+    data: str
+    last: bool
 
 
 async def _events(
-    service: Service, job: Job, last_event_id: str | None
+    service: Service, job_id: int, news: _News, last_event_id: str | None
 ) -> AsyncIterator[ServerSentEvent]:
-    while True:
-        number = _event_id(job)
-        if number != last_event_id:
-            last_event_id = number
-            yield ServerSentEvent(event="progress", id=number, data=job.model_dump_json())
-        if job.state in ENDED:
-            return
-        await asyncio.sleep(LOOK_EVERY)
-        job = await to_thread.run_sync(_look, service, job.id)
+    stream = object()
+    service.streams.add(stream)
+    try:
+        while True:
+            if news.id != last_event_id:
+                last_event_id = news.id
+                yield ServerSentEvent(event="progress", id=news.id, data=news.data)
+            if news.last:
+                return
+            await asyncio.sleep(LOOK_EVERY)
+            news = await to_thread.run_sync(_look, service, job_id)
+    finally:
+        service.streams.discard(stream)
 
 
-def _look(service: Service, job_id: int) -> Job:
+def _look(service: Service, job_id: int) -> _News:
+    """All of it in a thread: what was asked for and the result may be large."""
     with db.reading(service.engine) as session:
-        return shown(session, job_id)
-
-
-def _event_id(job: Job) -> str:
-    """The same for as long as there is no news."""
-    return hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:16]
+        job = shown(session, job_id)
+    data = job.model_dump_json()
+    return _News(hashlib.sha256(data.encode()).hexdigest()[:16], data, job.state in ENDED)

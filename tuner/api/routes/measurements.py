@@ -20,6 +20,7 @@ from tuner.api.bodies import accepts
 from tuner.api.problems import documented, text
 from tuner.api.schemas import PREFIX, ByMachine, IdInPath, Name, Page, Paging, Size
 from tuner.api.service import Service, Serving
+from tuner.api.uploads import store
 from tuner.collective import Collective
 
 router = APIRouter(prefix=f"{PREFIX}/measurements", tags=["measurements"], responses=documented())
@@ -85,13 +86,15 @@ async def ingest(service: Serving, request: Request, response: Response) -> Any:
         async for chunk in request.stream():
             file.write(chunk)
         file.flush()
-        stored, described = await to_thread.run_sync(_ingest, service, Path(file.name))
+        stored, described = await to_thread.run_sync(
+            _ingest, service, Path(file.name), limiter=service.uploads
+        )
     response.status_code = 201 if stored.new else 200
     return described
 
 
 def _ingest(service: Service, path: Path) -> tuple[db.Stored, db.StoredMeasurements]:
-    stored = db.ingest(service.engine, path)
+    stored = store(service.engine, path)
     with db.reading(service.engine) as session:
         described = db.describe_measurements(session, stored.id)
     if stored.new:

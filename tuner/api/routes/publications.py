@@ -46,7 +46,7 @@ def publish(service: Serving, wanted: Publish, client: Asking) -> Any:
     """Publish a version for the cluster and the library that it is for."""
     with db.transaction(service.engine) as session:
         done = db.publish(session, wanted.version, by=client.name)
-    service.published.refresh()
+    service.notice()
     return done
 
 
@@ -57,7 +57,7 @@ def roll_back(service: Serving, wanted: RollBack, client: Asking) -> Any:
     """Publish again what was published before the present version; 409 when nothing was."""
     with db.transaction(service.engine) as session:
         done = db.roll_back(session, wanted.cluster, wanted.library, by=client.name)
-    service.published.refresh()
+    service.notice()
     return done
 
 

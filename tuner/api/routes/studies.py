@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from tuner import db
+from tuner.api.bodies import Raw, accepts, record_of
 from tuner.api.problems import Problem, documented
 from tuner.api.routes.jobs import JobSummary, shown
-from tuner.api.schemas import PREFIX, IdInPath, Page, Paging, Record
+from tuner.api.schemas import PREFIX, IdInPath, Page, Paging
 from tuner.api.service import Asking, Serving
 from tuner.cost import Calibration
 from tuner.errors import InputError, quoted
@@ -68,17 +69,17 @@ class Study(StudyJob):
     result: dict[str, Any] | None
 
 
-@router.post("", status_code=202)
-def enqueue(
-    service: Serving, spec: Annotated[Record, Body(examples=[EXAMPLE])], client: Asking
-) -> StudyJob:
+@router.post("", status_code=202, openapi_extra=accepts({"application/json": EXAMPLE}))
+def enqueue(service: Serving, body: Raw, client: Asking) -> StudyJob:
     """Queue a study. Topology, calibration and table may be given whole or by id."""
-    with db.transaction(service.engine) as session:
+    spec = record_of(body)
+    with db.reading(service.engine) as session:
         try:
-            study = study_from(spec, References(session))
+            record = study_record(study_from(spec, References(session)))
         except db.NotFoundError as reason:  # not what the URL names, but what the body does
             raise Problem(422, str(reason)) from None
-        number = db.enqueue(session, KIND, study_record(study), by=client.name)
+    with db.transaction(service.engine) as session:
+        number = db.enqueue(session, KIND, record, by=client.name)
         return _queued(session, number)
 
 

@@ -70,6 +70,11 @@ def varied(topology: Topology, at: Place) -> Topology:
             f"topology {topology.name} has no links between switches: there is no"
             " uplink_latency or uplink_bandwidth to vary"
         )
+    if len(topology.links) == len(inner) and {"latency", "bandwidth"} & at.keys():
+        raise InputError(
+            f"topology {topology.name} has no links at its nodes: there is no latency or bandwidth"
+            " to vary"
+        )
     return replace(chosen, links=tuple(changed))
 
 

@@ -65,6 +65,15 @@ class _Watch:
         if self._cancelled():
             raise CancelledError("the study was cancelled")
 
+    def expect(self, transfers: int) -> None:
+        """Raises InputError as soon as it is too much: to count the rest may take long, too."""
+        self.total += transfers
+        if self.total > MOST_TRANSFERS_OF_A_STUDY:
+            raise InputError(
+                f"the study has more than {MOST_TRANSFERS_OF_A_STUDY} transfers to simulate: give"
+                " fewer values, sizes or algorithms, or smaller machines"
+            )
+
     def add(self, transfers: int) -> None:
         self.done += transfers
         self._progress(self.done, self.total)
@@ -82,13 +91,6 @@ def run(
     """
     watch = _Watch(progress, cancelled)
     planned = list(_plan(study, watch))
-    watch.total = sum(transfers for point in planned for _, transfers in point.calls)
-    if watch.total > MOST_TRANSFERS_OF_A_STUDY:
-        raise InputError(
-            f"the study has {watch.total} transfers to simulate, more than"
-            f" {MOST_TRANSFERS_OF_A_STUDY}: give fewer values, sizes or algorithms, or smaller"
-            " machines"
-        )
     points = tuple(_played(study, planned, watch))
     return StudyResult(
         study.name, study.topology.name, study.axes, points, tuple(switches(points)),
@@ -102,7 +104,9 @@ def _plan(study: Study, watch: _Watch) -> Iterator[_Planned]:
         for collective in study.collectives:
             watch.go_on()
             for nbytes in study.sizes:
-                yield _planned(study, at, collective, nbytes, counts[collective])
+                point = _planned(study, at, collective, nbytes, counts[collective])
+                watch.expect(sum(transfers for _, transfers in point.calls))
+                yield point
 
 
 def _planned(

@@ -1,0 +1,153 @@
+"""What fails around a request: it is counted, what was done is acknowledged, others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import Connection, event, text
+
+from tests.service.serving import (
+    LIBRARY,
+    a_study,
+    a_table,
+    good,
+    probe_file,
+    problem,
+    served,
+    until,
+)
+from tuner import db
+from tuner.api.app import create_app
+from tuner.api.settings import Settings
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'tuner.sqlite'}"
+
+
+def ask(app: FastAPI, method: str, path: str, **what: Any) -> httpx.Response:
+    """One request, without a network between."""
+
+    async def asked() -> httpx.Response:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.request(method, path, **what)
+
+    return asyncio.run(asked())
+
+
+@contextmanager
+def statements(app: FastAPI, seen: Any) -> Iterator[None]:
+    """`seen` gets every statement that the service is about to execute."""
+
+    def listen(_c: Connection, _cursor: object, statement: str, *_: object) -> None:
+        seen(statement)
+
+    event.listen(app.state.service.engine, "before_cursor_execute", listen)
+    try:
+        yield
+    finally:
+        event.remove(app.state.service.engine, "before_cursor_execute", listen)
+
+
+def test_what_fails_inside_is_counted(database: str) -> None:
+    def fail() -> None:
+        raise RuntimeError("a fault of the program")
+
+    app = create_app(Settings(database=database))
+    app.add_api_route("/v1/fails", fail)
+    assert "log" in problem(ask(app, "GET", "/v1/fails"), 500)
+    counted = 'tuner_requests_total{method="GET",route="/v1/fails",status="500"} 1.0'
+    assert counted in ask(app, "GET", "/metrics").text
+
+
+def test_a_database_out_of_order_is_no_fault_of_the_request(database: str) -> None:
+    app = create_app(Settings(database=database))
+    engine = db.open_database(database)
+    with engine.begin() as connection:
+        connection.execute(text("drop table feedback"))
+    engine.dispose()
+    assert ask(app, "POST", "/v1/tables", json=a_table()).status_code == 201
+    assert "feedback" in problem(ask(app, "GET", "/v1/tables/1/feedback"), 503)
+
+
+@pytest.mark.parametrize("path", ["/v1/measurements", "/v1/tables", "/v1/clusters"])
+def test_an_upload_that_breaks_off_is_no_failure_of_the_service(database: str, path: str) -> None:
+    with served(Settings(database=database)) as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address) as connection:
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+            connection.sendall(head.encode() + b"{")
+        counted = f'tuner_requests_total{{method="POST",route="{path}",status="'
+        until(lambda: counted in client.get("/metrics").text)
+        assert f'{counted}400"}} 1.0' in client.get("/metrics").text
+
+
+def test_a_rollback_that_was_committed_is_acknowledged(database: str) -> None:
+    app = create_app(Settings(database=database))
+    for algorithm in ("chain", "linear", "binomial"):
+        version = ask(app, "POST", "/v1/tables", json=a_table(algorithm)).json()["version"]
+        good(ask(app, "POST", "/v1/publications", json={"version": version}), 201)
+    refused = []
+
+    def busy(statement: str) -> None:
+        if "max(publications.id)" in statement:
+            refused.append(statement)
+            raise db.UnavailableError("busy")
+
+    with statements(app, busy):
+        body = {"cluster": "test", "library": LIBRARY}
+        done = good(ask(app, "POST", "/v1/publications/rollback", json=body), 201)
+    assert done["version"] == 2
+    assert refused
+
+
+def test_a_study_that_cannot_be_asked_keeps_no_writer_waiting(database: str) -> None:
+    with served(Settings(database=database)) as client:
+        engine = db.open_database(database)
+        with db.transaction(engine) as session:
+            session.execute(text("select 1"))  # from here on it has the lock
+            said = client.post("/v1/studies", json={**a_study(), "topology": "99"})
+            assert "no topology 99" in problem(said, 422)
+        engine.dispose()
+
+
+def test_streams_of_events_are_limited(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.api.routes.jobs.MOST_STREAMS", 1)
+    with served(Settings(database=database)) as client:
+        job = good(client.post("/v1/studies", json=a_study()), 202)["id"]
+        path = f"/v1/jobs/{job}/events"
+        with client.stream("GET", path) as response:
+            lines = response.iter_lines()  # kept: the response is closed with it
+            assert next(lines)
+            assert "follow" in problem(client.get(path), 503)
+        good(client.post(f"/v1/jobs/{job}/cancel"), 202)
+        until(lambda: client.get(path).status_code == 200)
+
+
+def test_a_large_upload_is_stored_by_a_process_of_its_own(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.api.uploads.SMALL", 0)
+    app = create_app(Settings(database=database))
+    seen: list[str] = []
+    with statements(app, seen.append):
+        file = probe_file()
+        stored = good(ask(app, "POST", "/v1/measurements", content=file), 201)
+        assert good(ask(app, "POST", "/v1/measurements", content=file)) == stored
+        damaged = file.replace('"launch"', '"lunch"')
+        assert "the upload, line 2" in problem(
+            ask(app, "POST", "/v1/measurements", content=damaged), 422
+        )
+    assert seen
+    assert not any(statement.startswith("INSERT") for statement in seen)
+    assert ask(app, "GET", f"/v1/measurements/{stored['id']}/file").text == file

@@ -1,0 +1,66 @@
+"""The two most frequent calls on plain arrays, with as little before them as Python allows.
+
+A small message takes two microseconds, so every tenth of one counts: what the class's own methods
+look up at each call is looked up once here, and calls below the first size at which the table
+departs from the library's choice go straight to the library. Everything that is not a plain array
+takes the way of the class.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import Any
+
+from mpi4py import MPI
+from numpy import ndarray
+
+from tuner.runtime.ladders import Action, Ladder
+
+PLAIN = (ndarray, type(MPI.IN_PLACE), type(None))  # buffer arguments that are never on a device
+
+
+def bcast(library: Action, ladder: Ladder, general: Action) -> Action:
+    """`Bcast` under a ladder; `library` is the plain communicator's, `general` the class's."""
+    bounds, actions, departs = ladder.bounds, ladder.actions, _departs(ladder, library)
+
+    def call(buf: Any, root: int = 0) -> None:
+        if type(buf) is not ndarray:
+            return general(buf, root)
+        nbytes = buf.nbytes
+        if nbytes < departs:
+            return library(buf, root)
+        return actions[bisect_right(bounds, nbytes) - 1](buf, root)
+
+    return call
+
+
+def allreduce(library: Action, strict: Ladder, free: Ladder, general: Action) -> Action:
+    """`Allreduce` under the ladders for any operator and for commutative ones."""
+    departs = min(_departs(strict, library), _departs(free, library))
+
+    def call(sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        if type(recvbuf) is not ndarray or type(sendbuf) not in PLAIN or type(op) is not MPI.Op:
+            return general(sendbuf, recvbuf, op)
+        nbytes = recvbuf.nbytes
+        if nbytes < departs:
+            return library(sendbuf, recvbuf, op)
+        return (free if op.is_commutative else strict).action(nbytes)(sendbuf, recvbuf, op)
+
+    return call
+
+
+def _departs(ladder: Ladder, library: Action) -> float:
+    """Bytes from which on something else than the library's own choice may be asked for."""
+    rungs = zip(ladder.bounds, ladder.actions, strict=True)
+    return next((low for low, action in rungs if action != library), math.inf)
+
+
+def commutative(op: Any) -> bool:
+    """Whether operands may change places; TypeError for what is no operator, as mpi4py says."""
+    try:
+        return bool(op.is_commutative)
+    except AttributeError:
+        raise TypeError(
+            f"Argument 'op' has incorrect type (expected mpi4py.MPI.Op, got {type(op).__name__})"
+        ) from None
