@@ -207,7 +207,7 @@ def _is_closed(address: str) -> bool:
         httpx.get(address, trust_env=False)
     except httpx.ConnectError:
         return True
-    except httpx.ReadError:
+    except httpx.TransportError:  # a process that is about to end
         return False
     return False
 
