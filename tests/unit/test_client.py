@@ -123,7 +123,11 @@ def test_retry_after_is_kept_to_within_the_deadline() -> None:
     assert asked[1] - asked[0] >= 1.0
 
 
-@pytest.mark.parametrize("later", ["3600", formatdate(time.time() + 3600, usegmt=True), "9" * 400])
+@pytest.mark.parametrize(
+    "later",
+    ["3600", formatdate(time.time() + 3600, usegmt=True), "9" * 400],
+    ids=["seconds", "date", "digits"],
+)
 def test_a_service_that_wants_more_time_than_there_is_is_not_waited_for(later: str) -> None:
     with serving(always(Reply(status=503, headers={"Retry-After": later}))) as service:
         with pytest.raises(InputError, match="status 503"):
