@@ -25,7 +25,7 @@ from tuner.runtime.memory import HOST_MEMORY, DeviceMemory, Memory
 from tuner.runtime.nccl import Cannot, Nccl, connect
 from tuner.runtime.scheduled import Scheduled
 from tuner.runtime.staging import READ, WRITE
-from tuner.table import NCCL, OPERATORS, SCHEDULE, Choice, Key, Rule, TuningTable
+from tuner.table import NCCL, OPERATORS, SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
 
 Rules = Mapping[Key, tuple[Rule, ...]]
 
@@ -118,6 +118,8 @@ class Following:
                 if key.memory == CUDA and cuda_aware():
                     cuda()  # who has device buffers must be able to reduce them
             elif not choice.is_default:
+                if not pays(rule.evidence, self._force.cost):
+                    return "it saves less time than forcing it takes"
                 return self._library_objection(key, choice)
         except TunerError as reason:
             return str(reason)
@@ -170,6 +172,12 @@ class Following:
         settings = libraries.named(library_name()).settings(collective, choice)
         forced = _Forced(self._force, settings, METHODS[collective])
         return forced, _direct(forced)
+
+
+def pays(evidence: Evidence, cost: float) -> bool:
+    """Whether a choice saves more than `cost` seconds at every size that speaks for it."""
+    times = zip(evidence.default_s, evidence.chosen_s, strict=True)
+    return all(default - chosen > cost for default, chosen in times) or cost == 0.0
 
 
 def applicable(table: TuningTable, comm: MPI.Intracomm, memory: str) -> Rules:

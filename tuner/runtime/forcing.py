@@ -20,11 +20,15 @@ DYNAMIC_RULES = "coll_tuned_use_dynamic_rules"  # Open MPI ignores what is force
 NOT_HIERARCHICAL = {"ompi_comm_coll_preference": "^han"}
 
 
+PER_CALL = 2e-6  # seconds that writing variables around a call may take: tests/bench/overhead.py
+
+
 class Forcing:
     """Gives the ranks of one communicator ways to call it under the settings of a choice."""
 
     def __init__(self, library: str, comm: MPI.Intracomm) -> None:
         self._per_call = library == "mpich"
+        self.cost = PER_CALL if self._per_call else 0.0
         self._comm = comm
         self._variables = ControlVariables()
         self._made: dict[tuple[tuple[str, int | str], ...], MPI.Intracomm] = {}
