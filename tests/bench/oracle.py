@@ -48,7 +48,8 @@ def main(path: Path, most: int) -> int:
                 left_out.append(f"{name} p={p} {nbytes} B")
                 continue
             begun = time.perf_counter()
-            ours = simgrid.seconds(name, p, nbytes, engine)
+            uplinks = int(row.get("uplinks_per_leaf") or 0)
+            ours = simgrid.seconds(name, p, nbytes, engine, uplinks)
             taken[name] += time.perf_counter() - begun
             error = abs(ours / float(row["simulated_s"]) - 1)
             worst[name], played[name] = max(worst[name], error), played[name] + 1

@@ -17,6 +17,7 @@ from tuner.schedule import Schedule
 Buffer = NDArray[Any]
 MODULUS = 10007
 ALL = [(c, name) for c in Collective for name in algorithms.names(c)]
+EVERYTHING = [(c, name) for c in Collective for name in algorithms.names(c, algorithms.NEEDS)]
 
 
 def matrix_product(left: Buffer, right: Buffer) -> Buffer:
@@ -32,12 +33,16 @@ def segmented(collective: Collective, name: str, segment: int) -> dict[str, int]
 
 
 def every_schedule(
-    collective: Collective, name: str, p: int, nbytes: int = 64
+    collective: Collective, name: str, p: int, nbytes: int = 64, few: bool = False
 ) -> Iterator[Schedule]:
-    """The algorithm's schedules for p ranks: every root, unsegmented and in several segments."""
+    """The algorithm's schedules for p ranks: every root, unsegmented and in several segments.
+
+    With `few`, roots at both ends and in the middle only.
+    """
+    roots = {0, 1 % p, p // 2, p - 1} if few else set(range(p))
     variants = [segmented(collective, name, segment) for segment in (0, 20)]
     for params in variants[: 1 + (variants[0] != variants[1])]:
-        for root in range(p) if collective.rooted else [0]:
+        for root in sorted(roots) if collective.rooted else [0]:
             yield algorithms.build(collective, name, p, root=root, nbytes=nbytes, params=params)
 
 

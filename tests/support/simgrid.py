@@ -1,73 +1,94 @@
-"""SimGrid's exact times for a flat cluster, as calls of ours.
+"""SimGrid's exact times for a flat cluster and for fat trees, as calls of ours.
 
-Model behind them: one switch, 2 us end to end, 12.5e9 B/s full duplex, 16 bytes of envelope per
-message, rendezvous, no reduction cost. Messages posted together share a port.
+Behind them: one switch, or 16 hosts on each leaf and `uplinks` from each leaf, as many spines;
+links of 1 us and 12.5e9 B/s full duplex, 16 bytes of envelope per message, rendezvous, no reduction
+cost. Messages posted together share a port.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from tuner import algorithms
-from tuner.algorithms import allgather, bcast, reduce
+from tuner.algorithms import allgather, bcast, reduce, scatter
 from tuner.collective import Collective
 from tuner.cost import Calibration
 from tuner.schedule import Round, Schedule, concat, schedule
 from tuner.sim import simulate
-from tuner.topologies.short import topology_from
+from tuner.topologies.fabrics import FatTree, OneSwitch, Wire, fabric_topology
 from tuner.topology import Placement
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 ITEM = 4  # bytes per element in SimGrid's runs
 SAME = {  # SimGrid's names for what we call otherwise
     "rdb": (ALLREDUCE, "recursive_doubling"), "rab_rdb": (ALLREDUCE, "rabenseifner"),
-    "binomial_tree": (BCAST, "binomial"), "flattree": (BCAST, "linear"),
+    "flattree": (BCAST, "linear"),
     "scatter_LR_allgather": (BCAST, "scatter_allgather_ring"),
     "scatter_rdb_allgather": (BCAST, "scatter_allgather"),
 }  # fmt: skip
 
 
 @lru_cache
-def flat(p: int) -> Placement:
-    """One rank on each of p nodes round one switch."""
-    record = {"name": f"flat{p}", "nodes": p, "latency": "2us", "bandwidth": "12.5GB/s"}
-    return Placement.consecutive(topology_from(record), 1)
+def cluster(p: int, uplinks: int) -> Placement:
+    """One rank on each of p hosts round one switch (no uplinks) or in a fat tree."""
+    wire = Wire(12.5e9, 1e-6)
+    fabric = FatTree(wire, down=(16,), up=(uplinks,)) if uplinks else OneSwitch(wire)
+    return Placement.consecutive(fabric_topology("oracle", p, fabric), 1)
 
 
-def price(made: Schedule, nbytes: int, engine: str, *, shared: bool = False) -> float:
+Price = Callable[[Schedule, int], float]
+
+
+def price(made: Schedule, nbytes: int, engine: str, uplinks: int, *, shared: bool) -> float:
     """Seconds under the oracle's model."""
     shared_from = 0.0 if shared else math.inf
     given = Calibration("oracle", "none", {}, given=True, envelope=16.0, shared_from=shared_from)
     itemsize = ITEM if nbytes % ITEM == 0 and made.collective is ALLREDUCE else 1
-    return simulate(made, flat(made.p), given, nbytes, itemsize, engine)
+    return simulate(made, cluster(made.p, uplinks), given, nbytes, itemsize, engine)
 
 
-def seconds(algorithm: str, p: int, nbytes: int, engine: str) -> float:
+def seconds(algorithm: str, p: int, nbytes: int, engine: str, uplinks: int = 0) -> float:
     """Our time for one row of the oracle."""
+    shared = algorithm == "rab1" or algorithm.startswith("NTSL")
+
+    def priced(made: Schedule, nbytes: int) -> float:
+        return price(made, nbytes, engine, uplinks, shared=shared)
+
     if algorithm == "lr":
-        return _lr(p, nbytes, engine)
+        return _lr(p, nbytes, priced)
+    return priced(_schedule(algorithm, p, nbytes), nbytes)
+
+
+def _schedule(algorithm: str, p: int, nbytes: int) -> Schedule:
     if algorithm == "redbcast":
-        return price(_redbcast(p), nbytes, engine)
+        return _redbcast(p)
     if algorithm == "ompi_pipeline":
         params = {"segment": min(nbytes, _pipeline_segment(p, nbytes))}
-        made = algorithms.build(BCAST, "pipeline", p, nbytes=nbytes, params=params)
-        return price(made, nbytes, engine)
+        return algorithms.build(BCAST, "pipeline", p, nbytes=nbytes, params=params)
+    if algorithm == "binomial_tree":
+        return _binomial(p)
     if algorithm.startswith("NTSL"):
-        return price(_ntsl(p, nbytes), nbytes, engine, shared=True)
-    if algorithm == "rab1":
-        return price(_rab1(p), nbytes, engine, shared=True)
-    return price(algorithms.build(*SAME[algorithm], p), nbytes, engine)
+        return _ntsl(p, nbytes)
+    return _rab1(p) if algorithm == "rab1" else algorithms.build(*SAME[algorithm], p)
 
 
-def _lr(p: int, nbytes: int, engine: str) -> float:
+def _lr(p: int, nbytes: int, priced: Price) -> float:
     """A ring over the largest multiple of p elements, then redbcast of the rest."""
     share, rest = divmod(nbytes // ITEM, p)
-    ring = algorithms.build(ALLREDUCE, "ring", p)
-    first = price(ring, share * p * ITEM, engine) if share else 0.0
-    return first + (price(_redbcast(p), rest * ITEM, engine) if rest else 0.0)
+    first = priced(algorithms.build(ALLREDUCE, "ring", p), share * p * ITEM) if share else 0.0
+    return first + (priced(_redbcast(p), rest * ITEM) if rest else 0.0)
+
+
+def _binomial(p: int) -> Schedule:
+    """Far ranks first, as in a binomial scatter; ours serves near ones first, as Open MPI does."""
+    rounds = [replace(r, first=r.first * 0, into=r.into * 0, count=r.count * 0 + 1)
+              for r in scatter.binomial(p, 0).rounds()]  # fmt: skip
+    return schedule(BCAST, p, 1, rounds)
 
 
 def _redbcast(p: int) -> Schedule:

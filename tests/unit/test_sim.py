@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import simgrid
-from tests.support.machines import calibrations, calls, placements, tangles
+from tests.support.machines import calibrations, calls, memories, placements, tangles
 from tuner import algorithms
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
 from tuner.errors import InputError
 from tuner.schedule import Round, schedule
-from tuner.sim import events, fast, finish_times, simulate
+from tuner.sim import agenda, events, fast, finish_times, simulate
 from tuner.sim.traffic import traffic
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from
@@ -41,11 +41,17 @@ GOLDEN = [  # rows of simgrid_pure.csv: algorithm, ranks, bytes, seconds
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_the_engines_agree(data: st.DataObject) -> None:
+    """Any machine, memory, protocol, discipline and schedule; several sizes in one pass."""
     placement = data.draw(placements())
     made, nbytes = data.draw(calls(placement.p) | tangles(placement.p))
-    played = traffic(made, placement, data.draw(calibrations()), nbytes)
-    ours, reference = fast.finish_times(played), events.finish_times(played)
-    np.testing.assert_allclose(ours, reference, rtol=1e-12, atol=0.0)
+    calibration, memory = data.draw(calibrations()), data.draw(memories(placement))
+    sizes = [nbytes, nbytes // 3]
+    ours = fast.finish_times(made, placement, calibration, sizes, memory=memory)
+    for row, size in zip(ours, sizes, strict=True):
+        played = traffic(made, placement, calibration, size, memory=memory)
+        reference = events.finish_times(played)
+        np.testing.assert_allclose(row, reference, rtol=1e-12, atol=0.0)
+        np.testing.assert_allclose(agenda.finish_times(played), reference, rtol=1e-12, atol=0.0)
 
 
 @ENGINES
@@ -64,6 +70,34 @@ def test_oracle_rows(shared: Path, engine: str, largest: int) -> None:
     assert len(rows) > 40
     for row in rows:
         ours = simgrid.seconds(row["algorithm"], int(row["ranks"]), int(row["bytes"]), engine)
+        assert ours == pytest.approx(float(row["simulated_s"]), rel=1e-9), row
+
+
+FAT_TREE = [  # rows of simgrid_fattree.csv, 64 ranks, 1 MiB: algorithm, uplinks, seconds
+    ("lr", 16, 6.693120e-04), ("lr", 8, 6.693120e-04), ("rdb", 16, 5.1932416e-04),
+    ("rdb", 8, 6.8709888e-04), ("scatter_rdb_allgather", 8, 2.600832e-04),
+]  # fmt: skip
+
+
+@ENGINES
+@pytest.mark.parametrize(("algorithm", "uplinks", "seconds"), FAT_TREE)
+def test_golden_rows_of_fat_trees(
+    algorithm: str, uplinks: int, seconds: float, engine: str
+) -> None:
+    ours = simgrid.seconds(algorithm, 64, 1 << 20, engine, uplinks)
+    assert ours == pytest.approx(seconds, rel=1e-6)  # as many digits as are written here
+
+
+@pytest.mark.parametrize(("engine", "largest"), [("fast", 1024), ("events", 64)])
+def test_fat_tree_rows(shared: Path, engine: str, largest: int) -> None:
+    """Contention in the uplinks, by where messages go."""
+    with (shared / "oracle" / "simgrid_fattree.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if int(row["ranks"]) <= largest]
+    assert len(rows) >= 21
+    for row in rows:
+        uplinks = int(row["uplinks_per_leaf"] or 0)
+        call = (row["algorithm"], int(row["ranks"]), int(row["bytes"]))
+        ours = simgrid.seconds(*call, engine, uplinks)
         assert ours == pytest.approx(float(row["simulated_s"]), rel=1e-9), row
 
 

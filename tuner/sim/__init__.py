@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,9 +12,10 @@ from tuner.errors import InputError
 from tuner.schedule import Schedule
 from tuner.sim import events, fast
 from tuner.sim.traffic import traffic
-from tuner.topology import Placement
+from tuner.sim.undisturbed import undisturbed
+from tuner.topology import CUDA, HOST, Placement
 
-ENGINES = {"fast": fast.finish_times, "events": events.finish_times}
+ENGINES = ("fast", "events")
 
 
 def finish_times(
@@ -22,15 +25,25 @@ def finish_times(
     nbytes: int,
     itemsize: int = 1,
     engine: str = "fast",
+    memory: str = HOST,
 ) -> NDArray[np.float64]:
     """When each rank is done, in seconds, shape (p,), if all enter the collective at 0.
 
-    nbytes is the user's buffer in elements of `itemsize` bytes. Raises InputError for an unknown
-    engine and for whatever `traffic` cannot price.
+    nbytes is the user's buffer, in `memory`, in elements of `itemsize` bytes. Raises InputError
+    for an unknown engine and for whatever `traffic` cannot price.
     """
     if engine not in ENGINES:
         raise InputError(f"there is no engine {engine!r}; known: {', '.join(ENGINES)}")
-    return ENGINES[engine](traffic(schedule, placement, calibration, nbytes, itemsize))
+    if engine == "fast":
+        with undisturbed():
+            times = fast.finish_times(schedule, placement, calibration, [nbytes], itemsize, memory)[
+                0
+            ]
+    else:
+        played = traffic(schedule, placement, calibration, nbytes, itemsize, memory)
+        times = events.finish_times(played)
+    whole: NDArray[np.float64] = times + (calibration.pointer_query if memory == CUDA else 0.0)
+    return whole
 
 
 def simulate(
@@ -40,7 +53,24 @@ def simulate(
     nbytes: int,
     itemsize: int = 1,
     engine: str = "fast",
+    memory: str = HOST,
 ) -> float:
     """Seconds until the last rank is done; arguments and errors as for `finish_times`."""
-    times = finish_times(schedule, placement, calibration, nbytes, itemsize, engine)
+    times = finish_times(schedule, placement, calibration, nbytes, itemsize, engine, memory)
     return float(times.max())
+
+
+def sweep(
+    schedule: Schedule,
+    placement: Placement,
+    calibration: Calibration,
+    sizes: Sequence[int],
+    itemsize: int = 1,
+    memory: str = HOST,
+) -> list[float]:
+    """`simulate` for every one of `sizes`, bytes, in one pass; of a schedule that fits them all."""
+    with undisturbed():
+        times = fast.finish_times(schedule, placement, calibration, sizes, itemsize, memory)
+    query = calibration.pointer_query if memory == CUDA else 0.0
+    seconds: list[float] = (times.max(axis=1) + query).tolist()
+    return seconds

@@ -59,12 +59,19 @@ def _play(traffic: Traffic) -> tuple[NDArray[np.float64], Network]:
 def _rank(
     clock: Clock, network: Network, traffic: Traffic, rank: int, done: NDArray[np.float64]
 ) -> Generator[simpy.Event, None, None]:
-    """Post everything of a round, wait for all of it, fold the arrivals, go on."""
+    """Post everything of a round, copy, wait for all of it, fold the arrivals, go on."""
     for visit in range(traffic.visit_start[rank], traffic.visit_start[rank + 1]):
         posts = traffic.posts[traffic.post_start[visit] : traffic.post_start[visit + 1]]
-        yield clock.all_of([network.post(int(number), rank) for number in posts])
-        if traffic.work[visit] > 0.0:
-            folded = clock.event()
-            clock.at(clock.now + float(traffic.work[visit]), folded.succeed)
-            yield folded
+        parts = [network.post(int(number), rank) for number in posts]
+        yield clock.all_of([*parts, *_after(clock, traffic.copying[visit])])
+        yield clock.all_of(_after(clock, traffic.folding[visit]))
     done[rank] = clock.now
+
+
+def _after(clock: Clock, seconds: float) -> list[simpy.Event]:
+    """The end of work of that many seconds; nothing to wait for without work."""
+    if seconds == 0.0:
+        return []
+    over = clock.event()
+    clock.at(clock.now + float(seconds), over.succeed)
+    return [over]

@@ -1,286 +1,259 @@
-"""The working engine: the semantics of `events`, compiled.
+"""The working engine: the semantics of `events`, orders of magnitude faster.
 
-One event queue; at each instant first everything happens that is due, then ports and rates are
-settled. Where no two flows can ever meet on a link (FIFO ports, and every link fed by one rank or
-drained by one), rates are known beforehand and nothing is shared out.
+A call is played round by round, all message sizes in one pass (`rounds`). Where the order of events
+matters beyond a round, a size is played event by event (`agenda`).
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from tuner.sim.sharing import fair_rates
-from tuner.sim.traffic import Traffic
+from tuner.cost import Calibration
+from tuner.errors import TooLargeError
+from tuner.schedule import Round, Schedule
+from tuner.sim import agenda, competing, plain, rounds
+from tuner.sim.lanes import Lanes, lanes, table
+from tuner.sim.meeting import meeting_links, narrowest
+from tuner.sim.patterns import Pattern, patterns
+from tuner.sim.state import (
+    FLOATS_OF_ROWS,
+    INTS_OF_ROWS,
+    PASSED,
+    Groups,
+    Machine,
+    Sizes,
+    State,
+)
+from tuner.sim.traffic import Traffic, copy_tariff, reduction_lines, require_call, traffic
+from tuner.topology import CUDA, HOST, Placement
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-ENTER, FLOW, FINISH, ARRIVE = 0, 1, 2, 3  # a rank enters a visit; a transfer flows, ends, arrives
-NONE = -1
-
-Queue = list[tuple[float, int, int]]  # (time, kind, rank or transfer), a heap
-
-
-class _Calls(NamedTuple):
-    """`Traffic` as the compiled code reads it, with ports as the first 2 p resources."""
-
-    src: Ints
-    dst: Ints
-    nbytes: Floats
-    alpha: Floats
-    overhead: Floats
-    eager: Flags
-    shared: Flags
-    resources: Ints
-    use: Floats
-    capacity: Floats
-    visit_start: Ints
-    post_start: Ints
-    posts: Ints
-    work: Floats
+MOST_EVENTS = 1 << 23  # transfers that are played event by event: four gigabytes
+FEW = 1 << 15  # transfers that are played event by event without looking for a regular part
+MARGIN = 32  # rounds beyond the one that showed that ranks are out of step
 
 
-class _State(NamedTuple):
-    """Where everything stands; one entry per transfer unless said otherwise."""
+def finish_times(
+    schedule: Schedule,
+    placement: Placement,
+    calibration: Calibration,
+    sizes: Sequence[int],
+    itemsize: int = 1,
+    memory: str = HOST,
+) -> Floats:
+    """When each rank is done, in seconds, shape (sizes, p); all ranks start at 0.
 
-    sides: Ints  # how many of the two ranks have posted
-    received: Flags  # the receiver has posted
-    arrived: Flags
-    started: Flags
-    rate: Floats
-    left: Floats  # bytes at `since`
-    since: Floats
-    finish: Floats
-    flowing: Flags
-    behind_send: Ints  # the next transfer in the sender's queue
-    behind_receive: Ints
-    head_send: Ints  # per rank
-    tail_send: Ints
-    head_receive: Ints
-    tail_receive: Ints
-    visit: Ints  # per rank: the visit it is in
-    pending: Ints  # per rank: its parts of transfers not yet complete
-    done: Floats  # per rank
-
-
-def finish_times(traffic: Traffic) -> Floats:
-    """When each rank is done, in seconds, shape (p,); all ranks start at 0."""
-    p, k = traffic.p, len(traffic.src)
-    ports = np.stack([traffic.src, traffic.dst + p], axis=1)
-    links = np.where(traffic.links < 0, NONE, traffic.links + 2 * p)
-    use = np.ones((k, 2 + links.shape[1]))
-    use[:, :2] = traffic.beta[:, None]
-    calls = _Calls(
-        traffic.src, traffic.dst, traffic.nbytes, traffic.alpha, traffic.overhead, traffic.eager,
-        traffic.shared, np.concatenate([ports, links], axis=1), use,
-        np.concatenate([np.ones(2 * p), traffic.capacity]),
-        traffic.visit_start, traffic.post_start, traffic.posts, traffic.work,
-    )  # fmt: skip
-    state = _State(
-        np.zeros(k, np.int64), np.zeros(k, bool), np.zeros(k, bool), np.zeros(k, bool),
-        np.zeros(k), np.zeros(k), np.zeros(k), np.full(k, np.inf), np.zeros(k, bool),
-        np.full(k, NONE), np.full(k, NONE), np.full(p, NONE), np.full(p, NONE), np.full(p, NONE),
-        np.full(p, NONE), traffic.visit_start[:-1] - 1, np.zeros(p, np.int64), np.zeros(p),
-    )  # fmt: skip
-    alone = _never_meet(traffic)
-    _play(calls, state, _lonely_rates(traffic) if alone else np.zeros(0))
-    return state.done
+    Raises InputError as `traffic` does, TooLargeError for more transfers than can be played event
+    by event.
+    """
+    for nbytes in sizes:
+        require_call(schedule, placement, nbytes, itemsize)
+    call = _Call(schedule, placement, calibration, itemsize, memory)
+    fitting = [z for z, nbytes in enumerate(sizes) if call.fits(nbytes)]
+    times, died = np.zeros((len(sizes), schedule.p)), np.zeros(len(sizes), dtype=np.int64)
+    if fitting:
+        counts = np.array([sizes[z] // itemsize for z in fitting], dtype=np.int64)
+        times[fitting], died[fitting] = call.by_rounds(counts)
+    for z in np.flatnonzero(died >= 0).tolist():
+        times[z] = call.by_events(sizes[z], int(died[z]))
+    return times
 
 
-def _never_meet(traffic: Traffic) -> bool:
-    """Whether every link carries one flow at a time because one FIFO port feeds or drains it."""
-    if traffic.shared.any():
-        return False
-    links = len(traffic.capacity)
-    row, hop = np.nonzero(traffic.links >= 0)
-    link = traffic.links[row, hop]
-    fed, drained = (
-        np.bincount(np.unique(link * traffic.p + rank[row]) // traffic.p, minlength=links)
-        for rank in (traffic.src, traffic.dst)
-    )
-    crowded = (fed > 1) & (drained > 1) & np.isfinite(traffic.capacity)
-    return not bool(crowded.any())
+class _Call:
+    """One call on one machine, of any size."""
+
+    def __init__(
+        self, schedule: Schedule, placement: Placement, calibration: Calibration, itemsize: int,
+        memory: str,
+    ) -> None:  # fmt: skip
+        self.schedule, self.placement, self.calibration = schedule, placement, calibration
+        self.itemsize, self.memory = itemsize, memory
+        self.rounds = list(schedule.rounds())
+
+    def fits(self, nbytes: int) -> bool:
+        """Whether the call can be tried round by round."""
+        return nbytes < self.calibration.shared_from and not self.schedule.in_network
+
+    @cached_property
+    def _prepared(self) -> tuple[list[Pattern], NDArray[np.int64], Machine]:
+        p = self.schedule.p
+        found, which, keys = patterns(
+            self.rounds, p, self.schedule.n_chunks, cuda=self.memory == CUDA,
+            staged=self.schedule.staged,
+        )  # fmt: skip
+        cuda, pair = np.divmod(keys, p * p)
+        there = lanes(self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool))
+        return found, which, _machine(there, self.calibration)
+
+    def by_rounds(
+        self, counts: NDArray[np.int64], begin: int = 0, before: agenda.Outcome | None = None
+    ) -> tuple[Floats, NDArray[np.int64]]:
+        """Finish times, shape (sizes, p), and the round at which each size was given up, or -1.
+
+        From round `begin` on, with what was `before` it.
+        """
+        found, which, machine = self._prepared
+        sizes = Sizes(*np.divmod(counts, self.schedule.n_chunks), self.itemsize,
+                             self.schedule.n_chunks)  # fmt: skip
+        rows = max((len(r) for r in self.rounds), default=0)
+        state = _state(sizes, self.schedule.p, len(machine.capacity), rows)
+        smallest = np.maximum(sizes.share, 1) * self.itemsize
+        state.eager[:] = smallest < machine.tariff.eager_limit.max(initial=0.0)
+        if before is not None:
+            state.time[:], state.busy[:] = before.time, before.busy
+            for name in ("free", "joined", "free_before", "joined_before"):
+                state.port[name][:] = before.port_free if "free" in name else before.joined
+        died = _Play(machine, sizes, state, found).all(self.rounds[begin:], which[begin:])
+        return state.time, np.where(died >= 0, died + begin, -1)
+
+    def by_events(self, nbytes: int, died: int) -> Floats:
+        """Finish times of one size that cannot be played round by round from the beginning.
+
+        Often ranks fall into step after an irregular beginning: that part alone is played event by
+        event, if it turns out that nothing of it reaches into the rest.
+        """
+        transfers = np.cumsum([len(r) for r in self.rounds])
+        end = 2 * died + MARGIN
+        while self.fits(nbytes) and end < len(transfers) and 2 * transfers[end] < transfers[-1]:
+            if transfers[-1] <= FEW:
+                break
+            before = agenda.outcome(self._traffic(nbytes, end))
+            times, again = self.by_rounds(np.array([nbytes // self.itemsize]), end, before)
+            if again[0] < 0:
+                last: Floats = times[0]
+                return last
+            end = 2 * int(again[0]) + MARGIN
+        return agenda.finish_times(self._traffic(nbytes, len(self.rounds)))
+
+    def _traffic(self, nbytes: int, end: int) -> Traffic:
+        """Of the first rounds."""
+        rows = sum(len(r) for r in self.rounds[:end])
+        if rows > MOST_EVENTS:
+            raise TooLargeError(
+                f"{self.schedule}: the order of {rows} transfers depends on one another, and at"
+                f" most {MOST_EVENTS} can be played event by event: simulate fewer ranks, or"
+                " longer segments"
+            )
+        part = replace(self.schedule, make=lambda: self.rounds[:end])
+        return traffic(part, self.placement, self.calibration, nbytes, self.itemsize, self.memory)
 
 
-def _lonely_rates(traffic: Traffic) -> Floats:
-    """Bytes per second of a flow that meets no other."""
-    widest = np.append(traffic.capacity, np.inf)[traffic.links].min(axis=1, initial=np.inf)
-    with np.errstate(divide="ignore"):
-        rates: Floats = np.minimum(1.0 / traffic.beta, widest)
-    return rates
+class _Play:
+    """What is known about patterns and columns as the rounds go by."""
 
+    def __init__(
+        self, machine: Machine, sizes: Sizes, state: State,
+        found: Sequence[Pattern],
+    ) -> None:  # fmt: skip
+        self.machine, self.sizes, self.state, self.found = machine, sizes, state, found
+        self.groups: dict[int, Groups] = {}
+        self.lines: dict[tuple[int, int], plain.Lines] = {}
+        self.columns: dict[int, tuple[int, int]] = {}
+        self.often: Flags = np.zeros(0, bool)
+        self.competing = len(machine.slot) > 0
+        self.nobody = Groups(np.zeros(0, np.int64), np.zeros(1, np.int64))
+        self.none = np.zeros(len(state.alive), bool)
 
-@njit(cache=True)
-def _play(calls: _Calls, state: _State, lonely: Floats) -> None:
-    queue = [(0.0, ENTER, rank) for rank in range(len(state.done))]
-    ready = [0 for _ in range(0)]
-    heads = [0 for _ in range(0)]
-    while len(queue) > 0:
-        now = queue[0][0]
-        changed = False
-        while len(queue) > 0 and queue[0][0] == now:
-            _, kind, number = heappop(queue)
-            if kind == ENTER:
-                _enter(calls, state, queue, ready, number, now)
-            elif kind == FLOW:
-                changed = True
-                _flow(calls, state, queue, lonely, number, now)
-            elif kind == FINISH:
-                if state.flowing[number] and state.finish[number] == now:
-                    changed = True
-                    _finish(calls, state, queue, heads, number, now)
+    def all(self, played: Sequence[Round], which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The round at which each size was given up, or -1."""
+        self.often = np.bincount(which, minlength=1) > 1
+        died = np.full(len(self.state.alive), -1)
+        for at, (r, number) in enumerate(zip(played, which.tolist(), strict=True)):
+            self._round(r, number)
+            if not self.state.alive.all():
+                died[(died < 0) & ~self.state.alive] = at
+                if not self.state.alive.any():
+                    break
+        return died
+
+    def _round(self, r: Round, number: int) -> None:
+        pattern, done = self.found[number], self.none
+        groups = self._groups(number)
+        if pattern.plain and len(groups.rows) == len(groups.start) - 1:
+            prices = self._lines(number, r)
+            done = prices.valid
+            least, most = self._range(r.reduce)
+            if pattern.ring and self._range(r.count) == (1, 1) and (least > 0) == (most > 0):
+                plain.play_ring(self.state, self.machine, self.sizes, prices, groups.rows,
+                                pattern.lane, r.first, most > 0)  # fmt: skip
             else:
-                _arrive(calls, state, queue, number, now)
-        changed |= _settle(calls, state, queue, ready, heads, lonely, now)
-        if changed and len(lonely) == 0:
-            _share(calls, state, queue, now)
+                plain.play_plain(
+                    self.state, self.machine, self.sizes, prices, groups.rows, r.src, r.dst,
+                    pattern.lane, r.first, r.count, r.reduce, most > 0,
+                )  # fmt: skip
+        if not done.all():
+            rounds.play_any(self.state, self.machine, self.sizes, done, groups, r.src, r.dst,
+                            pattern.lane, pattern.memory, r.first, r.count, r.reduce,
+                            pattern.plain)  # fmt: skip
+
+    def _groups(self, number: int) -> Groups:
+        if not self.competing:
+            return self.nobody
+        if number in self.groups:
+            return self.groups[number]
+        found = competing.groups_of(self.machine, self.found[number].lane)
+        if self.often[number]:
+            self.groups[number] = found
+        return found
+
+    def _lines(self, number: int, r: Round) -> plain.Lines:
+        own = (number, id(r.count))
+        if own in self.lines:
+            return self.lines[own]
+        pattern = self.found[number]
+        found = plain.lines(self.machine, self.sizes, pattern.lane, int(pattern.memory[0]), r.count)
+        if self.often[number]:
+            self.lines[own] = found
+        return found
+
+    def _range(self, column: NDArray[np.int32]) -> tuple[int, int]:
+        """The smallest and the largest value of a column that many rounds may share."""
+        if id(column) not in self.columns:
+            self.columns[id(column)] = int(column.min()), int(column.max())
+        return self.columns[id(column)]
 
 
-@njit(cache=True)
-def _enter(
-    calls: _Calls, state: _State, queue: Queue, ready: list[int], rank: int, now: float
-) -> None:
-    """The rank's last visit is over: post everything of the next one."""
-    state.visit[rank] += 1
-    visit = state.visit[rank]
-    if visit == calls.visit_start[rank + 1]:
-        state.done[rank] = now
-        return
-    first, end = calls.post_start[visit], calls.post_start[visit + 1]
-    state.pending[rank] = end - first
-    if first == end:
-        heappush(queue, (now + calls.work[visit], ENTER, rank))
-    for number in calls.posts[first:end]:
-        state.sides[number] += 1
-        sends = calls.src[number] == rank
-        if calls.eager[number]:
-            if sends:
-                ready.append(number)
-        elif state.sides[number] == 2:
-            ready.append(number)
-        if not sends:
-            state.received[number] = True
-            if state.arrived[number]:
-                _complete(calls, state, queue, rank, now)
+def _machine(there: Lanes, calibration: Calibration) -> Machine:
+    links, use, start = table(there)
+    ways, n = len(there.ways), len(there.source)
+    out, back = np.tile(there.out, ways), np.tile(there.back, ways)
+    with np.errstate(divide="ignore"):
+        fastest = (1.0 / there.tariff.beta).max(axis=1, initial=0.0)
+    rate = np.tile(fastest[there.kind], ways)
+    meeting = meeting_links(out, back, links, use, rate, there.capacity, shared=False)
+    width = narrowest(links, use, np.where(meeting, np.inf, there.capacity))
+    meets = np.append(meeting, False)[links]
+    slot_start = np.concatenate([[0], np.cumsum(meets.sum(axis=1))])
+    row = start[:, None] + np.arange(n + 1)  # of a way that nobody goes: that of the straight one
+    return Machine(
+        there.kind, there.out, there.back, there.tariff, width[row[:, :-1]], slot_start[row],
+        links[meets], use[meets], there.capacity, _folding(calibration), copy_tariff(calibration),
+    )  # fmt: skip
 
 
-@njit(cache=True)
-def _complete(calls: _Calls, state: _State, queue: Queue, rank: int, now: float) -> None:
-    """One part of the rank's visit is complete; after the last one it folds, then goes on."""
-    state.pending[rank] -= 1
-    if state.pending[rank] == 0:
-        heappush(queue, (now + calls.work[state.visit[rank]], ENTER, rank))
+def _folding(calibration: Calibration) -> Floats:
+    """`Machine.folding`; a memory with fewer ways to reduce has one of them twice."""
+    ways = [reduction_lines(calibration, memory) for memory in (HOST, CUDA)]
+    most = max(map(len, ways))
+    return np.array([
+        [(line.launch.value, line.gamma.value) for line in (lines * most)[:most]] for lines in ways
+    ])  # fmt: skip
 
 
-@njit(cache=True)
-def _settle(
-    calls: _Calls,
-    state: _State,
-    queue: Queue,
-    ready: list[int],
-    heads: list[int],
-    lonely: Floats,
-    now: float,
-) -> bool:
-    """Admit what became ready at this instant, in row order, and start what heads both queues."""
-    ready.sort()
-    changed = False
-    for number in ready:
-        if calls.shared[number]:
-            changed |= _start(calls, state, queue, lonely, number, now)
-        else:
-            s, d = calls.src[number], calls.dst[number]
-            _append(state.head_send, state.tail_send, state.behind_send, s, number)
-            _append(state.head_receive, state.tail_receive, state.behind_receive, d, number)
-            heads.append(number)
-    ready.clear()
-    for number in heads:
-        s, d = calls.src[number], calls.dst[number]
-        both = state.head_send[s] == number and state.head_receive[d] == number
-        if both and not state.started[number]:
-            changed |= _start(calls, state, queue, lonely, number, now)
-    heads.clear()
-    return changed
-
-
-@njit(cache=True)
-def _append(head: Ints, tail: Ints, behind: Ints, port: int, number: int) -> None:
-    if head[port] == NONE:
-        head[port] = number
-    else:
-        behind[tail[port]] = number
-    tail[port] = number
-
-
-@njit(cache=True)
-def _start(
-    calls: _Calls, state: _State, queue: Queue, lonely: Floats, number: int, now: float
-) -> bool:
-    state.started[number] = True
-    if calls.overhead[number] > 0.0:
-        heappush(queue, (now + calls.overhead[number], FLOW, number))
-        return False
-    _flow(calls, state, queue, lonely, number, now)
-    return True
-
-
-@njit(cache=True)
-def _flow(
-    calls: _Calls, state: _State, queue: Queue, lonely: Floats, number: int, now: float
-) -> None:
-    state.left[number] = calls.nbytes[number]
-    state.since[number] = now
-    state.flowing[number] = True
-    if len(lonely) > 0:
-        state.finish[number] = now + calls.nbytes[number] / lonely[number]
-        heappush(queue, (state.finish[number], FINISH, number))
-
-
-@njit(cache=True)
-def _finish(
-    calls: _Calls, state: _State, queue: Queue, heads: list[int], number: int, now: float
-) -> None:
-    """The ports are free again; the last byte is still on its way."""
-    state.flowing[number] = False
-    s, d = calls.src[number], calls.dst[number]
-    if not calls.shared[number]:
-        state.head_send[s] = state.behind_send[number]
-        state.head_receive[d] = state.behind_receive[number]
-        for head in (state.head_send[s], state.head_receive[d]):
-            if head != NONE:
-                heads.append(head)
-    if calls.eager[number]:
-        _complete(calls, state, queue, s, now)
-    heappush(queue, (now + calls.alpha[number], ARRIVE, number))
-
-
-@njit(cache=True)
-def _arrive(calls: _Calls, state: _State, queue: Queue, number: int, now: float) -> None:
-    state.arrived[number] = True
-    if not calls.eager[number]:
-        _complete(calls, state, queue, calls.src[number], now)
-    if state.received[number]:
-        _complete(calls, state, queue, calls.dst[number], now)
-
-
-@njit(cache=True)
-def _share(calls: _Calls, state: _State, queue: Queue, now: float) -> None:
-    """New max-min rates; a flow whose rate stays is left alone."""
-    numbers = np.flatnonzero(state.flowing)
-    rates = fair_rates(calls.resources[numbers], calls.use[numbers], calls.capacity)
-    for i in range(len(numbers)):
-        number, rate = numbers[i], rates[i]
-        if rate != state.rate[number]:
-            if state.rate[number] > 0.0:
-                gone = state.rate[number] * (now - state.since[number])
-                state.left[number] = max(0.0, state.left[number] - gone)
-            state.rate[number] = rate
-            state.since[number] = now
-            state.finish[number] = now + state.left[number] / rate
-            heappush(queue, (state.finish[number], FINISH, number))
+def _state(sizes: Sizes, p: int, resources: int, rows: int) -> State:
+    z = len(sizes.share)
+    room: dict[str, Any] = {name: np.zeros(rows) for name in FLOATS_OF_ROWS}
+    room |= {name: np.zeros(rows, np.int64) for name in INTS_OF_ROWS}
+    return State(
+        time=np.zeros((z, p)), port=np.zeros((z, 2 * p), PASSED), busy=np.zeros((z, resources)),
+        alive=np.ones(z, bool), eager=np.zeros(z, bool), send_free=np.zeros(2 * p),
+        work=np.zeros(p), free=np.zeros(resources), demand=np.zeros(resources), **room,
+    )  # fmt: skip

@@ -68,15 +68,16 @@ class Network:
         self.clock = clock
         self.traffic = traffic
         p, k = traffic.p, len(traffic.src)
-        self.sending: list[deque[Transfer]] = [deque() for _ in range(p)]
-        self.receiving: list[deque[Transfer]] = [deque() for _ in range(p)]
+        self.sending: list[deque[Transfer]] = [deque() for _ in range(2 * p)]
+        self.receiving: list[deque[Transfer]] = [deque() for _ in range(2 * p)]
         self.transfers = [Transfer(i, clock.event(), clock.event()) for i in range(k)]
-        ports = np.stack([traffic.src, traffic.dst + p], axis=1)
-        shift = np.where(traffic.links < 0, -1, traffic.links + 2 * p)
-        self.resources = np.concatenate([ports, shift], axis=1)
-        beta = np.repeat(traffic.beta[:, None], 2, axis=1)
-        self.use = np.concatenate([beta, np.ones(traffic.links.shape)], axis=1)
-        self.capacity = np.concatenate([np.ones(2 * p), traffic.capacity])
+        ports = np.stack([traffic.out, traffic.back + 2 * p], axis=1)
+        links = traffic.links[traffic.path]
+        self.resources = np.hstack([ports, np.where(links < 0, -1, links + 4 * p)])
+        self.use = np.hstack(
+            [traffic.beta[:, None] * traffic.port_share, traffic.use[traffic.path]]
+        )
+        self.capacity = np.concatenate([np.ones(4 * p), traffic.capacity])
         self.ready: list[Transfer] = []
         self.flowing: dict[int, Transfer] = {}
         self.settling = self.changed = False
@@ -108,13 +109,13 @@ class Network:
             if self.traffic.shared[transfer.number]:
                 self._start(transfer)
             else:
-                self.sending[self.traffic.src[transfer.number]].append(transfer)
-                self.receiving[self.traffic.dst[transfer.number]].append(transfer)
+                self.sending[self.traffic.out[transfer.number]].append(transfer)
+                self.receiving[self.traffic.back[transfer.number]].append(transfer)
         self.ready.clear()
         for queue in self.sending:
             if queue and queue[0].started == math.inf:
                 head = queue[0]
-                if self.receiving[self.traffic.dst[head.number]][0] is head:
+                if self.receiving[self.traffic.back[head.number]][0] is head:
                     self._start(head)
         if self.changed:
             self._share()
@@ -156,8 +157,8 @@ class Network:
         del self.flowing[number]
         self.changed = True
         if not self.traffic.shared[number]:
-            self.sending[self.traffic.src[number]].popleft()
-            self.receiving[self.traffic.dst[number]].popleft()
+            self.sending[self.traffic.out[number]].popleft()
+            self.receiving[self.traffic.back[number]].popleft()
         if self.traffic.eager[number]:
             transfer.sent.succeed()
         arrival = self.clock.now + float(self.traffic.alpha[number])

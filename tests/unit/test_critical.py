@@ -1,0 +1,134 @@
+"""Where the time goes: closed forms, and a path without gaps on any machine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.machines import calibrations, calls, memories, placements, tangles
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.cost import FREE_REDUCTION, Calibration, Estimate, PathCost, ReductionCost
+from tuner.errors import InputError
+from tuner.schedule import Round, schedule
+from tuner.sim import critical, simulate
+from tuner.sim.critical import PARTS, critical_path, explain
+from tuner.sim.events import finish_times, trace
+from tuner.sim.traffic import traffic
+from tuner.topologies import given_calibration
+from tuner.topologies.short import topology_from
+from tuner.topology import Placement
+
+ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
+ALPHA, BETA = 2e-6, 1 / 12.5e9
+GAMMA = ReductionCost(Estimate.exact(0.0), Estimate.exact(1e-10))
+
+
+def flat(p: int) -> Placement:
+    record = {"name": "flat", "nodes": p, "latency": "2us", "bandwidth": "12.5GB/s"}
+    return Placement.consecutive(topology_from(record), 1)
+
+
+def parts(
+    collective: Collective, name: str, p: int, nbytes: int,
+    reduction: ReductionCost = FREE_REDUCTION,
+) -> dict[str, float]:  # fmt: skip
+    """In seconds, with one rank per node."""
+    placement = flat(p)
+    costs = replace(given_calibration(placement.topology), reduction={"host": reduction})
+    run = explain(algorithms.build(collective, name, p, nbytes=nbytes), placement, costs, nbytes)
+    return dict(run.parts)
+
+
+def expected(**seconds: float) -> dict[str, Any]:
+    return {part: pytest.approx(seconds.get(part, 0.0), rel=1e-9, abs=1e-15) for part in PARTS}
+
+
+@pytest.mark.parametrize("p", [2, 3, 8])
+def test_a_ring(p: int) -> None:
+    """2 (p-1) alpha + (p-1)/p m (2 beta + gamma)."""
+    m = 1024 * p * 3
+    found = parts(ALLREDUCE, "ring", p, m, reduction=GAMMA)
+    share = (p - 1) / p * m
+    assert found == expected(
+        latency=2 * (p - 1) * ALPHA, bandwidth=2 * share * BETA, reduction=share * 1e-10
+    )
+
+
+def test_recursive_doubling_and_a_tree() -> None:
+    m = 1 << 16
+    assert parts(ALLREDUCE, "recursive_doubling", 8, m) == expected(
+        latency=3 * ALPHA, bandwidth=3 * m * BETA
+    )
+    assert parts(BCAST, "binomial", 16, m) == expected(latency=4 * ALPHA, bandwidth=4 * m * BETA)
+
+
+def test_messages_behind_one_another_at_a_port_are_bandwidth() -> None:
+    """alpha + (p-1) m beta: the root's port has all of them, one after the other."""
+    m, p = 1 << 16, 5
+    assert parts(BCAST, "linear", p, m) == expected(latency=ALPHA, bandwidth=(p - 1) * m * BETA)
+
+
+def test_two_flows_that_share_a_link_contend() -> None:
+    """Two pairs across one link as wide as a port: each flows at half its rate."""
+    link = {"latency": "1us", "bandwidth": "10GB/s"}
+    ends = [("a", "s"), ("b", "s"), ("c", "t"), ("d", "t"), ("s", "t")]
+    topology = topology_from({
+        "name": "narrow", "nodes": ["a", "b", "c", "d"], "switches": ["s", "t"],
+        "links": [{"between": list(pair), **link} for pair in ends],
+    })  # fmt: skip
+    m = 10_000
+    made = schedule(BCAST, 4, 1, [Round.of([0, 1], [2, 3], 0)])
+    run = explain(made, Placement.consecutive(topology, 1), given_calibration(topology), m)
+    assert run.parts == expected(latency=3e-6, bandwidth=m / 10e9, contention=m / 10e9)
+
+
+def test_overheads_and_copies_and_queries() -> None:
+    """Overhead keeps the ports busy before the bytes flow; a copy runs beside the transfers."""
+    m = 1000
+    cost = replace(PathCost.line(1e-6, 1e-9), overhead=Estimate.exact(3e-7))
+    costs = Calibration("one", "any", {("node", "host"): cost, ("self", "host"): cost})
+    made = schedule(BCAST, 2, 2, [Round.of(0, 1, 0, count=2), Round.of(1, 1, 0, into=2)])
+    placement = Placement.consecutive(topology_from({
+        "name": "one", "nodes": 1, "latency": "1us", "bandwidth": "1GB/s", "cores": 2
+    }), 2)  # fmt: skip
+    run = explain(made, placement, costs, m)
+    assert run.parts == expected(
+        latency=1e-6, overhead=3e-7, bandwidth=m * 1e-9, copying=1.3e-6 + m / 2 * 1e-9
+    )
+
+
+def test_one_rank_has_nothing_to_wait_for() -> None:
+    run = explain(algorithms.build(BCAST, "linear", 1), flat(1), Calibration("x", "y", {}), 8)
+    assert (run.path, run.parts, run.seconds) == ([], dict.fromkeys(PARTS, 0.0), 0.0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_the_path_is_whole_and_its_parts_are_the_time(data: st.DataObject) -> None:
+    """On any machine, with any protocol, discipline and schedule."""
+    placement = data.draw(placements())
+    made, nbytes = data.draw(calls(placement.p) | tangles(placement.p))
+    calibration, memory = data.draw(calibrations()), data.draw(memories(placement))
+    priced = traffic(made, placement, calibration, nbytes, memory=memory)
+    path = critical_path(priced, trace(priced))
+    end = float(finish_times(priced).max())
+    assert all(before.end == after.begin for before, after in pairwise(path))
+    if path:
+        assert (path[0].begin, path[-1].end) == (0.0, end)
+    run = explain(made, placement, calibration, nbytes, memory=memory)
+    whole = simulate(made, placement, calibration, nbytes, engine="events", memory=memory)
+    assert math.fsum(run.parts.values()) == pytest.approx(whole, rel=1e-12, abs=1e-300)
+    assert min(run.parts.values()) >= 0.0
+
+
+def test_too_much_to_trace_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(critical, "MOST_TRANSFERS", 10)
+    with pytest.raises(InputError, match="more than 10 transfers, too many to trace: take fewer"):
+        parts(ALLREDUCE, "ring", 8, 800)

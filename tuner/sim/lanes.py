@@ -1,0 +1,244 @@
+"""What every transfer of a call costs and crosses.
+
+A lane is (sender, receiver, memory): all that the price of a transfer depends on besides its size.
+Lanes of one kind cost the same; the lane itself decides which links are crossed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tuner.cost import Calibration, PathCost
+from tuner.errors import InputError
+from tuner.sim.distinct import distinct
+from tuner.topology import (
+    CUDA,
+    HOST,
+    MEMORY_BUS,
+    NETWORK,
+    NODE,
+    NODE_OVERSUBSCRIBED,
+    Paths,
+    Placement,
+    paths,
+)
+from tuner.topology.paths import PATH_CLASSES
+from tuner.units import format_time
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
+
+STRAIGHT, STAGED, STRIPED = range(3)  # the ways of a lane
+
+
+class Tariff(NamedTuple):
+    """Segments of the costs of every kind of lane, as compiled code reads them.
+
+    lo, alpha, beta, way    shape (kinds, most segments); lo is infinite where there is no segment
+    overhead, eager_limit   shape (kinds,)
+    stripe_from             bytes, shape (kinds,): infinite where nothing is striped
+    shared_from, envelope   of the calibration
+    """
+
+    lo: Floats
+    alpha: Floats
+    beta: Floats
+    way: Ints
+    overhead: Floats
+    eager_limit: Floats
+    stripe_from: Floats
+    shared_from: float
+    envelope: float
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """n lanes.
+
+    source, target      ranks, shape (n,)
+    out, back           ports of the sender and of the receiver, of two per rank, shape (n,): where
+                        the network has its own, rank r's is p + r
+    kind                row of `tariff`, shape (n,)
+    ways                way -> paths of the lanes; only of ways that some size takes
+    capacity            bytes per second of every resource
+    """
+
+    source: Ints
+    target: Ints
+    out: Ints
+    back: Ints
+    kind: Ints
+    tariff: Tariff
+    ways: dict[int, Paths]
+    capacity: Floats
+
+
+@njit(cache=True)
+def segment_of(lo: Floats, kind: int, size: float) -> int:
+    """The segment that a message of `size` bytes falls into, of `Tariff.lo`."""
+    at = 0
+    while at + 1 < lo.shape[1] and lo[kind, at + 1] <= size:
+        at += 1
+    return at
+
+
+@njit(cache=True)
+def way_of(way: Ints, stripe_from: Floats, kind: int, segment: int, size: float) -> int:
+    """Which way a message takes; what goes through host memory is not striped."""
+    own = way[kind, segment]
+    return STRIPED if own == STRAIGHT and size >= stripe_from[kind] else own
+
+
+def lanes(
+    placement: Placement, calibration: Calibration, source: Ints, target: Ints, cuda: Flags
+) -> Lanes:
+    """Price the lanes; shapes (n,); `cuda` says which have a buffer in device memory.
+
+    Raises InputError where a path has no price or a node no GPU.
+    """
+    memories = [memory for memory, there in ((HOST, ~cuda), (CUDA, cuda)) if there.any()]
+
+    def on(**way: bool) -> Paths:
+        parts = [
+            (mine, paths(placement, memory, source[mine], target[mine], **way))
+            for memory in memories
+            for mine in [np.flatnonzero(cuda == (memory == CUDA))]
+        ]
+        return _joined(parts, len(source))
+
+    straight = on()
+    kind, costs = _kinds(placement, calibration, straight, cuda)
+    remote = straight.path_class == PATH_CLASSES.index(NETWORK)
+    between = np.zeros(len(costs), bool)
+    between[kind[remote]] = True
+    tariff = tariff_of(calibration, costs, between)
+    ways = {STRAIGHT: straight}
+    if (tariff.way == STAGED).any():
+        ways[STAGED] = on(staged=True)
+    if np.isfinite(tariff.stripe_from).any():
+        ways[STRIPED] = on(striped=True)
+    second = np.where(remote & calibration.network_port, placement.p, 0)
+    return Lanes(source, target, source + second, target + second, kind, tariff, ways,
+                 _capacity(placement, calibration))  # fmt: skip
+
+
+def _joined(parts: list[tuple[Ints, Paths]], n: int) -> Paths:
+    """Paths in host and device memory, back in the order of the lanes."""
+
+    if len(parts) == 1:
+        return parts[0][1]
+    none = (np.zeros((0, 1), np.int64), np.zeros((0, 1)), np.zeros(0), np.zeros(0))
+    if not parts:
+        return Paths(*none, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    order, found = [mine for mine, _ in parts], [part for _, part in parts]
+    return Paths(
+        _woven(n, order, [part.links for part in found], -1),
+        _woven(n, order, [part.use for part in found]),
+        _woven(n, order, [part.latency for part in found]),
+        _woven(n, order, [part.bandwidth for part in found]),
+        _woven(n, order, [part.hops for part in found]),
+        _woven(n, order, [part.path_class for part in found]),
+    )
+
+
+def _woven(n: int, order: list[Ints], values: list[NDArray[T]], fill: int = 0) -> NDArray[T]:
+    """The values of each part at its places; rows that are too short end in `fill`."""
+    width = max(value.shape[1:] for value in values)
+    whole = np.full((n, *width), fill, values[0].dtype)
+    for mine, value in zip(order, values, strict=True):
+        if width:
+            whole[mine, : value.shape[1]] = value
+        else:
+            whole[mine] = value
+    return whole
+
+
+def _capacity(placement: Placement, calibration: Calibration) -> Floats:
+    topology = placement.topology
+    memory = calibration.capacities.get(MEMORY_BUS)
+    bus = memory.value if memory else topology.memory_bandwidth
+    return np.concatenate([topology.capacity, np.full(len(topology.nodes), bus)])
+
+
+def _kinds(
+    placement: Placement, calibration: Calibration, straight: Paths, cuda: Flags
+) -> tuple[Ints, list[tuple[PathCost, float]]]:
+    """The kind of each lane; of each kind its cost, and the latency that comes on top of it."""
+    figures = (straight.path_class, straight.hops, straight.latency, straight.bandwidth, cuda)
+    code = np.zeros(len(cuda), np.int64)
+    for figure in figures:  # every kind gets a number, figure by figure
+        values, own = distinct(np.ascontiguousarray(figure, dtype=np.float64).view(np.int64))
+        code = distinct(code * max(1, len(values)) + own)[1]
+    one = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+    one[code[::-1]] = np.arange(len(code))[::-1]  # the first lane of each kind
+    each = zip(*(figure[one].tolist() for figure in figures), strict=True)
+    return code, [_cost(placement, calibration, *own) for own in each]
+
+
+def _cost(
+    placement: Placement, calibration: Calibration, number: float, hops: float, latency: float,
+    width: float, cuda: float,
+) -> tuple[PathCost, float]:  # fmt: skip
+    """A measured path class if the calibration has it, else what the topology itself says.
+
+    A class of paths says what ends and software cost: the latency of the links comes on top.
+    """
+    name, memory = PATH_CLASSES[int(number)], CUDA if cuda else HOST
+    exact = f"{int(hops)} links, {format_time(latency)}, {width:.4g}B/s"
+    if name == NETWORK and (exact, memory) in calibration.paths:
+        return calibration.path(exact, memory), 0.0
+    if (name, memory) in calibration.paths:
+        return calibration.path(name, memory), latency
+    if not calibration.given:
+        return calibration.path(exact if name == NETWORK else name, memory), 0.0
+    topology = placement.topology
+    if name not in (NODE, NODE_OVERSUBSCRIBED):
+        return PathCost.line(latency, 1.0 / width), 0.0
+    if topology.local_latency is None or topology.local_bandwidth is None:
+        raise InputError(
+            f"topology {topology.name} does not say what a message inside a node costs; use"
+            " --ppn 1 or add `local: {latency: ..., bandwidth: ...}`"
+        )
+    return PathCost.line(topology.local_latency, 1.0 / topology.local_bandwidth), 0.0
+
+
+def tariff_of(
+    calibration: Calibration, costs: list[tuple[PathCost, float]], between_nodes: Flags
+) -> Tariff:
+    """Costs and the latency on top of each as compiled code reads them; one kind for each."""
+    most = max((len(cost.segments) for cost, _ in costs), default=1)
+    lo = np.full((len(costs), most), math.inf)
+    alpha, beta = np.zeros_like(lo), np.full_like(lo, math.inf)  # no speed where no segment is
+    way = np.full(lo.shape, STRAIGHT)
+    for number, (cost, extra) in enumerate(costs):
+        own = slice(0, len(cost.segments))
+        lo[number, own] = [s.lo for s in cost.segments]
+        alpha[number, own] = [s.alpha.value + extra for s in cost.segments]
+        beta[number, own] = [s.beta.value for s in cost.segments]
+        way[number, own] = [STAGED if s.staged else STRAIGHT for s in cost.segments]
+    striped = np.where(between_nodes, calibration.stripe_from, math.inf)
+    return Tariff(
+        lo, alpha, beta, way, np.array([cost.overhead.value for cost, _ in costs]),
+        np.array([cost.eager_limit for cost, _ in costs]), striped,
+        calibration.shared_from, calibration.envelope,
+    )  # fmt: skip
+
+
+def table(priced: Lanes) -> tuple[Ints, Floats, Ints]:
+    """Links and uses of all ways below one another, and the row at which each way begins."""
+    there: list[Paths] = list(priced.ways.values())
+    width = max(part.links.shape[1] for part in there)
+    pad = [((0, 0), (0, width - part.links.shape[1])) for part in there]
+    links = [np.pad(part.links, p, constant_values=-1) for part, p in zip(there, pad, strict=True)]
+    use = [np.pad(part.use, p) for part, p in zip(there, pad, strict=True)]
+    start = np.zeros(3, np.int64)
+    start[list(priced.ways)] = np.arange(len(there)) * len(priced.source)
+    return np.concatenate(links), np.concatenate(use), start

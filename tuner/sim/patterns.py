@@ -1,0 +1,107 @@
+"""The rounds of a schedule, sorted out for playing them one after another.
+
+Rounds whose pairs are the very same arrays have the same pattern: lanes, and who competes with whom
+for links, are found once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tuner.schedule import Round
+from tuner.sim.distinct import distinct
+
+Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
+Bytes = NDArray[np.int8]
+
+IN_HOST, IN_DEVICE, BETWEEN = range(3)  # where buffers are
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Who sends to whom in a round; shapes (rows,).
+
+    lane        number of the lane of each row, -1 for local rows
+    memory      of its buffers: IN_HOST, IN_DEVICE, or BETWEEN for copies from one to the other
+    plain       every rank sends at most one message and receives at most one; no local rows
+    ring        rank r sends to rank r + 1 mod p, in row r
+    """
+
+    src: Ints32
+    dst: Ints32
+    lane: Ints
+    memory: Bytes
+    plain: bool
+    ring: bool
+
+
+def patterns(
+    rounds: Sequence[Round], p: int, scratch: int, *, cuda: bool, staged: bool
+) -> tuple[list[Pattern], Ints, Ints]:
+    """The patterns, the pattern of each round, the lanes as (in device) p^2 + source p + target.
+
+    cuda        the user's buffers are in device memory
+    staged      chunks from `scratch` on are in host memory all the same
+    """
+    known: dict[tuple[int, int, bytes], int] = {}
+    pairs: list[tuple[Round, Bytes]] = []
+    which = np.empty(len(rounds), dtype=np.int64)
+    for number, r in enumerate(rounds):
+        memory = _memory(r, scratch) if staged and cuda else np.full(1, cuda, np.int8)
+        own = (id(r.src), id(r.dst), memory.tobytes())
+        if own not in known:
+            known[own] = len(pairs)
+            pairs.append((r, np.broadcast_to(memory, len(r)).copy()))
+        which[number] = known[own]
+    ends = np.cumsum([0, *(len(r) for r, _ in pairs)])
+    keys = np.concatenate([np.zeros(0, np.int64), *(_keys(r, own, p) for r, own in pairs)])
+    moves = keys >= 0
+    lane = np.full(len(keys), -1)
+    found, lane[moves] = distinct(keys[moves])
+    seen = np.zeros((2, p), np.int64)
+    made = [
+        Pattern(
+            r.src, r.dst, lane[ends[at] : ends[at + 1]], memory,
+            bool((memory == memory[0]).all()) and _plain(r.src, r.dst, seen, at + 1),
+            p > 1 and _ring(r.src, r.dst, p),
+        )
+        for at, (r, memory) in enumerate(pairs)
+    ]  # fmt: skip
+    return made, which, found
+
+
+def _memory(r: Round, scratch: int) -> Bytes:
+    """Of each row of a staged schedule on device buffers; one value for all if it is the same."""
+    low, high = r.first < scratch, r.into < scratch
+    between = (r.src == r.dst) & (low != high)
+    memory = np.where(between, BETWEEN, np.where(low | high, IN_DEVICE, IN_HOST)).astype(np.int8)
+    return memory[:1] if (memory == memory[0]).all() else memory
+
+
+def _keys(r: Round, memory: Bytes, p: int) -> Ints:
+    """Lanes of a round's rows, -1 for local ones."""
+    pair = r.src.astype(np.int64) * p + r.dst
+    return np.where(r.src == r.dst, -1, pair + np.where(memory == IN_HOST, 0, p * p))
+
+
+@njit(cache=True)
+def _plain(src: Ints32, dst: Ints32, seen: Ints, stamp: int) -> bool:
+    for i in range(len(src)):
+        if src[i] == dst[i] or seen[0, src[i]] == stamp or seen[1, dst[i]] == stamp:
+            return False
+        seen[0, src[i]] = seen[1, dst[i]] = stamp
+    return True
+
+
+@njit(cache=True)
+def _ring(src: Ints32, dst: Ints32, p: int) -> bool:
+    found = len(src) == p
+    for i in range(p if found else 0):
+        found &= src[i] == i and dst[i] == (i + 1) % p
+    return found

@@ -1,0 +1,209 @@
+"""A call played round by round, for many message sizes in one pass.
+
+Ranks meet only in the transfers of a round, and ports are free between rounds, so that no queue of
+events is needed as long as
+
+- messages queue for ports (none share them),
+- an eager message reaches a port after all messages of earlier rounds have, or early enough to be
+  through before the last one of them begins, and
+- flows that can compete for a link either belong to one round in which all their starts are known,
+  or do not overlap in time.
+
+The last two are checked on the way: a size for which they do not hold is given up, and `agenda`
+plays it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tuner.sim.competing import flow_together
+from tuner.sim.compiled import compiled
+from tuner.sim.lanes import segment_of, way_of
+
+Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
+Bytes = NDArray[np.int8]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@compiled()
+def longer_chunks(state: Any, sizes: Any, z: int, first: Ints32, count: Ints32) -> None:
+    """Of each row whether none of its chunks, every one, or some are longer ones."""
+    n, longer = sizes.n_chunks, sizes.longer[z]
+    for i in range(len(first)):
+        begin = first[i] - n if first[i] >= n else first[i]
+        state.more[i] = max(0, min(count[i], longer - begin))
+        state.whole[i] = (state.more[i] > 0) + 2 * (0 < state.more[i] < count[i])
+
+
+@compiled()
+def size_of(state: Any, sizes: Any, z: int, i: int, count: Ints32) -> float:
+    """Bytes of a row, once `longer_chunks` has looked at it."""
+    return float((count[i] * sizes.share[z] + state.more[i]) * sizes.itemsize)
+
+
+@compiled()
+def folding(lines: Floats, memory: int, size: float) -> float:
+    """Seconds to reduce in host (0) or device (1) memory: the cheaper way."""
+    least = np.inf
+    for i in range(lines.shape[1]):
+        least = min(least, lines[memory, i, 0] + lines[memory, i, 1] * size)
+    return least
+
+
+@njit(cache=True)
+def play_any(
+    state: Any, m: Any, sizes: Any, skip: Flags, groups: Any, src: Ints32, dst: Ints32, lane: Ints,
+    memory: Bytes, first: Ints32, count: Ints32, reduce: Ints32, plain: bool,
+) -> None:  # fmt: skip
+    """Any round, for the sizes that are not to be skipped."""
+    for z in range(len(sizes.share)):
+        if state.alive[z] and not skip[z]:
+            longer_chunks(state, sizes, z, first, count)
+            for i in range(len(count)):
+                state.size[i] = size_of(state, sizes, z, i, count)
+            _price(state, m, z, src, dst, lane)
+            if len(groups.rows) == 0:
+                alive = _queue(state, m, z, _order(state, src, dst, plain), lane)
+            else:
+                alive = plain and _compete(state, m, z, groups, lane)
+            state.alive[z] = alive
+            if alive:
+                _go_on(state, m, z, src, dst, memory, reduce)
+
+
+@compiled()
+def _price(state: Any, m: Any, z: int, src: Ints32, dst: Ints32, lane: Ints) -> None:
+    """Rate, alpha and when each message is ready; `sent` is 0 for eager ones, else infinite.
+
+    Local and empty rows are never ready. The overhead is put into `flows`.
+    """
+    time = state.time[z]
+    for i in range(len(src)):
+        size = state.size[i]
+        state.left[i] = size + m.tariff.envelope
+        state.ready[i] = np.inf
+        if size == 0.0 or src[i] == dst[i]:
+            continue
+        kind = m.kind[lane[i]]
+        at = segment_of(m.tariff.lo, kind, size)
+        way = way_of(m.tariff.way, m.tariff.stripe_from, kind, at, size)
+        state.way[i] = way
+        state.rate[i] = min(1.0 / m.tariff.beta[kind, at], m.width[way, lane[i]])
+        state.alpha[i], state.flows[i] = m.tariff.alpha[kind, at], m.tariff.overhead[kind]
+        eager = size < m.tariff.eager_limit[kind]
+        state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
+        state.sent[i] = 0.0 if eager else np.inf
+        state.send_free[m.out[lane[i]]] = 0.0
+
+
+@njit(cache=True)
+def _order(state: Any, src: Ints32, dst: Ints32, plain: bool) -> Ints:
+    """The order in which messages join queues: as they become ready, then by row."""
+    ready = state.ready[: len(src)]
+    if not plain:
+        for i in range(1, len(ready)):
+            if ready[i] < ready[i - 1]:
+                return np.argsort(ready, kind="mergesort")
+    return np.arange(len(ready))
+
+
+@compiled()
+def _queue(state: Any, m: Any, z: int, order: Ints, lane: Ints) -> bool:
+    """Messages pass their ports one after another. False where one came too early for that."""
+    for i in order:
+        if state.ready[i] < np.inf:
+            out = m.out[lane[i]]
+            port = state.port[z, m.back[lane[i]]]
+            start = begins(port, state.ready[i], state.send_free[out])
+            release = (start + state.flows[i]) + state.left[i] / state.rate[i]
+            if not passes(port, state.ready[i], start, release):
+                return False
+            state.send_free[out] = release
+            _release(state, i, release)
+    return True
+
+
+@compiled(inline="always")
+def begins(port: Any, ready: float, send_free: float) -> float:
+    """When a message that is ready begins to pass its ports."""
+    return float(max(ready, send_free, port.free if ready >= port.joined else port.free_before))
+
+
+@compiled(inline="always")
+def passes(port: Any, ready: float, start: float, release: float) -> bool:
+    """Note that a message has passed a receiving port; False if that was out of turn.
+
+    One that joins the queue before the last message did must be through before that one begins.
+    """
+    if ready >= port.joined:
+        port.free_before, port.joined_before = port.free, port.joined
+        port.free, port.joined, port.last = release, ready, start
+        return True
+    in_turn = bool(ready >= port.joined_before and release <= port.last)
+    port.free_before, port.joined_before = release, ready
+    return in_turn
+
+
+@njit(cache=True)
+def _compete(state: Any, m: Any, z: int, groups: Any, lane: Ints) -> bool:
+    """A plain round: every message starts by itself, and groups share links. False as above."""
+    for i in range(len(lane)):
+        if state.ready[i] < np.inf:
+            port = state.port[z, m.back[lane[i]]]
+            state.begun[i] = begins(port, state.ready[i], 0.0)
+            state.flows[i] += state.begun[i]
+            state.since[i] = state.flows[i] + state.left[i] / state.rate[i]
+    for g in range(len(groups.start) - 1):
+        rows = groups.rows[groups.start[g] : groups.start[g + 1]]
+        if not flow_together(state, m, z, rows[state.ready[rows] < np.inf], lane):
+            return False
+    for i in range(len(lane)):
+        if state.ready[i] < np.inf:
+            port = state.port[z, m.back[lane[i]]]
+            if not passes(port, state.ready[i], state.begun[i], state.since[i]):
+                return False
+            _release(state, i, state.since[i])
+    return True
+
+
+@compiled()
+def _release(state: Any, i: int, release: float) -> None:
+    """The message has passed its ports."""
+    state.arrived[i] = release + state.alpha[i]
+    state.sent[i] = release if state.sent[i] == 0.0 else state.arrived[i]
+
+
+@compiled()
+def _go_on(
+    state: Any, m: Any, z: int, src: Ints32, dst: Ints32, memory: Bytes, reduce: Ints32
+) -> None:
+    """Every rank copies, waits for its messages, then reduces."""
+    time = state.time[z]
+    for i in range(len(src)):
+        if src[i] == dst[i] and reduce[i] == 0 and state.size[i] > 0.0:
+            kind = memory[i]
+            at = segment_of(m.copying.lo, kind, state.size[i])
+            fixed = m.copying.overhead[kind] + m.copying.alpha[kind, at]
+            state.work[dst[i]] += fixed + m.copying.beta[kind, at] * state.size[i]
+    _end_of_work(state, time, dst)
+    for i in range(len(src)):
+        if state.ready[i] < np.inf:
+            time[src[i]] = max(time[src[i]], state.sent[i])
+            time[dst[i]] = max(time[dst[i]], state.arrived[i])
+        if reduce[i] != 0 and state.size[i] > 0.0:
+            state.work[dst[i]] += folding(m.folding, min(1, memory[i]), state.size[i])
+    _end_of_work(state, time, dst)
+
+
+@compiled()
+def _end_of_work(state: Any, time: Floats, dst: Ints32) -> None:
+    for i in range(len(dst)):
+        time[dst[i]] += state.work[dst[i]]
+        state.work[dst[i]] = 0.0

@@ -1,0 +1,114 @@
+"""What compiled code knows while a call is played round by round."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.sim.lanes import Tariff
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Records = NDArray[np.void]
+
+# What went through a receiving port: when it is free, when the last message joined its queue and
+# when that one began to pass; the first two again as they were before that message.
+PASSED = np.dtype([
+    ("free", "f8"), ("joined", "f8"), ("last", "f8"),
+    ("free_before", "f8"), ("joined_before", "f8"),
+])  # fmt: skip
+PARTLY = 3  # some of a message's chunks are longer ones, and some are not
+
+
+class Machine(NamedTuple):
+    """What lanes cost and cross, as compiled code reads it.
+
+    kind            of each lane
+    out, back       its ports, of two per rank
+    width           bytes per second of links for which nobody competes, shape (ways, lanes)
+    slot_start      shape (ways, lanes + 1): meeting resources of a lane are slots slot_start[w, l]
+                    .. slot_start[w, l + 1] - 1
+    slot, slot_use  resource, and bytes that cross it per byte sent
+    capacity        bytes per second of each resource
+    folding         launch (s) and gamma (s/byte) of the ways to reduce in host and in device
+                    memory, shape (2, lines, 2)
+    copying         within host memory, within device memory, between them: its three kinds
+    """
+
+    kind: Ints
+    out: Ints
+    back: Ints
+    tariff: Tariff
+    width: Floats
+    slot_start: Ints
+    slot: Ints
+    slot_use: Floats
+    capacity: Floats
+    folding: Floats
+    copying: Tariff
+
+
+class Sizes(NamedTuple):
+    """Of each message size: elements per chunk, how many chunks have one more; bytes of one."""
+
+    share: Ints
+    longer: Ints
+    itemsize: int
+    n_chunks: int
+
+
+class State(NamedTuple):
+    """One row per size; and room for the rows of one round, for ranks, for resources.
+
+    time        when each rank entered the present round, shape (sizes, p)
+    port        what went through each receiving port (see `PASSED`), shape (sizes, 2 p)
+    busy        until when a resource carries bytes, shape (sizes, resources)
+    alive       whether the size can be played so
+    eager       whether the size has eager messages
+
+    Of a row: when both sides are ready, when it begins to flow (or for how long it will), when it
+    frees its sender and arrives; bytes per second, bytes, alpha; bytes left at `since` and shares
+    being worked out; how many of its chunks are longer ones (`whole`: none, all, some); its way.
+    """
+
+    time: Floats
+    port: Records
+    busy: Floats
+    alive: Flags
+    eager: Flags
+    ready: Floats
+    flows: Floats
+    sent: Floats
+    arrived: Floats
+    rate: Floats
+    size: Floats
+    alpha: Floats
+    left: Floats
+    since: Floats
+    level: Floats
+    narrow: Floats
+    begun: Floats
+    send_free: Floats
+    work: Floats
+    free: Floats
+    demand: Floats
+    more: Ints
+    whole: Ints
+    way: Ints
+
+
+FLOATS_OF_ROWS = (
+    "ready", "flows", "sent", "arrived", "rate", "size", "alpha", "left", "since", "level",
+    "narrow", "begun",
+)  # fmt: skip
+INTS_OF_ROWS = ("more", "whole", "way")
+
+
+class Groups(NamedTuple):
+    """Rows that compete for links, directly or through others: rows[start[g]:start[g + 1]]."""
+
+    rows: Ints
+    start: Ints

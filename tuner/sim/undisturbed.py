@@ -1,0 +1,21 @@
+"""Compiled code that is left alone while it runs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C waits for the end.
+
+    A signal handler that raises while numba takes arguments over leaves half of them behind, and
+    the process dies of it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
