@@ -1,13 +1,12 @@
 """Symbolic replay of a schedule: does it do what its collective promises, for every input?
 
-The state of a slot (rank, chunk) is its origin chunk and the ranks that contributed to it, as an
-ordered tuple of intervals in operand order: ((2, 4), (0, 2)) is x2 op x3 op x0 op x1.
+The state of a slot (rank, chunk) is its origin chunk and the ranks that contributed to it: a run
+of ranks in operand order, x2 op x3 op x4, or, where operands are out of order, a set.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -17,8 +16,8 @@ from tuner.collective import Collective
 from tuner.errors import ScheduleError
 from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
 
-Intervals = tuple[tuple[int, int], ...]
 Array = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -41,30 +40,53 @@ class Facts:
 
 
 class _Contributors:
-    """Ordered interval tuples, interned: equal tuples have equal numbers."""
+    """Who contributed to a value, as a number.
 
-    def __init__(self) -> None:
-        self._numbers: dict[Intervals, int] = {}
-        self.intervals: list[Intervals] = []
+    The ranks lo..hi-1 combined in this order are number lo (p + 1) + hi: a run. Everything else
+    can never become a run of all ranks, because nothing is ever put between two operands; there
+    only the set counts, and sets get numbers from (p + 1)^2 on.
+    """
 
-    def number(self, intervals: Intervals) -> int:
-        number = self._numbers.setdefault(intervals, len(self.intervals))
-        if number == len(self.intervals):
-            self.intervals.append(intervals)
+    def __init__(self, p: int) -> None:
+        self.base = p + 1
+        self.sets: list[int] = []  # bit r says whether rank r is in the set
+        self._numbers: dict[int, int] = {}
+        self._unions: dict[tuple[int, int], int] = {}
+
+    def run(self, lo: Array, hi: Array) -> Array:
+        """The numbers of runs."""
+        return lo * self.base + hi
+
+    def whole(self, number: int) -> bool:
+        """Whether all ranks have contributed."""
+        return self._set(number) == (1 << self.base - 1) - 1
+
+    def combine(self, left: Array, right: Array) -> Array:
+        """The numbers of `left op right`; -1 where a rank would contribute twice."""
+        first, meeting = np.divmod(left, self.base)
+        after, last = np.divmod(right, self.base)
+        result = self.run(first, last)
+        odd = np.flatnonzero((meeting != after) | (np.maximum(first, after) >= self.base))
+        if len(odd):
+            pairs = zip(left[odd].tolist(), right[odd].tolist(), strict=True)
+            result[odd] = [self._union(pair) for pair in pairs]
+        return result
+
+    def _union(self, pair: tuple[int, int]) -> int:
+        if pair not in self._unions:
+            a, b = map(self._set, pair)
+            self._unions[pair] = -1 if a & b else self._number(a | b)
+        return self._unions[pair]
+
+    def _number(self, ranks: int) -> int:
+        number = self._numbers.setdefault(ranks, self.base**2 + len(self.sets))
+        if number == self.base**2 + len(self.sets):
+            self.sets.append(ranks)
         return number
 
-    def combine(self, left: int, right: int) -> int:
-        """The number of `left op right`; -1 when a rank would contribute twice."""
-        joined = [*self.intervals[left]]
-        for interval in self.intervals[right]:
-            if joined[-1][1] == interval[0]:
-                joined[-1] = (joined[-1][0], interval[1])
-            else:
-                joined.append(interval)
-        ordered = sorted(joined)
-        if any(a[1] > b[0] for a, b in pairwise(ordered)):
-            return -1
-        return self.number(tuple(joined))
+    def _set(self, number: int) -> int:
+        lo, hi = divmod(number, self.base)
+        return self.sets[number - self.base**2] if lo >= self.base else (1 << hi) - (1 << lo)
 
 
 class _Replay:
@@ -73,17 +95,18 @@ class _Replay:
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.slots = 2 * schedule.n_chunks
-        self.contributors = _Contributors()
-        self.combine = lru_cache(maxsize=None)(self.contributors.combine)
+        self.contributors = _Contributors(schedule.p)
         self.origin = np.full(schedule.p * self.slots, -1, dtype=np.int64)
         self.who = np.full(schedule.p * self.slots, -1, dtype=np.int64)
+        self.sent_in = np.full(schedule.p * self.slots, -1, dtype=np.int64)  # the last such round
+        self.writer = np.zeros(schedule.p * self.slots, dtype=np.int64)  # the last one of a round
         self.round = -1
         self.moved = self.scratch = False
         self.transfers = 0
-        for rank in range(schedule.p):
-            held = rank * self.slots + _initially_held(schedule, rank)
-            self.origin[held] = held - rank * self.slots
-            self.who[held] = self.contributors.number(((rank, rank + 1),))
+        rank, chunk = np.nonzero(_initially_held(schedule))
+        held = rank * self.slots + chunk
+        self.origin[held] = chunk
+        self.who[held] = self.contributors.run(rank, rank + 1)
 
     def reject(self, reason: str) -> ScheduleError:
         return ScheduleError(f"{self.schedule}, round {self.round}: {reason}")
@@ -96,72 +119,82 @@ class _Replay:
         self.round += 1
         self.transfers += len(r)
         self._check_ranges(r)
-        row = np.repeat(np.arange(len(r)), r.count)
-        within = np.arange(len(row)) - np.repeat(np.cumsum(r.count) - r.count, r.count)
-        read = r.src[row].astype(np.int64) * self.slots + r.first[row] + within
-        written = r.dst[row].astype(np.int64) * self.slots + r.into[row] + within
-        reduce = r.reduce[row].astype(np.int64)
-        if (self.origin[read] < 0).any():
-            slot = read[self.origin[read] < 0][0]
-            raise self.reject(f"{self.describe(slot)} is sent but not held")
-        self._check_hazards(read, written, reduce == NO_REDUCTION)
-        self._apply(written, reduce, self.origin[read], self.who[read])
+        read, written, reduce = self._slots(r)
+        origin = self.origin[read]
+        if origin.min() < 0:
+            raise self.reject(f"{self.describe(read[origin < 0][0])} is sent but not held")
+        plain = reduce == NO_REDUCTION
+        self._check_hazards(read, written, plain)
+        who = self.who[read]
+        if not plain.all():
+            folds = np.flatnonzero(~plain)
+            self._reduce(written[folds], reduce[folds], origin[folds], who[folds])
+        self.origin[written[plain]] = origin[plain]
+        self.who[written[plain]] = who[plain]
 
     def _check_ranges(self, r: Round) -> None:
         n, p = self.schedule.n_chunks, self.schedule.p
         if min(r.src.min(), r.dst.min()) < 0 or max(r.src.max(), r.dst.max()) >= p:
             raise self.reject(f"a transfer names a rank outside 0..{p - 1}")
-        if (r.count < 1).any() or not np.isin(r.reduce, (0, 1, 2)).all():
+        if r.count.min() < 1 or r.reduce.min() < NO_REDUCTION or r.reduce.max() > ARRIVING_OP_DST:
             raise self.reject("a transfer has no chunks or an unknown kind of reduction")
-        for start in (r.first, r.into):
-            end = start.astype(np.int64) + r.count
-            if (start < 0).any() or (end > 2 * n).any() or ((start < n) & (end > n)).any():
+        for start in (r.first, r.into)[: 1 if r.into is r.first else 2]:
+            last = start.astype(np.int64) + r.count - 1
+            if start.min() < 0 or last.max() >= 2 * n or (start // n != last // n).any():
                 raise self.reject("a transfer leaves the buffer or straddles buffer and scratch")
-        self.moved |= bool(((r.first - r.into) % n).any())
-        self.scratch |= bool((r.first >= n).any() or (r.into >= n).any())
+        self.moved |= r.into is not r.first and bool(((r.first - r.into) % n).any())
+        self.scratch |= bool(max(r.first.max(), r.into.max()) >= n)
 
-    def _check_hazards(self, read: Array, written: Array, plain: NDArray[np.bool_]) -> None:
-        writes = np.bincount(written, minlength=len(self.origin))
-        clash = plain & (writes[written] > 1)
-        if clash.any():
-            raise self.reject(f"{self.describe(written[clash][0])} is written more than once")
-        being_sent = np.zeros(len(self.origin), dtype=bool)
-        being_sent[read] = True
-        clash = plain & being_sent[written]
+    def _slots(self, r: Round) -> tuple[Array, Array, Array]:
+        """Slots read and written, and the kind of reduction, of every chunk of every row."""
+        read, written = (
+            rank.astype(np.int64) * self.slots + start
+            for rank, start in ((r.src, r.first), (r.dst, r.into))
+        )
+        if r.count.max() == 1:
+            return read, written, r.reduce.astype(np.int64)
+        row = np.repeat(np.arange(len(r)), r.count)
+        within = np.arange(len(row)) - np.repeat(np.cumsum(r.count) - r.count, r.count)
+        return read[row] + within, written[row] + within, r.reduce[row].astype(np.int64)
+
+    def _check_hazards(self, read: Array, written: Array, plain: Flags) -> None:
+        row = np.arange(len(written))
+        self.writer[written] = row
+        again = self.writer[written] != row  # all but the last write to a slot
+        if again.any():
+            clash = plain & np.isin(written, written[again])
+            if clash.any():
+                raise self.reject(f"{self.describe(written[clash][0])} is written more than once")
+        self.sent_in[read] = self.round
+        clash = plain & (self.sent_in[written] == self.round)
         if clash.any():
             raise self.reject(f"{self.describe(written[clash][0])} is overwritten while it is sent")
 
-    def _apply(self, written: Array, reduce: Array, origin: Array, who: Array) -> None:
-        plain = reduce == NO_REDUCTION
-        left = np.flatnonzero(~plain)
-        while len(left):  # the first arrival of every slot, then the second, ...: row order
-            _, earliest = np.unique(written[left], return_index=True)
-            now = left[earliest]
-            self._reduce(written[now], reduce[now], origin[now], who[now])
-            left = np.delete(left, earliest)
-        self.origin[written[plain]] = origin[plain]
-        self.who[written[plain]] = who[plain]
-
     def _reduce(self, slot: Array, reduce: Array, origin: Array, who: Array) -> None:
+        """The first arrivals of all slots, then the second ones, and so on: row order."""
         if (self.origin[slot] != origin).any():
             wrong = slot[self.origin[slot] != origin][0]
             raise self.reject(f"{self.describe(wrong)} is reduced with another chunk's value")
-        arriving_first = reduce == ARRIVING_OP_DST
-        left = np.where(arriving_first, who, self.who[slot])
-        right = np.where(arriving_first, self.who[slot], who)
-        pairs, inverse = np.unique(np.stack([left, right]), axis=1, return_inverse=True)
-        combined = np.array([self.combine(int(a), int(b)) for a, b in pairs.T], dtype=np.int64)
-        result = combined[inverse.reshape(-1)]
-        if (result < 0).any():
-            raise self.reject(f"{self.describe(slot[result < 0][0])} takes a contribution twice")
-        self.who[slot] = result
+        turn = _occurrence(slot)
+        order = np.argsort(turn, kind="stable")
+        bounds = np.searchsorted(turn[order], np.arange(turn.max() + 2)).tolist()
+        for first, end in pairwise(bounds):
+            now = order[first:end]
+            here, arriving = self.who[slot[now]], who[now]
+            swapped = reduce[now] == ARRIVING_OP_DST
+            result = self.contributors.combine(
+                np.where(swapped, arriving, here), np.where(swapped, here, arriving)
+            )
+            if result.min() < 0:
+                twice = slot[now][result < 0][0]
+                raise self.reject(f"{self.describe(twice)} takes a contribution twice")
+            self.who[slot[now]] = result
 
     def order_preserving(self) -> bool:
         """Checks the postcondition of the collective; raises ScheduleError when it is unmet."""
         schedule = self.schedule
-        chunks = [_finally_held(schedule, rank) for rank in range(schedule.p)]
-        chunk = np.concatenate(chunks)
-        slot = np.repeat(np.arange(schedule.p), [len(c) for c in chunks]) * self.slots + chunk
+        rank, chunk = np.nonzero(_finally_held(schedule))
+        slot = rank * self.slots + chunk
         if (self.origin[slot] != chunk).any():
             missing = slot[self.origin[slot] != chunk][0]
             raise self.reject(f"at the end {self.describe(missing)} is not there")
@@ -169,43 +202,57 @@ class _Replay:
             self._check_sources(slot, chunk)
             return True
         numbers = np.unique(self.who[slot])
-        held = [self.contributors.intervals[number] for number in numbers]
-        for number, intervals in zip(numbers, held, strict=True):
-            if sum(hi - lo for lo, hi in intervals) != schedule.p:
+        for number in numbers.tolist():
+            if not self.contributors.whole(number):
                 lacking = slot[self.who[slot] == number][0]
                 raise self.reject(f"at the end {self.describe(lacking)} lacks contributions")
-        return held == [((0, schedule.p),)]
+        return bool((numbers == schedule.p).all())  # the run from 0 to p
 
     def _check_sources(self, slot: Array, chunk: Array) -> None:
         """Data that is only moved must come from the rank whose data it is."""
         schedule = self.schedule
         from_owner = schedule.collective in (Collective.ALLGATHER, Collective.GATHER)
         source = schedule.owner(chunk) if from_owner else np.full_like(chunk, schedule.root)
-        holder = np.array([intervals[0][0] for intervals in self.contributors.intervals])
-        if (holder[self.who[slot]] != source).any():
-            wrong = slot[holder[self.who[slot]] != source][0]
-            raise self.reject(f"at the end {self.describe(wrong)} is from a wrong rank")
+        wrong = self.who[slot] != self.contributors.run(source, source + 1)
+        if wrong.any():
+            raise self.reject(f"at the end {self.describe(slot[wrong][0])} is from a wrong rank")
 
 
-def _owned(schedule: Schedule, rank: int) -> Array:
-    share = schedule.n_chunks // schedule.p
-    return np.arange(rank * share, (rank + 1) * share)
+def _occurrence(values: Array) -> Array:
+    """How often each value has come before, at each place."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    place = np.arange(len(values))
+    new = np.ones(len(values), dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    before = np.empty_like(place)
+    before[order] = place - np.maximum.accumulate(np.where(new, place, 0))
+    return before
 
 
-def _initially_held(schedule: Schedule, rank: int) -> Array:
+def _owned(schedule: Schedule) -> Flags:
+    owner = schedule.owner(np.arange(schedule.n_chunks))
+    mine: Flags = owner == np.arange(schedule.p)[:, None]
+    return mine
+
+
+def _initially_held(schedule: Schedule) -> Flags:
+    """Which rank holds which chunks of the buffer, shape (p, n_chunks)."""
     if schedule.collective in (Collective.ALLGATHER, Collective.GATHER):
-        return _owned(schedule, rank)
-    if schedule.collective.reduces or rank == schedule.root:
-        return np.arange(schedule.n_chunks)
-    return np.arange(0)
+        return _owned(schedule)
+    held = np.full((schedule.p, schedule.n_chunks), schedule.collective.reduces)
+    held[schedule.root] = True
+    return held
 
 
-def _finally_held(schedule: Schedule, rank: int) -> Array:
+def _finally_held(schedule: Schedule) -> Flags:
+    """Which rank must hold which chunks at the end, shape (p, n_chunks)."""
     if schedule.collective in (Collective.SCATTER, Collective.REDUCE_SCATTER):
-        return _owned(schedule, rank)
-    if schedule.collective in (Collective.REDUCE, Collective.GATHER) and rank != schedule.root:
-        return np.arange(0)
-    return np.arange(schedule.n_chunks)
+        return _owned(schedule)
+    at_root = schedule.collective in (Collective.REDUCE, Collective.GATHER)
+    held = np.full((schedule.p, schedule.n_chunks), not at_root)
+    held[schedule.root] = True
+    return held
 
 
 def verify(schedule: Schedule) -> Facts:

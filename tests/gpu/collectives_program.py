@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ OPERATORS: dict[str, tuple[MPI.Op, ...]] = {
 COUNTS = (0, 5, 1003)
 FROM = 4096  # bytes: without CUDA-aware MPI the library's choice runs from here on
 EVERYWHERE, BY_RANK, MIXED = "on all ranks", "on every other rank", "for some of the buffers"
+PLACES = (EVERYWHERE, BY_RANK, MIXED)
 Case = tuple[str, list[Array | None], tuple[Any, ...]]  # method, buffers, other arguments
 
 
@@ -163,10 +163,11 @@ def main(kind: str) -> None:
 
     calls, most = 0, max(len(algorithms.names(collective)) for collective in Collective)
     direct = devices.cuda_aware()
-    for number in range(2 if kind == "pretended" else most):  # what copies, not what is copied
+    for number in range(3 if kind == "pretended" else most):  # what copies, not what is copied
         ours = table(number, math.inf if direct else FROM)
         comm = tune(WORLD.Dup(), ours, memory=devices.CUDA)
-        for count, where in product(COUNTS, (EVERYWHERE, BY_RANK, MIXED)):
+        for i, count in enumerate(COUNTS):
+            where = PLACES[(i + number) % len(PLACES)]  # three algorithms in turn see all pairs
             for case in reductions(count):
                 check(comm, case, where, put, get)
                 calls += 1

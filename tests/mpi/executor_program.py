@@ -1,7 +1,6 @@
 """Run by mpirun: every algorithm on every communicator size up to the world's, checked exactly."""
 
 import sys
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -63,13 +62,16 @@ def main() -> None:
         comm = MPI.Intracomm(WORLD.Split(0 if WORLD.rank < p else MPI.UNDEFINED, WORLD.rank))
         if comm == MPI.COMM_NULL:
             continue
+        schedules = p
         for collective, name in ALL:
-            for made in every_schedule(collective, name, p):
+            for made in every_schedule(collective, name, p, few=True):
                 if collective.rooted and made.root not in (0, p - 1):
                     continue
-                for count, dtype in product((0, 1, p - 1, p, 5 * p + 3), dtypes(made)):
-                    check(made, comm, count, dtype)
-                    calls += 1
+                for i, count in enumerate((0, 1, p - 1, p, 5 * p + 3)):
+                    for dtype in dtypes(made)[(schedules + i) % 2 :: 2]:  # others the next time
+                        check(made, comm, count, dtype)
+                        calls += 1
+                schedules += 1
         check_refusal(comm)
         comm.Free()
     if WORLD.rank == 0:

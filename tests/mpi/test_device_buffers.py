@@ -28,6 +28,11 @@ def test_schedules_run_on_device_memory_under_mpich(mpich_launcher: Launcher) ->
     assert said.endswith("calls, direct: all equal\n")
 
 
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_staged_algorithms_go_through_the_host(launcher: Launcher, ranks: int) -> None:
+    assert printed(launcher, ranks, "staged_program.py", "").endswith("all through the host\n")
+
+
 def test_ranks_agree_on_nccl(launcher: Launcher) -> None:
     """Ranks that share a GPU, or have none, all say the same; where they can, it works."""
     said = printed(launcher, 2, "nccl_program.py", "shared")

@@ -19,10 +19,10 @@ def agrees(launcher: Launcher, every: int, sizes: tuple[str, ...]) -> str:
     return launcher.run(int(sizes[-1]), command, environment=environment, timeout=280.0).stdout
 
 
-@pytest.mark.parametrize(("every", "sizes"), [(17, ("2", "3", "4", "5")), (97, ("8",))])
+@pytest.mark.parametrize(("every", "sizes"), [(43, ("2", "3", "4", "5")), (193, ("8",))])
 def test_open_mpi(launcher: Launcher, every: int, sizes: tuple[str, ...]) -> None:
     assert "all as the plain communicator's" in agrees(launcher, every, sizes)
 
 
 def test_mpich(mpich_launcher: Launcher) -> None:
-    assert "all as the plain communicator's" in agrees(mpich_launcher, 17, ("2",))
+    assert "all as the plain communicator's" in agrees(mpich_launcher, 43, ("2",))

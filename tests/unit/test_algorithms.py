@@ -1,4 +1,4 @@
-"""Every algorithm: verified for p = 1..33 with every root, and what it computes."""
+"""Every algorithm: verified for many numbers of ranks and roots, and what it computes."""
 
 import itertools
 from dataclasses import replace
@@ -6,43 +6,79 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.support.calls import ALL, every_schedule, inputs, matrix_product, outputs
+from tests.support.calls import (
+    ALL,
+    EVERYTHING,
+    every_schedule,
+    inputs,
+    matrix_product,
+    outputs,
+)
 from tuner import algorithms
+from tuner.algorithms.registry import VERIFIED_SLOTS
 from tuner.collective import Collective
 from tuner.errors import InputError, ScheduleError
 from tuner.interpret import interpret
+from tuner.sim import simulate
+from tuner.topologies import given_calibration
+from tuner.topologies.short import topology_from
+from tuner.topology import Placement
 from tuner.verify import verify
 
 ORDER_PRESERVING = {  # for root 0 and every p; derived by the verifier, stated here as a promise
-    (Collective.ALLREDUCE, "linear"), (Collective.ALLREDUCE, "nonoverlapping"),
-    (Collective.ALLREDUCE, "recursive_doubling"), (Collective.ALLREDUCE, "rabenseifner"),
-    (Collective.ALLREDUCE, "hierarchical"),
-    (Collective.REDUCE, "linear"), (Collective.REDUCE, "chain"), (Collective.REDUCE, "pipeline"),
-    (Collective.REDUCE, "binomial"),
+    (Collective.ALLREDUCE, "binary_blocks"), (Collective.ALLREDUCE, "chain_binomial"),
+    (Collective.ALLREDUCE, "chain_of_chains"), (Collective.ALLREDUCE, "double_tree"),
+    (Collective.ALLREDUCE, "hierarchical"), (Collective.ALLREDUCE, "linear"),
+    (Collective.ALLREDUCE, "nonoverlapping"), (Collective.ALLREDUCE, "rabenseifner"),
+    (Collective.ALLREDUCE, "recursive_doubling"), (Collective.REDUCE, "binomial"),
+    (Collective.REDUCE, "chain"), (Collective.REDUCE, "chain_binomial"),
+    (Collective.REDUCE, "chain_of_chains"), (Collective.REDUCE, "double_tree"),
+    (Collective.REDUCE, "linear"), (Collective.REDUCE, "pipeline"),
+    (Collective.REDUCE, "rabenseifner"), (Collective.REDUCE_SCATTER, "binary_blocks"),
 }  # fmt: skip
+FEW, MANY = 12, (13, 16, 17, 23, 31, 32, 33)  # every root up to FEW
+LARGE = (47, 64, 97, 127, 256, 257)
+
+
+@pytest.mark.parametrize(("collective", "name"), EVERYTHING)
+def test_verifies_for_many_rank_counts_and_roots(collective: Collective, name: str) -> None:
+    """Building verifies."""
+    for p in (*range(1, FEW + 1), *MANY):
+        for schedule in every_schedule(collective, name, p, few=p > FEW):
+            assert schedule.p * schedule.n_chunks <= VERIFIED_SLOTS
 
 
 @pytest.mark.parametrize(("collective", "name"), ALL)
-def test_verifies_for_every_rank_count_and_root(collective: Collective, name: str) -> None:
-    for p in range(1, 34):
-        for schedule in every_schedule(collective, name, p):
-            facts = algorithms.facts_of(schedule)  # building it verified it
-            if collective.reduces and schedule.root == 0 and p > 3:
-                assert facts.order_preserving == ((collective, name) in ORDER_PRESERVING), schedule
-            if not collective.reduces:
-                assert facts.order_preserving
+def test_who_keeps_the_order_of_operands(collective: Collective, name: str) -> None:
+    for p in (9, 16, 23):
+        facts = algorithms.facts_of(algorithms.build(collective, name, p))
+        kept = (collective, name) in ORDER_PRESERVING or not collective.reduces
+        assert facts.order_preserving == kept, p
 
 
-@pytest.mark.parametrize(("collective", "name"), ALL)
-@pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 7, 8, 11])
+@pytest.mark.parametrize(("collective", "name"), EVERYTHING)
+def test_large_ones_are_built_and_simulated(collective: Collective, name: str) -> None:
+    for p in LARGE:
+        made = algorithms.build(collective, name, p, root=p - 1 if collective.rooted else 0)
+        assert algorithms.facts_of(made).rounds > 0
+    record = {"name": "flat", "nodes": 47, "latency": "1us", "bandwidth": "1GB/s"}
+    placement = Placement.consecutive(topology_from(record), 1)
+    for nbytes in (0, 1 << 16, (1 << 20) + 3):
+        made = algorithms.build(collective, name, 47, nbytes=nbytes)
+        seconds = simulate(made, placement, given_calibration(placement.topology), nbytes)
+        assert 0 <= seconds < 1
+
+
+@pytest.mark.parametrize(("collective", "name"), EVERYTHING)
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 5, 7, 8, 11, 18])
 def test_interpreter_gives_what_the_collective_promises(
     collective: Collective, name: str, p: int
 ) -> None:
     for count, schedule in itertools.product(
-        (0, 1, p - 1, p, 3 * p + 2), every_schedule(collective, name, p)
+        (0, 1, p - 1, p, 3 * p + 2), every_schedule(collective, name, p, few=True)
     ):
         buffers = inputs(p, count)
-        op = matrix_product if verify(schedule).order_preserving else np.maximum
+        op = matrix_product if algorithms.facts_of(schedule).order_preserving else np.maximum
         after = interpret(schedule, buffers, op)
         expected = outputs(schedule, buffers, op)
         for rank, (share, value) in enumerate(expected):
@@ -94,7 +130,7 @@ def test_bad_requests_are_named(
 
 
 def test_every_algorithm_is_described() -> None:
-    for collective, name in ALL:
+    for collective, name in EVERYTHING:
         entry = algorithms.describe(collective, name)
         assert entry.summary.endswith(".")
         assert "alpha" in entry.formula

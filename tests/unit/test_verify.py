@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.calls import ALL, every_schedule, inputs, matrix_product, outputs
+from tests.support.calls import EVERYTHING, every_schedule, inputs, matrix_product, outputs
 from tuner import algorithms
 from tuner.collective import Collective
 from tuner.errors import ScheduleError
@@ -58,10 +58,10 @@ def gives_the_right_result(made: Schedule, ordered: bool) -> bool:
     return all(np.array_equal(a[s], value) for a, (s, value) in zip(after, expected, strict=True))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(st.data())
 def test_every_mutation_that_changes_the_result_is_rejected(data: st.DataObject) -> None:
-    collective, name = data.draw(st.sampled_from(ALL))
+    collective, name = data.draw(st.sampled_from(EVERYTHING))
     p = data.draw(st.integers(2, 6))
     original = data.draw(st.sampled_from(list(every_schedule(collective, name, p))))
     changed = mutant(original, data)
@@ -122,6 +122,31 @@ def test_operand_order_is_derived() -> None:
     assert verify(schedule(ALLREDUCE, 3, 1, [in_order, down])).order_preserving
     turned = Round.of([1, 2], 0, 0, reduce=ARRIVING_OP_DST)
     assert not verify(schedule(ALLREDUCE, 3, 1, [turned, down])).order_preserving  # x2 x1 x0
+
+
+def test_operands_out_of_order_count_as_a_set() -> None:
+    """Nothing can be put between two operands, but all may still be there, each once."""
+    gap = Round.of(2, 0, 0, reduce=DST_OP_ARRIVING)  # x0 x2
+    filled = Round.of(1, 0, 0, reduce=DST_OP_ARRIVING)  # x0 x2 x1
+    down = Round.of(0, [1, 2], 0)
+    assert not verify(schedule(ALLREDUCE, 3, 1, [gap, filled, down])).order_preserving
+    with pytest.raises(ScheduleError, match="round 2: chunk 0 of rank 0 takes a contribution"):
+        verify(schedule(ALLREDUCE, 3, 1, [gap, filled, gap]))
+    with pytest.raises(ScheduleError, match="at the end chunk 0 of rank 0 lacks contributions"):
+        verify(schedule(ALLREDUCE, 3, 1, [gap, down]))
+    rows = Round.of([1, 2, 3], 0, 0, reduce=[DST_OP_ARRIVING, DST_OP_ARRIVING, ARRIVING_OP_DST])
+    wrapped = [rows, Round.of(0, [1, 2, 3], 0)]  # x3 x0 x1 x2
+    assert not verify(schedule(ALLREDUCE, 4, 1, wrapped)).order_preserving
+
+
+def test_one_slot_takes_many_arrivals_in_row_order() -> None:
+    p = 5000
+    rows = Round.of(np.arange(1, p), 0, 0, reduce=DST_OP_ARRIVING)
+    facts = verify(schedule(Collective.REDUCE, p, 1, [rows]))
+    assert facts.order_preserving
+    assert facts.transfers == p - 1
+    turned = Round.of(np.arange(1, p)[::-1], 0, 0, reduce=DST_OP_ARRIVING)
+    assert not verify(schedule(Collective.REDUCE, p, 1, [turned])).order_preserving
 
 
 def test_scratch_and_moved_chunks_are_noticed() -> None:

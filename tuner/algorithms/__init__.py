@@ -4,15 +4,30 @@ from tuner.algorithms import (
     allgather,
     allreduce,
     bcast,
+    bine,
+    chunked,
+    double_tree,
     gather,
     hierarchical,
+    k_ring,
+    multicast,
+    nccl,
+    nvls,
+    pat,
+    recursive_multiplying,
     reduce,
     reduce_scatter,
     scatter,
+    shared_memory,
+    staged,
+    swing,
+    two_level,
 )
-from tuner.algorithms.registry import Algorithm, build, describe, facts_of, names
+from tuner.algorithms.registry import NEEDS, Algorithm, build, describe, facts_of, names
 
 __all__ = [
-    "Algorithm", "allgather", "allreduce", "bcast", "build", "describe", "facts_of", "gather",
-    "hierarchical", "names", "reduce", "reduce_scatter", "scatter",
+    "NEEDS", "Algorithm", "allgather", "allreduce", "bcast", "bine", "build", "chunked", "describe",
+    "double_tree", "facts_of", "gather", "hierarchical", "k_ring", "multicast", "names", "nccl",
+    "nvls", "pat", "recursive_multiplying", "reduce", "reduce_scatter", "scatter", "shared_memory",
+    "staged", "swing", "two_level",
 ]  # fmt: skip

@@ -4,19 +4,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tuner.algorithms import rings
+from tuner.algorithms.butterfly import Butterfly, near_first
+from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.groups import Groups
 from tuner.algorithms.registry import algorithm
 from tuner.collective import Collective
 from tuner.schedule import Round, Schedule, schedule
 
 ALLGATHER = Collective.ALLGATHER
-
-
-def ring_rounds(p: int, share: int) -> Iterator[Round]:
-    """p - 1 rounds in which rank r passes on the `share` chunks it got last; they were its own."""
-    rank = np.arange(p)
-    for t in range(p - 1):
-        yield Round.of(rank, (rank + 1) % p, (rank - t) % p * share, count=share)
 
 
 @algorithm(ALLGATHER, "ring")
@@ -26,7 +22,7 @@ def ring(p: int) -> Schedule:
     Cost: (p-1) alpha + (p-1)/p m beta, m the whole buffer
     Source: MPICH allgather_intra_ring.c
     """
-    return Schedule(ALLGATHER, p, p, lambda: ring_rounds(p, 1))
+    return Schedule(ALLGATHER, p, p, lambda: rings.gathering(p, 1))
 
 
 @algorithm(ALLGATHER, "recursive_doubling")
@@ -36,12 +32,61 @@ def recursive_doubling(p: int) -> Schedule:
     Cost: log2 p alpha + (p-1)/p m beta, p a power of two, m the whole buffer
     Source: MPICH allgather_intra_recursive_doubling.c; the pairs: tuner.algorithms.groups
     """
-    groups = Groups(p)
-    leader = groups.start(groups.index)
-    rounds = [Round.of(groups.paired + 1, groups.paired, groups.paired + 1)]
-    for distance, partner in groups.exchanges():
-        lowest = groups.index & -distance
-        first, end = groups.start(lowest), groups.start(lowest + distance)
-        rounds.append(Round.of(leader, leader[partner], first, count=end - first))
-    rounds.append(groups.fold_out(p))
+    groups = Groups.of(p)
+    return gathered(groups, Butterfly(groups.leaders, near_first(groups.q)[::-1]))
+
+
+def gathered(groups: Groups, butterfly: Butterfly) -> Schedule:
+    """Every chunk goes to the leader who starts with it, all double, the others get everything."""
+    holder, chunk = butterfly.homeward(groups.bounds)
+    rounds = [Round.of(chunk, holder, chunk), *butterfly.doubling(groups.bounds)]
+    return schedule(ALLGATHER, groups.p, groups.p, [*rounds, groups.fold_out(groups.p)])
+
+
+@algorithm(ALLGATHER, "bruck")
+def bruck(p: int) -> Schedule:
+    """Every rank passes on all it has to the ranks 1, 2, 4, ... below it, for any number of ranks.
+
+    Chunks stay at their place; a run that goes round the end of the buffer is sent in two parts.
+
+    Cost: ceil(log2 p) alpha + (p-1)/p m beta, m the whole buffer
+    Source: J. Bruck et al., IEEE TPDS 8(11), 1997; MPICH allgather_intra_brucks.c
+    """
+    rank, rounds = np.arange(p), []
+    for distance in (1 << s for s in range((p - 1).bit_length())):
+        length = min(distance, p - distance)
+        head = np.minimum(length, p - rank)
+        wraps = rank[head < length]
+        src = np.concatenate([rank, wraps])
+        first = np.concatenate([rank, np.zeros_like(wraps)])
+        count = np.concatenate([head, (length - head)[wraps]])
+        rounds.append(Round.of(src, (src - distance) % p, first, count=count))
     return schedule(ALLGATHER, p, p, rounds)
+
+
+@algorithm(ALLGATHER, "neighbor_exchange")
+def neighbor_exchange(p: int) -> Schedule:
+    """Neighbours swap what they got last, two chunks at a time, by turns to the left and right.
+
+    An odd number of ranks takes the ring instead, as in Open MPI.
+
+    Cost: p/2 alpha + (p-1)/p m beta, p even, m the whole buffer
+    Source: J. Chen et al., HPC Asia 2005; Open MPI coll_base_allgather.c, neighborexchange
+    """
+    if p % 2:
+        return ring(p)
+    return Schedule(ALLGATHER, p, p, lambda: _neighbours(p))
+
+
+def _neighbours(p: int) -> Iterator[Round]:
+    """Even ranks first, then odd ones; pairs of chunks move away from their owners both ways."""
+    even = np.arange(0, p, 2)
+    left = column(np.concatenate([(even - 1) % p, (even + 2) % p]))
+    right = column(np.concatenate([even + 1, even]))
+    src, plain, two = column(np.concatenate([even, even + 1])), column(0, p), column(2, p)
+    pairs = Wheel(even)
+    yield Round(src, right, src, src, column(1, p), plain)
+    for t in range(1, p // 2):
+        far = t // 2 if t % 2 == 0 else -(t // 2)
+        first = column(np.concatenate([pairs.at(-far), pairs.at(far)]))
+        yield Round(src, right if t % 2 == 0 else left, first, first, two, plain)

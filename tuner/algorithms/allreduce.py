@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tuner.algorithms import allgather, bcast, reduce, reduce_scatter
-from tuner.algorithms.groups import Groups, in_rank_order
+from tuner.algorithms import allgather, bcast, reduce, reduce_scatter, rings
+from tuner.algorithms.binary_blocks import Runs
+from tuner.algorithms.butterfly import Butterfly, near_first
+from tuner.algorithms.groups import Groups
 from tuner.algorithms.registry import algorithm, segments
 from tuner.collective import Collective
 from tuner.schedule import Round, Schedule, concat, schedule
@@ -40,13 +42,14 @@ def recursive_doubling(p: int) -> Schedule:
     Cost: log2 p (alpha + m (beta + gamma)), p a power of two
     Source: MPICH allreduce_intra_recursive_doubling.c
     """
-    groups = Groups(p)
-    leader = groups.start(groups.index)
-    rounds = [groups.fold_in(1)]
-    for _, partner in groups.exchanges():
-        reduction = in_rank_order(leader, leader[partner])
-        rounds.append(Round.of(leader, leader[partner], 0, reduce=reduction))
-    return schedule(ALLREDUCE, p, 1, [*rounds, groups.fold_out(1)])
+    groups = Groups.of(p)
+    return exchanged(groups, Butterfly(groups.leaders, near_first(groups.q)))
+
+
+def exchanged(groups: Groups, butterfly: Butterfly) -> Schedule:
+    """Leaders exchange whole vectors."""
+    rounds = [groups.fold_in(1), *butterfly.exchange(1), groups.fold_out(1)]
+    return schedule(ALLREDUCE, groups.p, 1, rounds)
 
 
 @algorithm(ALLREDUCE, "ring")
@@ -69,8 +72,8 @@ def segmented_ring(p: int, nbytes: int, segment: int = 1 << 20) -> Schedule:
     share = segments(-(-nbytes // p), segment)
 
     def make() -> Iterator[Round]:
-        yield from reduce_scatter.ring_rounds(p, share)
-        yield from allgather.ring_rounds(p, share)
+        yield from rings.scattering(p, share)
+        yield from rings.gathering(p, share)
 
     return Schedule(ALLREDUCE, p, p * share, make)
 
@@ -85,19 +88,29 @@ def rabenseifner(p: int) -> Schedule:
     otherwise 2 alpha + m (2 beta + gamma) more
     Source: R. Rabenseifner, ICCS 2004; MPICH allreduce_intra_reduce_scatter_allgather.c
     """
-    groups = Groups(p)
-    leader = groups.start(groups.index)
-    n_chunks = 1 << groups.bits
-    first, size = np.zeros_like(groups.index), n_chunks
-    halving, doubling = [], []
-    for distance, partner in groups.exchanges():
-        size //= 2
-        upper = (groups.index & distance > 0) * size
-        keeps, gives = first + upper, first + (size - upper)
-        reduction = in_rank_order(leader, leader[partner])
-        to = leader[partner]
-        halving.append(Round.of(leader, to, gives, count=size, reduce=reduction))
-        doubling.append(Round.of(leader, to, keeps, count=size))
-        first = keeps
-    rounds = [groups.fold_in(n_chunks), *halving, *doubling[::-1], groups.fold_out(n_chunks)]
-    return schedule(ALLREDUCE, p, n_chunks, rounds)
+    groups = Groups.of(p)
+    return halved_and_doubled(groups, Butterfly(groups.leaders, near_first(groups.q)))
+
+
+def halved_and_doubled(groups: Groups, butterfly: Butterfly) -> Schedule:
+    """Leaders halve the vector, then double what is left."""
+    q = groups.q
+    bounds = np.arange(q + 1)
+    inside = [*butterfly.halving(bounds), *butterfly.doubling(bounds)]
+    return schedule(ALLREDUCE, groups.p, q, [groups.fold_in(q), *inside, groups.fold_out(q)])
+
+
+@algorithm(ALLREDUCE, "binary_blocks")
+def binary_blocks(p: int) -> Schedule:
+    """Rabenseifner's algorithm in runs of 2^i ranks, each adding to the next larger one's result.
+
+    No rank beyond a power of two idles; small runs send long messages.
+
+    Cost: at most 2 log2 Q alpha + m (2 beta + gamma), and for any two successive runs of b < B
+    ranks 2 alpha + m (2 beta/b + gamma/B), Q ranks in the largest
+    Source: R. Rabenseifner, ICCS 2004, binary blocks; docs/cost-formulas.md
+    """
+    runs = Runs.of(p)
+    bounds = np.arange(runs.largest + 1)
+    rounds = [*runs.halving(bounds), *runs.doubling(bounds)]
+    return schedule(ALLREDUCE, p, runs.largest, rounds)

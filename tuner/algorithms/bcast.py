@@ -19,7 +19,7 @@ def linear(p: int, root: int) -> Schedule:
     Cost: alpha + (p-1) m beta
     Source: Open MPI coll_base_bcast.c, basic_linear
     """
-    return rotate(trees.broadcast(trees.linear(p), 1), root)
+    return trees.broadcast(trees.linear(p), 1, root)
 
 
 @algorithm(BCAST, "chain")
@@ -29,7 +29,7 @@ def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> 
     Cost: at most (ceil((p-1)/chains) + S - 1) (alpha + chains m/S beta)
     Source: Open MPI coll_base_bcast.c, chain
     """
-    return rotate(trees.broadcast(trees.chain(p, chains), segments(nbytes, segment)), root)
+    return trees.broadcast(trees.chain(p, chains), segments(nbytes, segment), root)
 
 
 @algorithm(BCAST, "pipeline")
@@ -39,7 +39,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: (S + p - 2) (alpha + m/S beta)
     Source: standard; the pipelined chain of MVAPICH2-GDR (arXiv 1707.09414)
     """
-    return rotate(trees.broadcast(trees.chain(p, 1), segments(nbytes, segment)), root)
+    return trees.broadcast(trees.chain(p, 1), segments(nbytes, segment), root)
 
 
 @algorithm(BCAST, "binary")
@@ -49,7 +49,7 @@ def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: at most (floor(log2 p) + S - 1) (alpha + 2 m/S beta)
     Source: Open MPI coll_base_bcast.c, bintree
     """
-    return rotate(trees.broadcast(trees.binary(p), segments(nbytes, segment)), root)
+    return trees.broadcast(trees.binary(p), segments(nbytes, segment), root)
 
 
 @algorithm(BCAST, "split_binary")
@@ -92,7 +92,7 @@ def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Source: MPICH bcast_intra_binomial.c; Open MPI coll_base_bcast.c, binomial
     """
     if segment > 0:
-        return rotate(trees.broadcast(trees.binomial(p), segments(nbytes, segment)), root)
+        return trees.broadcast(trees.binomial(p), segments(nbytes, segment), root)
     holders = [np.arange(min(1 << s, p - (1 << s))) for s in range((p - 1).bit_length())]
     rounds = [Round.of(v, v + (1 << s), 0) for s, v in enumerate(holders)]
     return rotate(schedule(BCAST, p, 1, rounds), root)
@@ -105,7 +105,7 @@ def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) ->
     Cost: at most ceil(log_k p) (alpha + (k-1) m beta), unsegmented, k the radix
     Source: Open MPI coll_base_bcast.c, knomial
     """
-    return rotate(trees.broadcast(trees.knomial(p, radix), segments(nbytes, segment)), root)
+    return trees.broadcast(trees.knomial(p, radix), segments(nbytes, segment), root)
 
 
 @algorithm(BCAST, "scatter_allgather")

@@ -3,6 +3,8 @@
 import numpy as np
 
 from tuner.algorithms import trees
+from tuner.algorithms.butterfly import Butterfly, near_first
+from tuner.algorithms.groups import Groups
 from tuner.algorithms.registry import algorithm, segments
 from tuner.collective import Collective
 from tuner.schedule import (
@@ -10,16 +12,13 @@ from tuner.schedule import (
     DST_OP_ARRIVING,
     Round,
     Schedule,
+    concat,
     reverse,
     rotate,
     schedule,
 )
 
 REDUCE = Collective.REDUCE
-
-
-def _up(tree: trees.Tree, root: int, chunks: int) -> Schedule:
-    return rotate(reverse(trees.broadcast(tree, chunks), REDUCE, DST_OP_ARRIVING), root)
 
 
 @algorithm(REDUCE, "linear")
@@ -42,7 +41,7 @@ def chain(p: int, root: int, nbytes: int, chains: int = 4, segment: int = 0) -> 
     Cost: at most (ceil((p-1)/chains) + S - 1) (alpha + chains m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, chain; the chunked chain of S-Caffe (PPoPP'17)
     """
-    return _up(trees.chain(p, chains), root, segments(nbytes, segment))
+    return trees.reduction(trees.chain(p, chains), segments(nbytes, segment), root)
 
 
 @algorithm(REDUCE, "pipeline")
@@ -52,7 +51,7 @@ def pipeline(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: (S + p - 2) (alpha + m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, pipeline
     """
-    return _up(trees.chain(p, 1), root, segments(nbytes, segment))
+    return trees.reduction(trees.chain(p, 1), segments(nbytes, segment), root)
 
 
 @algorithm(REDUCE, "binary")
@@ -62,7 +61,7 @@ def binary(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: at most (floor(log2 p) + S - 1) (alpha + 2 m/S (beta + gamma))
     Source: Open MPI coll_base_reduce.c, binary
     """
-    return _up(trees.binary(p), root, segments(nbytes, segment))
+    return trees.reduction(trees.binary(p), segments(nbytes, segment), root)
 
 
 @algorithm(REDUCE, "binomial")
@@ -74,4 +73,20 @@ def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     Cost: L (alpha + m beta) + L (L+1)/2 m gamma, unsegmented, L = log2 p, p a power of two
     Source: Open MPI coll_base_reduce.c, binomial (in-order tree)
     """
-    return _up(trees.knomial(p, 2), root, segments(nbytes, segment))
+    return trees.reduction(trees.knomial(p, 2), segments(nbytes, segment), root)
+
+
+@algorithm(REDUCE, "rabenseifner")
+def rabenseifner(p: int, root: int) -> Schedule:
+    """Reduce-scatter by recursive halving of the vector, then a binomial gather to the root.
+
+    Cost: 2 log2 p alpha + (p-1)/p m (2 beta + gamma), p a power of two;
+    otherwise at most alpha + m (beta + gamma) more
+    Source: R. Rabenseifner, ICCS 2004; Open MPI coll_base_reduce.c, redscat_gather
+    """
+    groups = Groups.of(p)
+    bounds = np.arange(groups.q + 1)
+    butterfly = Butterfly(groups.leaders, near_first(groups.q))
+    gather = reverse(schedule(REDUCE, p, groups.q, butterfly.scatter(bounds)), REDUCE)
+    halving = [groups.fold_in(groups.q), *butterfly.halving(bounds)]
+    return rotate(concat(REDUCE, schedule(REDUCE, p, groups.q, halving), gather), root)

@@ -4,24 +4,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tuner.algorithms.groups import Groups, in_rank_order
+from tuner.algorithms import rings
+from tuner.algorithms.binary_blocks import Runs
+from tuner.algorithms.butterfly import Butterfly, near_first
+from tuner.algorithms.columns import Wheel, column
+from tuner.algorithms.groups import Groups
 from tuner.algorithms.registry import algorithm
 from tuner.collective import Collective
-from tuner.schedule import ARRIVING_OP_DST, Round, Schedule, schedule
+from tuner.schedule import Round, Schedule, schedule
 
 REDUCE_SCATTER = Collective.REDUCE_SCATTER
-
-
-def ring_rounds(p: int, share: int) -> Iterator[Round]:
-    """(p - 1) share rounds; the j-th of a rank's `share` chunks makes the j-th journey.
-
-    A chunk starts at its owner's successor and collects contributions until it is home.
-    """
-    rank = np.arange(p)
-    for j in range(share):
-        for t in range(p - 1):
-            chunk = (rank - 1 - t) % p * share + j
-            yield Round.of(rank, (rank + 1) % p, chunk, reduce=ARRIVING_OP_DST)
 
 
 @algorithm(REDUCE_SCATTER, "ring")
@@ -31,7 +23,7 @@ def ring(p: int) -> Schedule:
     Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
     Source: Open MPI coll_base_reduce_scatter.c, ring
     """
-    return Schedule(REDUCE_SCATTER, p, p, lambda: ring_rounds(p, 1))
+    return Schedule(REDUCE_SCATTER, p, p, lambda: rings.scattering(p, 1))
 
 
 @algorithm(REDUCE_SCATTER, "recursive_halving")
@@ -41,13 +33,49 @@ def recursive_halving(p: int) -> Schedule:
     Cost: log2 p alpha + (p-1)/p m (beta + gamma), p a power of two, m the whole vector
     Source: Open MPI coll_base_reduce_scatter.c, recursivehalving; tuner.algorithms.groups
     """
-    groups = Groups(p)
-    leader = groups.start(groups.index)
-    rounds = [groups.fold_in(p)]
-    for distance, partner in reversed(list(groups.exchanges())):
-        lowest = partner & -distance  # the half that the partner keeps
-        first, end = groups.start(lowest), groups.start(lowest + distance)
-        reduce = in_rank_order(leader, leader[partner])
-        rounds.append(Round.of(leader, leader[partner], first, count=end - first, reduce=reduce))
-    rounds.append(Round.of(groups.paired, groups.paired + 1, groups.paired + 1))
-    return schedule(REDUCE_SCATTER, p, p, rounds)
+    groups = Groups.of(p)
+    return scattered(groups, Butterfly(groups.leaders, near_first(groups.q)[::-1]))
+
+
+def scattered(groups: Groups, butterfly: Butterfly) -> Schedule:
+    """Leaders fold their partners' vectors in, halve, and send every chunk home."""
+    holder, chunk = butterfly.homeward(groups.bounds)
+    rounds = [groups.fold_in(groups.p), *butterfly.halving(groups.bounds)]
+    home = Round.of(holder, chunk, chunk)
+    return schedule(REDUCE_SCATTER, groups.p, groups.p, [*rounds, home])
+
+
+@algorithm(REDUCE_SCATTER, "pairwise")
+def pairwise(p: int) -> Schedule:
+    """In the t-th round every rank gives the rank t above it that rank's chunk.
+
+    Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
+    Source: MPICH reduce_scatter_intra_pairwise.c
+    """
+    return Schedule(REDUCE_SCATTER, p, p, lambda: _pairs(p))
+
+
+def _pairs(p: int) -> Iterator[Round]:
+    src, _, _, fold = rings.ring(p)
+    other, one = Wheel(src), column(1, p)
+    for t in range(1, p):
+        dst = other.at(t)
+        yield Round(src, dst, dst, dst, one, fold)
+
+
+@algorithm(REDUCE_SCATTER, "binary_blocks")
+def binary_blocks(p: int) -> Schedule:
+    """Runs of 2^i ranks halve by themselves; then each run adds its result to the next larger one.
+
+    The largest run sends every chunk home.
+
+    Cost: at most (log2 Q + 1) alpha + m (beta + gamma) + 2/Q m beta, and for any two successive
+    runs of b < B ranks alpha + m (beta/b + gamma/B), Q ranks in the largest
+    Source: R. Rabenseifner, ICCS 2004, binary blocks; docs/cost-formulas.md
+    """
+    runs = Runs.of(p)
+    q = runs.largest
+    bounds = np.arange(q + 1) * p // q
+    holder, chunk = runs.parts[0].homeward(bounds)
+    home = Round.of(holder, chunk, chunk)
+    return schedule(REDUCE_SCATTER, p, p, [*runs.halving(bounds), home])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,6 +17,12 @@ from tuner.verify import Facts, verify
 Builder = Callable[..., Schedule]
 MOST_SEGMENTS = 1 << 20  # a longer pipeline is a slip of the pen, and would fill the memory
 VERIFIED_SLOTS = 1 << 16  # p * n_chunks up to which every schedule is verified when it is built
+NEEDS: Mapping[str, str] = {  # what some algorithms need of a machine
+    "gpu": "buffers in GPU memory",
+    "multicast": "a network that replicates messages",
+    "switch_reduction": "network switches that reduce",
+    "nvswitch_reduction": "NVSwitches that reduce",
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,7 @@ class Algorithm:
     formula     predicted seconds, or a bound of them ("at most"), with alpha (s), beta (s/byte),
                 gamma (s/byte), m bytes, p ranks, S segments (of m/S bytes)
     source      where algorithm and formula are described
+    needs       a key of NEEDS: what a machine must have; "" for any machine
     """
 
     collective: Collective
@@ -36,6 +43,7 @@ class Algorithm:
     source: str
     params: Mapping[str, int]
     builder: Builder
+    needs: str = ""
 
 
 _REGISTRY: dict[tuple[Collective, str], Algorithm] = {}
@@ -43,8 +51,8 @@ _FACTS: dict[tuple[object, ...], Facts] = {}
 _BUILT: WeakKeyDictionary[Schedule, Facts] = WeakKeyDictionary()
 
 
-def algorithm(collective: Collective, name: str) -> Callable[[Builder], Builder]:
-    """Register a builder under its canonical name.
+def algorithm(collective: Collective, name: str, needs: str = "") -> Callable[[Builder], Builder]:
+    """Register a builder under its canonical name; `needs` is "" or a key of NEEDS.
 
     It takes p, of root and nbytes what it needs, and its parameters, which have defaults. Its
     docstring is the description: summary, then a `Cost:` and a `Source:` line.
@@ -60,16 +68,20 @@ def algorithm(collective: Collective, name: str) -> Callable[[Builder], Builder]
         }
         summary, cost, source = (" ".join(part.split()) for part in (summary, cost, source))
         _REGISTRY[collective, name] = Algorithm(
-            collective, name, summary, cost, source, params, builder
+            collective, name, summary, cost, source, params, builder, needs
         )
         return builder
 
     return register
 
 
-def names(collective: Collective) -> tuple[str, ...]:
-    """The canonical names of a collective's algorithms."""
-    return tuple(name for owner, name in _REGISTRY if owner is collective)
+def names(collective: Collective, offered: Collection[str] = ()) -> tuple[str, ...]:
+    """The canonical names of a collective's algorithms on a machine that offers this of NEEDS."""
+    return tuple(
+        name
+        for (owner, name), entry in _REGISTRY.items()
+        if owner is collective and (not entry.needs or entry.needs in offered)
+    )
 
 
 def describe(collective: Collective, name: str) -> Algorithm:
@@ -79,7 +91,7 @@ def describe(collective: Collective, name: str) -> Algorithm:
     except KeyError:
         raise InputError(
             f"there is no {collective} algorithm {name!r};"
-            f" known: {', '.join(names(collective)) or 'none'}"
+            f" known: {', '.join(names(collective, NEEDS)) or 'none'}"
         ) from None
 
 
@@ -91,10 +103,12 @@ def build(
     root: int = 0,
     nbytes: int = 0,
     params: Mapping[str, int] | None = None,
+    replayed: bool = True,
 ) -> Schedule:
     """The schedule of one call shape, verified when p * n_chunks <= VERIFIED_SLOTS.
 
-    Larger ones come from the same builders and are too long to replay at every build.
+    Larger ones come from the same builders and are too long to replay at every build. So are those
+    that are made by the thousand to be priced and never run: `replayed=False` leaves it out.
     Raises InputError for an unknown algorithm or parameter, p < 1, a root outside 0..p-1 or
     negative values; ScheduleError when verification fails.
     """
@@ -109,7 +123,7 @@ def build(
     needed = {key: call[key] for key in call if key in inspect.signature(entry.builder).parameters}
     made = entry.builder(p, **needed, **chosen)
     made = replace(made, algorithm=name, params=chosen, root=root)
-    if made.p * made.n_chunks <= VERIFIED_SLOTS:
+    if replayed and made.p * made.n_chunks <= VERIFIED_SLOTS:
         _BUILT[made] = _verified(made)
     return made
 
@@ -121,12 +135,11 @@ def _chosen(entry: Algorithm, params: Mapping[str, int]) -> dict[str, Any]:
             f"{entry.collective} {entry.name} has no parameter {sorted(unknown)[0]!r};"
             f" it has: {', '.join(entry.params) or 'none'}"
         )
-    least = {"segment": 0, "radix": 2}
     for key, value in params.items():
-        if value < least.get(key, 1):
+        least = min({"segment": 0, "radix": 2}.get(key, 1), entry.params[key])
+        if value < least:
             raise InputError(
-                f"{entry.collective} {entry.name}: {key} must be at least {least.get(key, 1)},"
-                f" not {value}"
+                f"{entry.collective} {entry.name}: {key} must be at least {least}, not {value}"
             )
     return {**entry.params, **params}
 

@@ -1,19 +1,25 @@
-"""Index arithmetic of broadcast trees and the pipelined broadcast along any of them.
+"""Index arithmetic of broadcast trees, and pipelines along any of them.
 
 A tree is `children[v]`, the children of rank v in the order in which v serves them; the root is
-rank 0. A reduction tree is the same tree used backwards (`schedule.reverse`).
+rank 0. A reduction tree is the same tree used backwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tuner.algorithms.columns import column
+from tuner.algorithms.groups import in_rank_order
 from tuner.collective import Collective
-from tuner.schedule import Round, Schedule
+from tuner.schedule import NO_REDUCTION, Round, Schedule
 
 Tree = Sequence[Sequence[int]]
+Array = NDArray[np.int64]
 
 
 def linear(p: int) -> Tree:
@@ -69,6 +75,24 @@ def knomial(p: int, radix: int) -> Tree:
     return children
 
 
+def in_order(p: int, shift: int = 0) -> Tree:
+    """Rank 0 above a binary tree of the others, numbered from left to right.
+
+    Rank v has place v + shift. Odd places are leaves; the parent of a place is the nearest one
+    with one more trailing zero, on the side where there is one. A subtree is a run of ranks.
+    Shifted by one place, every leaf but the last becomes an inner node and every inner node a leaf
+    (P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009; NCCL's trees.cc).
+    """
+    children: list[list[int]] = [[] for _ in range(p)]
+    for v in range(1, p):
+        place = v + shift
+        bit = place & -place
+        above = (place ^ bit) | (bit << 1)
+        parent = above if above < p + shift else place ^ bit
+        children[parent - shift if parent else 0].append(v)
+    return children
+
+
 def depths(children: Tree) -> list[int]:
     """Hops from the root, per rank."""
     depth = [0] * len(children)
@@ -81,20 +105,107 @@ def depths(children: Tree) -> list[int]:
     return depth
 
 
-def broadcast(children: Tree, segments: int) -> Schedule:
-    """Root 0 sends `segments` chunks down the tree, pipelined.
+class Hops(NamedTuple):
+    """The transfers that each of some segments makes.
 
-    In round d + j the ranks at depth d send chunk j to all their children at once, while chunk
-    j + 1 arrives. Rounds: segments + height - 1.
+    src, dst, reduce    as in a round
+    delay               the round in which segment 0 makes it
+    first               the chunk that is segment 0
     """
+
+    src: Array
+    dst: Array
+    reduce: Array
+    delay: Array
+    first: Array
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds one segment takes."""
+        return int(self.delay.max(initial=-1)) + 1
+
+    def later(self, rounds: int) -> Hops:
+        """The same after a number of rounds."""
+        return self._replace(delay=self.delay + rounds)
+
+    def of_chunks(self, first: int) -> Hops:
+        """The same with segment 0 in another chunk."""
+        return self._replace(first=self.first + first)
+
+
+def join(*parts: Hops) -> Hops:
+    """All of them at once."""
+    return Hops(*(np.concatenate(same) for same in zip(*parts, strict=True)))
+
+
+def downward(children: Tree) -> Hops:
+    """From the root to the leaves; a rank serves its children in the tree's order."""
     depth = np.array(depths(children))
     parent = np.array([v for v, served in enumerate(children) for _ in served], dtype=int)
     child = np.array([c for served in children for c in served], dtype=int)
-    level = depth[parent]
+    none = np.zeros_like(parent)
+    return Hops(parent, child, none + NO_REDUCTION, depth[parent], none)
+
+
+def upward(children: Tree) -> Hops:
+    """From the leaves to the root; a rank takes its arrivals in ascending rank order.
+
+    So a tree whose subtrees are runs of consecutive ranks keeps the order of the operands.
+    """
+    down = downward(children)
+    parent, child, _, depth, none = (part[np.argsort(down.dst)] for part in down)
+    return Hops(child, parent, in_rank_order(child, parent), depth.max(initial=0) - depth, none)
+
+
+def pipelined(
+    collective: Collective,
+    p: int,
+    n_chunks: int,
+    hops: Hops,
+    segments: int,
+    root: int = 0,
+    period: int = 1,
+) -> Schedule:
+    """Segment j makes every hop j `period` rounds after segment 0; rank r plays r - root.
+
+    In a round, hops are in order of delay. Rounds: period (segments - 1) + hops.rounds.
+    """
+    hops = hops._replace(src=(hops.src + root) % p, dst=(hops.dst + root) % p)
+    lanes = []
+    for offset in range(period):
+        mine = np.flatnonzero(hops.delay % period == offset)
+        lane = Hops(*(part[mine] for part in hops))
+        lanes.append(lane._replace(delay=lane.delay // period))
 
     def make() -> Iterator[Round]:
-        for t in range(segments + int(level.max(initial=-1))):
-            now = (level <= t) & (t < level + segments)
-            yield Round.of(parent[now], child[now], t - level[now])
+        for side_by_side in zip_longest(*(_stream(lane, segments) for lane in lanes)):
+            yield from (r for r in side_by_side if r is not None)
 
-    return Schedule(Collective.BCAST, len(children), segments, make)
+    return Schedule(collective, p, n_chunks, make, root=root)
+
+
+def _stream(hops: Hops, segments: int) -> Iterator[Round]:
+    """The rounds of a pipeline in which segments are one round apart."""
+    hops = Hops(*(part[np.argsort(hops.delay, kind="stable")] for part in hops))
+    src, dst, reduce, one = (column(part) for part in (*hops[:3], np.ones_like(hops.src)))
+    chunk = hops.first - hops.delay
+    bounds = np.searchsorted(hops.delay, np.arange(hops.rounds + 1)).tolist()
+    rows, shared = slice(0, len(src)), (src, dst, one, reduce)
+    for t in range(segments + hops.rounds - 1):
+        now = slice(bounds[max(0, t - segments + 1)], bounds[min(t + 1, hops.rounds)])
+        if now != rows:
+            rows, shared = now, (src[now], dst[now], one[now], reduce[now])
+        first = column(chunk[now] + t)
+        yield Round(shared[0], shared[1], first, first, shared[2], shared[3])
+
+
+def broadcast(children: Tree, segments: int, root: int = 0) -> Schedule:
+    """The root sends `segments` chunks down the tree, pipelined: rounds segments + height - 1."""
+    p = len(children)
+    return pipelined(Collective.BCAST, p, segments, downward(children), segments, root)
+
+
+def reduction(children: Tree, segments: int, root: int = 0) -> Schedule:
+    """`segments` chunks flow up the tree, pipelined, and are reduced at each stop."""
+    p = len(children)
+    return pipelined(Collective.REDUCE, p, segments, upward(children), segments, root)

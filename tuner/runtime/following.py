@@ -161,17 +161,23 @@ class Following:
             act = _nccl_action(self._nccl, collective, method)
             return act, act
         if choice.via == SCHEDULE:
-            kinds: list[Memory] = [HOST_MEMORY, *([self.device_memory] if cuda_aware() else [])]
+            kinds: list[Memory] = [HOST_MEMORY]
+            if cuda_aware() and not self._staged(collective, choice):
+                kinds.append(self.device_memory)
             made = [
                 Scheduled(self._private, method, collective, choice, memory) for memory in kinds
             ]
             self._scheduled += made
-            return made[0].call, made[1].call if cuda_aware() else None
+            return made[0].call, made[1].call if len(made) > 1 else None
         if choice.is_default:
             return method, _direct(method)
         settings = libraries.named(library_name()).settings(collective, choice)
         forced = _Forced(self._force, settings, METHODS[collective])
         return forced, _direct(forced)
+
+    def _staged(self, collective: Collective, choice: Choice) -> bool:
+        """Whether device buffers are to go through the host though MPI would take them."""
+        return build(collective, choice.algorithm, self._comm.size, params=choice.params).staged
 
 
 def pays(evidence: Evidence, cost: float) -> bool:

@@ -1,0 +1,63 @@
+"""Every algorithm on every number of ranks from 2 to 257, built, verified and simulated:
+
+    python -m tests.bench.every [ALGORITHM ...]
+
+Prints the slowest cases and how many take longer than a second of the processor, whatever else
+runs; exits with 1 if any does.
+"""
+
+import sys
+import time
+from heapq import nlargest
+
+from tuner import algorithms
+from tuner.cli.output import print_table
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.sim import simulate
+from tuner.topologies import given_calibration
+from tuner.topologies.short import topology_from
+from tuner.topology import Placement
+from tuner.units import format_time
+
+MOST, NBYTES = 257, (1 << 20) + 8  # divisible by hardly any number of chunks
+LIMIT = 1.0  # s
+SLOWEST = 12
+
+
+def seconds(collective: Collective, name: str, placement: Placement) -> tuple[float, str]:
+    """Processor time of one case, and what it ends with: the predicted time or "refused"."""
+    costs = given_calibration(placement.topology)
+    begun = time.process_time()
+    try:
+        made = algorithms.build(collective, name, placement.p, nbytes=NBYTES)
+        end = format_time(simulate(made, placement, costs, NBYTES))
+    except InputError:
+        end = "refused"
+    return time.process_time() - begun, end
+
+
+def main(wanted: list[str]) -> int:
+    """The number of cases that take too long."""
+    cases = [(collective, name) for collective in Collective
+             for name in algorithms.names(collective, algorithms.NEEDS)
+             if not wanted or name in wanted]  # fmt: skip
+    found: list[tuple[float, str, int, str]] = []
+    for p in range(2, MOST + 1):
+        record = {"name": "flat", "nodes": p, "latency": "1us", "bandwidth": "12.5GB/s"}
+        placement = Placement.consecutive(topology_from(record), 1)
+        for case in cases:
+            taken, end = seconds(*case, placement)
+            if p > 2:  # the first p compiles the engine
+                found.append((taken, " ".join(case), p, end))
+    rows = [(case, str(p), format_time(taken), end)
+            for taken, case, p, end in nlargest(SLOWEST, found)]  # fmt: skip
+    print_table("slowest", ("algorithm", "p", "took", "predicts"), rows, right=("p", "took"))
+    over = sum(taken > LIMIT for taken, *_ in found)
+    refused = sum(end == "refused" for *_, end in found)
+    print(f"{len(cases)} algorithms, {len(found)} cases, {refused} refused, {over} over {LIMIT} s")
+    return over
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]) > 0)

@@ -1,0 +1,73 @@
+"""Runs of 2^i ranks, one for every bit of p, the largest first: nobody beyond a power of two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+
+import numpy as np
+
+from tuner.algorithms.butterfly import Butterfly, near_first, together
+from tuner.algorithms.groups import Ranks
+from tuner.schedule import DST_OP_ARRIVING, NO_REDUCTION, Round
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One butterfly for every run, the largest first."""
+
+    parts: tuple[Butterfly, ...]
+
+    @classmethod
+    def of(cls, p: int) -> Runs:
+        """The runs of ranks 0..p-1."""
+        sizes = [1 << bit for bit in reversed(range(p.bit_length())) if p >> bit & 1]
+        starts = np.cumsum([0, *sizes[:-1]])
+        return cls(tuple(
+            Butterfly(start + np.arange(size), near_first(size))
+            for start, size in zip(starts.tolist(), sizes, strict=True)
+        ))  # fmt: skip
+
+    @property
+    def largest(self) -> int:
+        """Ranks in the largest run: also the places that the vector is cut into."""
+        return len(self.parts[0].ranks)
+
+    def halving(self, bounds: Ranks) -> list[Round]:
+        """Each run halves; then the smallest adds its result to the next larger one, and so on.
+
+        The largest run has the result, place i chunks from bounds[i] to bounds[i + 1].
+        """
+        inside = [part.halving(self._coarse(part, bounds)) for part in self.parts]
+        upward = [
+            self._between(small, large, bounds, folds=True)
+            for large, small in reversed(list(pairwise(self.parts)))
+        ]
+        return [*_at_once(inside), *upward]
+
+    def doubling(self, bounds: Ranks) -> list[Round]:
+        """Halving turned round: everybody gets what the largest run has."""
+        inside = [part.doubling(self._coarse(part, bounds))[::-1] for part in self.parts]
+        downward = [
+            self._between(small, large, bounds, folds=False)
+            for large, small in pairwise(self.parts)
+        ]
+        return [*downward, *_at_once(inside)[::-1]]
+
+    def _coarse(self, part: Butterfly, bounds: Ranks) -> Ranks:
+        return bounds[:: self.largest // len(part.ranks)]
+
+    def _between(self, small: Butterfly, large: Butterfly, bounds: Ranks, folds: bool) -> Round:
+        """Each rank of the larger run meets the one of the smaller that has its places."""
+        bounds = self._coarse(large, bounds)
+        place = np.arange(len(large.ranks))
+        upper = large.ranks[np.argsort(large.place)]
+        lower = small.ranks[np.argsort(small.place)][place * len(small.ranks) // len(large.ranks)]
+        src, dst = (lower, upper) if folds else (upper, lower)
+        reduce = DST_OP_ARRIVING if folds else NO_REDUCTION
+        return Round.of(src, dst, bounds[:-1], count=np.diff(bounds), reduce=reduce)
+
+
+def _at_once(parts: list[list[Round]]) -> list[Round]:
+    """Rounds of ranks that have nothing to do with one another."""
+    return [together([r for r in rounds if r is not None]) for rounds in zip_longest(*parts)]

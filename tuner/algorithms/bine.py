@@ -1,0 +1,150 @@
+"""Bine trees: binomial trees and butterflies in negabinary numbers, so that partners are nearer.
+
+Distances are those of Swing, (1 - (-2)^s) / 3 instead of 2^s: up to a third less traffic between
+distant parts of a network. Ranks beyond a power of two join through a neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tuner.algorithms.allgather import gathered
+from tuner.algorithms.allreduce import halved_and_doubled
+from tuner.algorithms.butterfly import Butterfly, swinging
+from tuner.algorithms.groups import Groups, Ranks
+from tuner.algorithms.reduce_scatter import scattered
+from tuner.algorithms.registry import algorithm
+from tuner.collective import Collective
+from tuner.schedule import (
+    DST_OP_ARRIVING,
+    Round,
+    Schedule,
+    reverse,
+    rotate,
+    rotate_chunks,
+    schedule,
+)
+
+BCAST, SCATTER = Collective.BCAST, Collective.SCATTER
+
+
+def tree(q: int) -> Iterator[tuple[Ranks, Ranks]]:
+    """Who serves whom in each round, q a power of two: the furthest first (distance halving)."""
+    holders = np.zeros(1, dtype=np.int64)
+    for partner in reversed(swinging(q)):
+        yield holders, partner[holders]
+        holders = np.concatenate([holders, partner[holders]])
+
+
+def butterfly(groups: Groups) -> Butterfly:
+    """The nearest partners first."""
+    return Butterfly(groups.leaders, swinging(groups.q))
+
+
+def _broadcast(p: int) -> Schedule:
+    groups = Groups.of(p)
+    ranks = groups.leaders
+    rounds = [Round.of(ranks[holder], ranks[new], 0) for holder, new in tree(groups.q)]
+    return schedule(BCAST, p, 1, [*rounds, groups.fold_out(1)])
+
+
+@algorithm(BCAST, "bine")
+def broadcast(p: int, root: int) -> Schedule:
+    """Down a Bine tree, whose edges grow shorter; every holder serves one new rank per round.
+
+    Cost: ceil(log2 p) (alpha + m beta)
+    Source: Bine trees (arXiv 2508.17311), distance-halving tree
+    """
+    return rotate(_broadcast(p), root)
+
+
+@algorithm(BCAST, "bine_scatter_allgather")
+def scatter_allgather(p: int, root: int) -> Schedule:
+    """Scatter down a Bine tree, then allgather over the Bine butterfly.
+
+    Cost: 2 log2 p alpha + 2 (p-1)/p m beta, p a power of two; otherwise alpha + m beta more
+    Source: Bine trees (arXiv 2508.17311), broadcast of large vectors
+    """
+    groups = Groups.of(p)
+    bounds = np.arange(groups.q + 1)
+    own = butterfly(groups)
+    rounds = [*own.scatter(bounds), *own.doubling(bounds), groups.fold_out(groups.q)]
+    return rotate(schedule(BCAST, p, groups.q, rounds), root)
+
+
+@algorithm(Collective.REDUCE, "bine")
+def reduce(p: int, root: int) -> Schedule:
+    """Up a Bine tree, whose edges grow longer.
+
+    Cost: ceil(log2 p) (alpha + m (beta + gamma))
+    Source: Bine trees (arXiv 2508.17311), distance-halving tree
+    """
+    return rotate(reverse(_broadcast(p), Collective.REDUCE, DST_OP_ARRIVING), root)
+
+
+def _scatter(p: int) -> Schedule:
+    """The subtree below each rank but the root's is a run of groups."""
+    groups = Groups.of(p)
+    bounds, ranks = groups.bounds, groups.leaders
+    lowest, edges = np.arange(groups.q), list(tree(groups.q))
+    rounds = [Round.of(groups.paired, groups.paired + 1, groups.paired + 1)]
+    for s, (holder, new) in enumerate(reversed(edges)):
+        first, end = bounds[lowest[new]], bounds[lowest[new] + (1 << s)]
+        rounds.append(Round.of(ranks[holder], ranks[new], first, count=end - first))
+        lowest[holder] = np.minimum(lowest[holder], lowest[new])
+    return schedule(SCATTER, p, p, rounds[::-1])
+
+
+@algorithm(SCATTER, "bine")
+def scatter(p: int, root: int) -> Schedule:
+    """Halves of halves down a Bine tree.
+
+    Cost: log2 p alpha + (p-1)/p m beta, p a power of two, m the whole buffer
+    Source: Bine trees (arXiv 2508.17311), scatter
+    """
+    return rotate_chunks(rotate(_scatter(p), root), root)
+
+
+@algorithm(Collective.GATHER, "bine")
+def gather(p: int, root: int) -> Schedule:
+    """Runs of chunks double in length on their way up a Bine tree.
+
+    Cost: log2 p alpha + (p-1)/p m beta, p a power of two, m the whole buffer
+    Source: Bine trees (arXiv 2508.17311), gather
+    """
+    return reverse(scatter(p, root), Collective.GATHER)
+
+
+@algorithm(Collective.ALLGATHER, "bine")
+def allgather(p: int) -> Schedule:
+    """Chunks go to where the Bine butterfly needs them, then partners exchange all they have.
+
+    Cost: (log2 p + 1) alpha + m beta, p a power of two, m the whole buffer
+    Source: Bine trees (arXiv 2508.17311), allgather, blocks sent to their place; as in Swing
+    """
+    groups = Groups.of(p)
+    return gathered(groups, butterfly(groups))
+
+
+@algorithm(Collective.REDUCE_SCATTER, "bine")
+def reduce_scatter(p: int) -> Schedule:
+    """Partners of the Bine butterfly exchange halves of what is left; at last chunks go home.
+
+    Cost: (log2 p + 1) alpha + m beta + (p-1)/p m gamma, p a power of two, m the whole vector
+    Source: Bine trees (arXiv 2508.17311), reduce-scatter, blocks sent to their place; as in Swing
+    """
+    groups = Groups.of(p)
+    return scattered(groups, butterfly(groups))
+
+
+@algorithm(Collective.ALLREDUCE, "bine")
+def allreduce(p: int) -> Schedule:
+    """Reduce-scatter over the Bine butterfly, the nearest partners first, then back.
+
+    Cost: 2 log2 p alpha + (p-1)/p m (2 beta + gamma), p a power of two
+    Source: Bine trees (arXiv 2508.17311), allreduce of large vectors
+    """
+    groups = Groups.of(p)
+    return halved_and_doubled(groups, butterfly(groups))

@@ -1,0 +1,111 @@
+"""Pairwise exchange in log2 q rounds among q = 2^F players: recursive halving and doubling.
+
+Algorithms differ in who meets whom when. From that follows which run of the vector each player
+keeps, so that every message is one run of consecutive chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tuner.algorithms.groups import Ranks, in_rank_order
+from tuner.schedule import Round
+
+
+@dataclass(frozen=True, eq=False)
+class Butterfly:
+    """Player i is rank `ranks[i]`; in round s it meets player `partners[s][i]`.
+
+    Whom two players meet after they have met must be disjoint: nobody hears anything twice.
+    """
+
+    ranks: Ranks
+    partners: Sequence[Ranks]
+
+    @cached_property
+    def place(self) -> Ranks:
+        """The place in the vector, 0..q-1, that each player keeps after halving, shape (q,).
+
+        Of two partners, the one that will meet the lowest player keeps the lower half. All whom a
+        player will still meet, and itself, share one run of places.
+        """
+        lowest = np.arange(len(self.ranks))
+        place = np.zeros_like(lowest)
+        for distance, partner in enumerate(reversed(self.partners)):
+            place += (lowest > lowest[partner]) * (1 << distance)
+            lowest = np.minimum(lowest, lowest[partner])
+        return place
+
+    def halving(self, bounds: Ranks) -> list[Round]:
+        """Partners fold the half of what is left that they keep; place i is chunks from bounds[i]
+        to bounds[i + 1]."""
+        return [
+            self._round(s, partner, bounds, self.place[partner], reduces=True)
+            for s, partner in enumerate(self.partners)
+        ]
+
+    def doubling(self, bounds: Ranks) -> list[Round]:
+        """In opposite order, partners exchange all they have, at first their own place."""
+        return [
+            self._round(s, partner, bounds, self.place, reduces=False)
+            for s, partner in enumerate(self.partners)
+        ][::-1]
+
+    def _round(self, s: int, partner: Ranks, bounds: Ranks, place: Ranks, reduces: bool) -> Round:
+        """Everybody sends the run of places, as long as in round s, that has this place."""
+        length = len(self.ranks) >> (s + 1)
+        low = place // length * length
+        to = self.ranks[partner]
+        return Round.of(
+            self.ranks, to, bounds[low], count=bounds[low + length] - bounds[low],
+            reduce=in_rank_order(self.ranks, to) if reduces else 0,
+        )  # fmt: skip
+
+    def exchange(self, n_chunks: int) -> list[Round]:
+        """Partners combine their whole vectors."""
+        return [
+            Round.of(self.ranks, to, 0, count=n_chunks, reduce=in_rank_order(self.ranks, to))
+            for to in (self.ranks[partner] for partner in self.partners)
+        ]
+
+    def scatter(self, bounds: Ranks) -> list[Round]:
+        """Player 0 and, after it, whoever has something gives the partner the run that it keeps."""
+        rounds, holders = [], np.zeros(1, dtype=np.int64)
+        for s, partner in enumerate(self.partners):
+            whole = self._round(s, partner, bounds, self.place[partner], reduces=False)
+            rounds.append(whole.take(holders))
+            holders = np.concatenate([holders, partner[holders]])
+        return rounds
+
+    def homeward(self, bounds: Ranks) -> tuple[Ranks, Ranks]:
+        """Who has chunk c after halving, and c, for each chunk that rank c does not have itself."""
+        chunk = np.arange(bounds[-1])
+        holder = self.ranks[np.argsort(self.place)]
+        holder = np.repeat(holder, np.diff(bounds))
+        away = holder != chunk
+        return holder[away], chunk[away]
+
+
+def near_first(q: int) -> list[Ranks]:
+    """Partners 1, 2, 4, ... q/2 apart: runs of players double."""
+    return [np.arange(q) ^ (1 << bit) for bit in range(q.bit_length() - 1)]
+
+
+def swinging(q: int, direction: int = 1) -> list[Ranks]:
+    """Partners +-1, -+1, +-3, -+5, ... apart on a ring: even players go one way, odd the other.
+
+    rho(s) = (1 - (-2)^(s+1)) / 3 (Swing, arXiv 2401.09356; the butterfly of Bine trees, arXiv
+    2508.17311). Direction -1 is the mirror image.
+    """
+    player = np.arange(q)
+    sign = direction * np.where(player % 2 == 0, 1, -1)
+    return [(player + sign * ((1 - (-2) ** (s + 1)) // 3)) % q for s in range(q.bit_length() - 1)]
+
+
+def together(parts: Sequence[Round]) -> Round:
+    """One round with the rows of all parts."""
+    return Round.of(*(np.concatenate(c) for c in zip(*(r.columns for r in parts), strict=True)))

@@ -1,0 +1,32 @@
+"""Columns that many rounds share: made once, read-only, never copied.
+
+An engine that meets the very same array again knows that nothing in it has changed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tuner.schedule import Ints
+
+
+def column(values: ArrayLike, length: int = -1) -> Ints:
+    """A column of a round; a single value is repeated `length` times."""
+    made = np.array(values, dtype=np.int32) if length < 0 else np.full(length, values, np.int32)
+    made.setflags(write=False)
+    return made
+
+
+class Wheel:
+    """Columns that turn: `at(t)[i]` is `values[(i + t) mod n]`, a view."""
+
+    def __init__(self, values: ArrayLike) -> None:
+        once = column(values)
+        self._length = len(once)
+        self._twice = column(np.concatenate([once, once]))
+
+    def at(self, turn: int) -> Ints:
+        """Shape (n,)."""
+        start = turn % self._length
+        return self._twice[start : start + self._length]

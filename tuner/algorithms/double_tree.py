@@ -1,0 +1,100 @@
+"""Two binary trees at once, each for one half of the message; who is inside one is a leaf of the
+other, so that all ports are busy in both directions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tuner.algorithms import trees
+from tuner.algorithms.groups import in_rank_order
+from tuner.algorithms.registry import algorithm, segments
+from tuner.collective import Collective
+from tuner.schedule import Schedule, concat
+
+BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
+
+
+def _down(p: int, half: int) -> trees.Hops:
+    """Rank 0 above two trees of all others, the second one shifted by one place.
+
+    The second half of the chunks takes the second tree. A rank sends one message and receives one
+    per round: a hop follows the one above it in the next round of its own parity.
+    """
+    pair = [trees.in_order(p), trees.in_order(p, shift=1)]
+    hops = trees.join(*(trees.downward(tree).of_chunks(i * half) for i, tree in enumerate(pair)))
+    turn, delay = _turns(hops), np.empty_like(hops.delay)
+    ready = np.zeros((2, p), dtype=np.int64)  # from when on a rank can pass on what it got
+    half_of = (hops.first > 0).astype(np.int64)
+    for level in range(hops.rounds):
+        now = np.flatnonzero(hops.delay == level)
+        earliest = ready[half_of[now], hops.src[now]]
+        delay[now] = earliest + (earliest + turn[now]) % 2
+        ready[half_of[now], hops.dst[now]] = delay[now] + 1
+    return hops._replace(delay=delay)
+
+
+def _up(p: int, half: int) -> trees.Hops:
+    """The same turned round in time and direction."""
+    down = _down(p, half)
+    reduce = in_rank_order(down.dst, down.src)
+    return trees.Hops(down.dst, down.src, reduce, down.rounds - 1 - down.delay, down.first)
+
+
+def _turns(hops: trees.Hops) -> trees.Array:
+    """0 or 1 for each hop, so that no rank sends two or receives two with the same number.
+
+    Every rank has at most two of each, so hops that share a port form lines and even circles: the
+    numbers alternate along them.
+    """
+    neighbours: list[list[int]] = [[] for _ in hops.src]
+    for rank in (hops.src, hops.dst):
+        order = np.argsort(rank, kind="stable")
+        same = rank[order[:-1]] == rank[order[1:]]
+        for one, other in zip(order[:-1][same].tolist(), order[1:][same].tolist(), strict=True):
+            neighbours[one].append(other)
+            neighbours[other].append(one)
+    turn = np.full(len(hops.src), -1)
+    for start in range(len(turn)):
+        waiting = [(start, 0)] if turn[start] < 0 else []
+        while waiting:
+            hop, number = waiting.pop()
+            turn[hop] = number
+            waiting += [(other, 1 - number) for other in neighbours[hop] if turn[other] < 0]
+    return turn
+
+
+def _halves(nbytes: int, segment: int) -> int:
+    """Segments of one half of the message."""
+    return segments(-(-nbytes // 2), segment)
+
+
+@algorithm(BCAST, "double_tree")
+def broadcast(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
+    """The segments of each half flow down their own tree.
+
+    Cost: at most (2 ceil(log2 p) + S) (alpha + m/S beta), S the segments of both halves
+    Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009
+    """
+    half = _halves(nbytes, segment)
+    return trees.pipelined(BCAST, p, 2 * half, _down(p, half), half, root, period=2)
+
+
+@algorithm(REDUCE, "double_tree")
+def reduce(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
+    """The segments of each half flow up their own tree and are reduced at each stop.
+
+    Cost: at most (2 ceil(log2 p) + S) (alpha + m/S (beta + gamma)), S the segments of both halves
+    Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009
+    """
+    half = _halves(nbytes, segment)
+    return trees.pipelined(REDUCE, p, 2 * half, _up(p, half), half, root, period=2)
+
+
+@algorithm(ALLREDUCE, "double_tree")
+def allreduce(p: int, nbytes: int, segment: int = 0) -> Schedule:
+    """The segments of each half flow up their own tree, then down again.
+
+    Cost: at most (2 ceil(log2 p) + S) (2 alpha + m/S (2 beta + gamma)), S the segments of both
+    Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009; NCCL 2.4's tree
+    """
+    return concat(ALLREDUCE, reduce(p, 0, nbytes, segment), broadcast(p, 0, nbytes, segment))

@@ -1,0 +1,92 @@
+"""Rings within rings: groups of consecutive ranks, whose members pass chunks round.
+
+One round carries a chunk per rank on to the next group; then the group passes these round, and so
+on: p - 1 rounds like a ring's, but few between groups, and none that all groups must wait for.
+Groups have as many ranks as asked for, or the largest divisor of p below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tuner.algorithms import rings
+from tuner.algorithms.columns import column
+from tuner.algorithms.registry import algorithm
+from tuner.collective import Collective
+from tuner.schedule import Ints, Round, Schedule, concat
+
+ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
+
+
+class KRing:
+    """p ranks as a table of groups by members."""
+
+    def __init__(self, p: int, group: int) -> None:
+        self.members = max(k for k in range(1, min(group, p) + 1) if p % k == 0)
+        self.groups = p // self.members
+        ranks = np.arange(p).reshape(self.groups, self.members)
+        self.rank, _, self.plain, self.fold = rings.ring(p)
+        self.inside = column(np.roll(ranks, -1, axis=1).reshape(-1))
+        self.onward = column(np.roll(ranks, -1, axis=0).reshape(-1))
+        self.one, self._tiled = column(1, p), np.tile(ranks.astype(np.int32), (2, 2))
+
+    def turns(self) -> list[tuple[int, int]]:
+        """Per round: how many groups and members the chunks are from home. Member 0: onward."""
+        return [(group, member) for group in range(self.groups)
+                for member in range(self.members)][1:]  # fmt: skip
+
+    def way(self, turn: tuple[int, int]) -> tuple[Ints, Ints]:
+        """To whom every rank gives in this turn, and which chunk."""
+        group, member = turn
+        if member == 0:
+            return self.onward, self._chunks(group - 1, 0)
+        return self.inside, self._chunks(group, member - 1)
+
+    def _chunks(self, group: int, member: int) -> Ints:
+        """The chunk that is this far from home, per rank."""
+        g, k = self.groups - group, self.members - member
+        return column(self._tiled[g : g + self.groups, k : k + self.members].reshape(-1))
+
+    def gathering(self) -> Iterator[Round]:
+        """Every chunk reaches everybody."""
+        for turn in self.turns():
+            dst, chunk = self.way(turn)
+            yield Round(self.rank, dst, chunk, chunk, self.one, self.plain)
+
+    def scattering(self) -> Iterator[Round]:
+        """Gathering turned round: every chunk collects contributions on its way home."""
+        for turn in reversed(self.turns()):
+            src, chunk = self.way(turn)
+            yield Round(src, self.rank, chunk, chunk, self.one, self.fold)
+
+
+@algorithm(ALLGATHER, "k_ring")
+def allgather(p: int, group: int = 4) -> Schedule:
+    """A ring of groups of ranks, each of which is a ring itself.
+
+    Cost: (p-1) alpha + (p-1)/p m beta, m the whole buffer; p/group - 1 rounds between groups
+    Source: the k-ring of "Generalized Collective Algorithms for the Exascale Era" (CLUSTER 2023)
+    """
+    return Schedule(ALLGATHER, p, p, KRing(p, group).gathering)
+
+
+@algorithm(REDUCE_SCATTER, "k_ring")
+def reduce_scatter(p: int, group: int = 4) -> Schedule:
+    """The k-ring allgather turned round, with a reduction at each stop.
+
+    Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
+    Source: the k-ring of "Generalized Collective Algorithms for the Exascale Era" (CLUSTER 2023)
+    """
+    return Schedule(REDUCE_SCATTER, p, p, KRing(p, group).scattering)
+
+
+@algorithm(Collective.ALLREDUCE, "k_ring")
+def allreduce(p: int, group: int = 4) -> Schedule:
+    """Reduce-scatter, then allgather, both over a ring of rings.
+
+    Cost: 2 (p-1) alpha + (p-1)/p m (2 beta + gamma)
+    Source: the k-ring of "Generalized Collective Algorithms for the Exascale Era" (CLUSTER 2023)
+    """
+    return concat(Collective.ALLREDUCE, reduce_scatter(p, group), allgather(p, group))

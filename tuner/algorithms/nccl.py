@@ -1,0 +1,198 @@
+"""NCCL's rings and trees: several channels, each with its part of the buffer and its own way.
+
+Ranks are GPUs, `group` of them per node and consecutive. Channel c enters a node at its GPU c, so
+that with as many channels as NICs every NIC serves one of them. Rings pass every second node the
+other way round: a channel then goes from node to node between GPUs of the same number (its rail).
+Inside a node a ring takes the GPUs in order, as it may behind an NVSwitch; where NVLinks join some
+of them only, `tuner.libraries.nccl.rings` finds the orders that exist.
+
+Source of all: NCCL, src/graph/connect.cc and src/device/*.h; arXiv 2507.04786.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.algorithms import trees
+from tuner.algorithms.columns import Wheel, column
+from tuner.algorithms.levels import Levels
+from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.trees import Hops, join, pipelined
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.schedule import (
+    ARRIVING_OP_DST,
+    DST_OP_ARRIVING,
+    NO_REDUCTION,
+    Round,
+    Schedule,
+    concat,
+)
+
+BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
+ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
+MOST_MESSAGES = 1 << 22
+SLOT = 1 << 19  # bytes: what one slot of NCCL's buffers holds in Simple
+Array = NDArray[np.int64]
+
+
+def ring_order(levels: Levels, channel: int) -> Array:
+    """The ranks in the order of a channel's ring."""
+    start, size = levels.start, levels.size
+    node = np.repeat(np.arange(len(start)), size)
+    step = np.arange(levels.p) - start[node]
+    local = np.where(node % 2, channel - 1 - step, channel + step) % size[node]
+    order: Array = start[node] + local
+    return order
+
+
+def _orders(p: int, group: int, channels: int) -> Array:
+    """One ring per channel, shape (channels, p)."""
+    levels = Levels.of(p, group)
+    return np.stack([ring_order(levels, channel) for channel in range(channels)])
+
+
+def _require_few(p: int, channels: int) -> None:
+    """InputError for more messages of several channels than an engine can hold; one repeats."""
+    if channels > 1 and p * p * channels > MOST_MESSAGES:
+        raise InputError(
+            f"{channels} rings of {p} ranks are {p * p * channels} messages: use one channel"
+        )
+
+
+def _travel(p: int, group: int, channels: int, begin: int, reduce: int) -> Iterator[Round]:
+    """p - 1 rounds: in round t place i of a ring passes on what place i + begin - t owns."""
+    orders = _orders(p, group, channels)
+    src, dst = column(orders.ravel()), column(np.roll(orders, -1, axis=1).ravel())
+    count, kind = column(1, len(src)), column(reduce, len(src))
+    owned = [Wheel(order * channels + channel) for channel, order in enumerate(orders)]
+    for t in range(p - 1):  # channel by channel: all ports then serve the channels in one order
+        parts = [chunk.at(begin - t) for chunk in owned]
+        first = column(np.concatenate(parts)) if len(parts) > 1 else parts[0]  # no copy of one
+        yield Round(src, dst, first, first, count, kind)
+
+
+@algorithm(ALLGATHER, "nccl_ring", needs="gpu")
+def gathered_round_rings(p: int, group: int = 8, channels: int = 1) -> Schedule:
+    """NCCL's ring: every rank passes on what it got, shares cut over several rings.
+
+    Cost: (p-1) alpha + (p-1)/p m beta, m the whole buffer
+    Source: NCCL, src/device/all_gather.h
+    """
+    _require_few(p, channels)
+    make = partial(_travel, p, group, channels, 0, NO_REDUCTION)
+    return Schedule(ALLGATHER, p, p * channels, make)
+
+
+@algorithm(REDUCE_SCATTER, "nccl_ring", needs="gpu")
+def scattered_round_rings(p: int, group: int = 8, channels: int = 1) -> Schedule:
+    """NCCL's ring: shares, cut over several rings, travel round and are reduced at each stop.
+
+    Cost: (p-1) alpha + (p-1)/p m (beta + gamma), m the whole vector
+    Source: NCCL, src/device/reduce_scatter.h
+    """
+    _require_few(p, channels)
+    make = partial(_travel, p, group, channels, -1, ARRIVING_OP_DST)
+    return Schedule(REDUCE_SCATTER, p, p * channels, make)
+
+
+@algorithm(ALLREDUCE, "nccl_ring", needs="gpu")
+def combined_round_rings(p: int, group: int = 8, channels: int = 1) -> Schedule:
+    """NCCL's ring: reduce-scatter, then allgather, the buffer cut over several rings.
+
+    Cost: 2 (p-1) alpha + (p-1)/p m (2 beta + gamma)
+    Source: NCCL, src/device/all_reduce.h
+    """
+    return concat(
+        ALLREDUCE,
+        scattered_round_rings(p, group, channels),
+        gathered_round_rings(p, group, channels),
+    )
+
+
+def hops(src: Array, dst: Array, delay: Array | int, reduce: int = NO_REDUCTION) -> Hops:
+    """Hops of chunk 0."""
+    none = np.zeros(len(src), dtype=np.int64)
+    return Hops(src, dst, none + reduce, none + delay, none)
+
+
+def _lines(orders: Array, number: int, reduce: int) -> Hops:
+    """Along each order from its first rank to its last, `number` chunks per order."""
+    channels, length = len(orders), orders.shape[1] - 1
+    delay = np.tile(np.arange(length), channels)
+    first = np.repeat(np.arange(channels) * number, length)
+    src, dst = orders[:, :-1].ravel(), orders[:, 1:].ravel()
+    return hops(src, dst, delay, reduce)._replace(first=first)
+
+
+def _from(orders: Array, rank: int) -> Array:
+    """The same rings, each written from one rank on."""
+    return np.stack([np.roll(order, -int(np.flatnonzero(order == rank)[0])) for order in orders])
+
+
+@algorithm(BCAST, "nccl_ring", needs="gpu")
+def sent_round_rings(
+    p: int, root: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT
+) -> Schedule:
+    """NCCL's ring: segments flow from the root round several rings.
+
+    Cost: (S + p - 2) (alpha + m/S beta) in one node, where all channels go round alike, S segments
+    per channel
+    Source: NCCL, src/device/broadcast.h
+    """
+    number = segments(-(-nbytes // channels), segment)
+    hops = _lines(_from(_orders(p, group, channels), root), number, NO_REDUCTION)
+    return replace(pipelined(BCAST, p, channels * number, hops, number), root=root)
+
+
+@algorithm(REDUCE, "nccl_ring", needs="gpu")
+def reduced_round_rings(
+    p: int, root: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT
+) -> Schedule:
+    """NCCL's ring: segments flow round several rings to the root and are reduced at each stop.
+
+    Cost: (S + p - 2) (alpha + m/S (beta + gamma)) in one node, where all channels go round alike,
+    S segments per channel
+    Source: NCCL, src/device/reduce.h
+    """
+    number = segments(-(-nbytes // channels), segment)
+    to_root = np.roll(_from(_orders(p, group, channels), root), -1, axis=1)
+    hops = _lines(to_root, number, DST_OP_ARRIVING)
+    return replace(pipelined(REDUCE, p, channels * number, hops, number), root=root)
+
+
+@algorithm(ALLREDUCE, "nccl_tree", needs="gpu")
+def tree(p: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = SLOT) -> Schedule:
+    """NCCL's tree: up a double binary tree of nodes and down again, a chain inside each node.
+
+    Even channels use one of the two trees, odd ones the other: who forwards in one is a leaf in the
+    other. Segments on their way down share the links with later ones on their way up.
+
+    Cost: at most (S + 2 D) (2 alpha + 2 m/S (2 beta + gamma)), S segments per channel, D hops from
+    the root to the farthest rank, floor(log2 G) + g for G nodes of g ranks
+    Source: P. Sanders, J. Speck, J. L. Traeff, Parallel Computing 35(12), 2009; NCCL,
+    src/graph/trees.cc and src/device/all_reduce.h
+    """
+    levels, number = Levels.of(p, group), segments(-(-nbytes // channels), segment)
+    ways = []
+    for channel in range(channels):
+        between = trees.in_order(len(levels.start), channel % 2)
+        whole = levels.tree(between, lambda size: trees.chain(size, 1))
+        rank_of = entered_at(levels, channel)
+        up = trees.upward(whole)
+        both = join(up, trees.downward(whole).later(up.rounds))
+        ways.append(both._replace(src=rank_of[both.src], dst=rank_of[both.dst],
+                                  first=both.first + channel * number))  # fmt: skip
+    return pipelined(ALLREDUCE, p, channels * number, join(*ways), number)
+
+
+def entered_at(levels: Levels, channel: int) -> Array:
+    """The rank in each role when a channel's leaders are the GPUs number `channel` of the nodes."""
+    start, size = (np.repeat(part, levels.size) for part in (levels.start, levels.size))
+    rank: Array = start + (np.arange(levels.p) - start + channel) % size
+    return rank

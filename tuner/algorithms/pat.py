@@ -1,0 +1,79 @@
+"""PAT, parallel aggregated trees: NCCL's allgather and reduce-scatter with logarithmic latency.
+
+Every rank's share spreads down a binomial tree of its own, far hops first while it is one share,
+near ones last; all trees run at once, turned by a rank each. What a rank sends to one partner in
+one round is at most `aggregate` shares: when there are more, the near part of the trees is gone
+through group by group, so that the shares under way, and the buffers for them, stay few.
+
+Source: S. Jeaugey, arXiv 2506.20252.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.algorithms.registry import algorithm
+from tuner.collective import Collective
+from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
+
+Array = NDArray[np.int64]
+
+
+def spread(p: int, aggregate: int) -> list[tuple[int, Array]]:
+    """(distance, offsets) per round: shares `offset` ranks from home go `distance` ranks on."""
+    rounds: list[tuple[int, Array]] = []
+
+    def go_on(offsets: Array, distance: int) -> None:
+        if distance == 0:
+            return
+        sent = offsets[offsets + distance < p]
+        if len(sent):
+            rounds.append((distance, sent))
+        held = np.sort(np.concatenate([offsets, sent + distance]))
+        for start in range(0, len(held), aggregate):
+            go_on(held[start : start + aggregate], distance // 2)
+
+    go_on(np.zeros(1, dtype=np.int64), 1 << max(0, (p - 1).bit_length() - 1))
+    return rounds
+
+
+def _rounds(p: int, aggregate: int) -> Iterator[Round]:
+    rank = np.arange(p)
+    for distance, offsets in spread(p, aggregate):
+        home = (rank[:, None] - offsets) % p
+        yield Round.of(rank[:, None], ((rank + distance) % p)[:, None], home, reduce=NO_REDUCTION)
+
+
+def _rounds_back(p: int, aggregate: int) -> Iterator[Round]:
+    rank = np.arange(p)
+    for distance, offsets in reversed(spread(p, aggregate)):
+        home = (rank[:, None] - offsets) % p
+        yield Round.of(
+            ((rank + distance) % p)[:, None], rank[:, None], home, reduce=ARRIVING_OP_DST
+        )
+
+
+@algorithm(Collective.ALLGATHER, "pat", needs="gpu")
+def gathered(p: int, aggregate: int = 8) -> Schedule:
+    """NCCL's PAT: binomial trees of all shares at once, at most `aggregate` shares per round.
+
+    Cost: ceil(log2 p) alpha + (p-1)/p m beta with an aggregate of p/2, m the whole buffer; at most
+    (log2 a + p/a) alpha + (p-1)/p m beta with an aggregate of a
+    Source: S. Jeaugey, arXiv 2506.20252; NCCL, src/device/all_gather.h (PAT)
+    """
+    return Schedule(Collective.ALLGATHER, p, p, partial(_rounds, p, aggregate))
+
+
+@algorithm(Collective.REDUCE_SCATTER, "pat", needs="gpu")
+def scattered(p: int, aggregate: int = 8) -> Schedule:
+    """NCCL's PAT: the trees of the allgather backwards, reducing.
+
+    Cost: ceil(log2 p) alpha + (p-1)/p m (beta + gamma) with an aggregate of p/2, m the whole
+    vector; at most (log2 a + p/a) alpha + (p-1)/p m (beta + gamma) with an aggregate of a
+    Source: S. Jeaugey, arXiv 2506.20252; NCCL, src/device/reduce_scatter.h (PAT)
+    """
+    return Schedule(Collective.REDUCE_SCATTER, p, p, partial(_rounds_back, p, aggregate))

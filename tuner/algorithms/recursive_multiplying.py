@@ -1,0 +1,82 @@
+"""Recursive multiplying: in each round every rank exchanges with radix - 1 others.
+
+The groups are as many as a power of the radix times a smaller factor allows; extra ranks join
+through a neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.algorithms.groups import Groups, Ranks, in_rank_order
+from tuner.algorithms.registry import algorithm
+from tuner.collective import Collective
+from tuner.schedule import Round, Schedule, schedule
+
+ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The radices of the rounds, the asked one first, and the groups that they multiply to."""
+
+    radices: tuple[int, ...]
+    groups: Groups
+
+    @classmethod
+    def of(cls, p: int, radix: int) -> Factors:
+        """Those of p ranks; the last radix may be smaller."""
+        radices, q = [], 1
+        while q * radix <= p:
+            radices.append(radix)
+            q *= radix
+        rest = p // q
+        return cls((*radices, *([rest] if rest > 1 else [])), Groups(p, q * rest))
+
+    def exchanges(self) -> Iterator[tuple[int, Ranks, Ranks]]:
+        """Per round: how far partners are apart, who sends, to whom; each partner in its turn.
+
+        In a turn everybody sends one message and gets one, so that no port is fought for.
+        """
+        player, distance = np.arange(self.groups.q), 1
+        for radix in self.radices:
+            digit = player // distance % radix
+            partners = [player + ((digit + turn) % radix - digit) * distance
+                        for turn in range(1, radix)]  # fmt: skip
+            yield distance, np.tile(player, radix - 1), np.concatenate(partners)
+            distance *= radix
+
+
+@algorithm(ALLREDUCE, "recursive_multiplying")
+def allreduce(p: int, radix: int = 4) -> Schedule:
+    """Every rank exchanges the whole vector with radix - 1 others at a time.
+
+    Cost: log_k p (alpha + (k-1) m (beta + gamma)), p a power of the radix k
+    Source: M. Ruefenacht, M. Bull, S. Booth, Parallel Computing 69, 2017; MPICH recexch
+    """
+    factors = Factors.of(p, radix)
+    groups, ranks, rounds = factors.groups, factors.groups.leaders, []
+    for _, sender, receiver in factors.exchanges():
+        src, dst = ranks[sender], ranks[receiver]
+        rounds.append(Round.of(src, dst, 0, reduce=in_rank_order(src, dst)))
+    return schedule(ALLREDUCE, p, 1, [groups.fold_in(1), *rounds, groups.fold_out(1)])
+
+
+@algorithm(ALLGATHER, "recursive_multiplying")
+def allgather(p: int, radix: int = 4) -> Schedule:
+    """Every rank exchanges all it has with radix - 1 others at a time.
+
+    Cost: log_k p alpha + (p-1)/p m beta, p a power of the radix k, m the whole buffer
+    Source: MPICH allgather, recexch with doubling distances
+    """
+    factors = Factors.of(p, radix)
+    groups, ranks, bounds = factors.groups, factors.groups.leaders, factors.groups.bounds
+    rounds = [Round.of(groups.paired + 1, groups.paired, groups.paired + 1)]
+    for length, sender, receiver in factors.exchanges():
+        low = sender // length * length
+        count = bounds[low + length] - bounds[low]
+        rounds.append(Round.of(ranks[sender], ranks[receiver], bounds[low], count=count))
+    return schedule(ALLGATHER, p, p, [*rounds, groups.fold_out(p)])

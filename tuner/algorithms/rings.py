@@ -1,0 +1,52 @@
+"""Round a ring: every rank talks to its successor only, and all rounds have the same pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from tuner.algorithms.columns import Wheel, column
+from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round
+
+
+class Ring(NamedTuple):
+    """The columns that all rounds of a ring share; row r is rank r."""
+
+    rank: Ints
+    successor: Ints
+    plain: Ints
+    fold: Ints
+
+
+@lru_cache(maxsize=8)
+def ring(p: int) -> Ring:
+    """The ring of p ranks."""
+    rank = np.arange(p)
+    return Ring(column(rank), column(np.roll(rank, -1)), column(NO_REDUCTION, p),
+                column(ARRIVING_OP_DST, p))  # fmt: skip
+
+
+def gathering(p: int, share: int) -> Iterator[Round]:
+    """p - 1 rounds in which rank r passes on the `share` chunks it got last; they were its own."""
+    src, dst, plain, _ = ring(p)
+    chunk, count = Wheel(np.arange(p) * share), column(share, p)
+    for t in range(p - 1):
+        first = chunk.at(-t)
+        yield Round(src, dst, first, first, count, plain)
+
+
+def scattering(p: int, share: int) -> Iterator[Round]:
+    """(p - 1) share rounds; the j-th of a rank's `share` chunks makes the j-th journey.
+
+    A chunk starts at its owner's successor and collects contributions until it is home.
+    """
+    src, dst, _, fold = ring(p)
+    count = column(1, p)
+    for j in range(share):
+        chunk = Wheel(np.arange(p) * share + j)
+        for t in range(p - 1):
+            first = chunk.at(-1 - t)
+            yield Round(src, dst, first, first, count, fold)

@@ -1,0 +1,57 @@
+"""Reductions in a shared address space: every rank of a node reads its peers' buffers directly.
+
+A transfer stands for one rank's reading of another's buffer, or writing to it; what the kernel
+needs to map the buffers (XPMEM) is done once and kept, and not part of the schedule.
+"""
+
+from __future__ import annotations
+
+from tuner.algorithms import allreduce
+from tuner.algorithms.chunked import binomial_up
+from tuner.algorithms.levels import Levels, finer
+from tuner.algorithms.registry import algorithm
+from tuner.algorithms.shares import Shares
+from tuner.collective import Collective
+from tuner.schedule import Schedule, concat, relabel, schedule
+
+REDUCE, ALLREDUCE = Collective.REDUCE, Collective.ALLREDUCE
+
+
+@algorithm(REDUCE, "shared_memory")
+def to_root(p: int, root: int, group: int = 4) -> Schedule:
+    """Every rank of a group reduces its share of all its peers' buffers; leaders go on binomially.
+
+    Cost: 2 alpha + (g-1)/g m (2 beta + gamma) + log2 G (alpha + m (beta + gamma)), G groups of g
+    ranks, G a power of two
+    Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/cost-formulas.md
+    """
+    levels = Levels.of(p, min(group, p), root)
+    shares = Shares(levels, levels.largest)
+    inside = schedule(REDUCE, p, shares.n_chunks, [shares.reduced(), shares.gathered()])
+    between = levels.among_leaders(finer(binomial_up(levels.groups), shares.n_chunks))
+    return relabel(concat(REDUCE, inside, between), levels.rank_of, root=root)
+
+
+@algorithm(ALLREDUCE, "shared_memory")
+def to_all(p: int, group: int = 4) -> Schedule:
+    """Every rank of a group reduces its share of all its peers' buffers and reads their shares.
+
+    With several groups the shares are collected at the leaders, which combine them by halving and
+    doubling and hand them out again.
+
+    Cost: 2 alpha + (g-1)/g m (2 beta + gamma) for one group of g ranks; for G groups, G a power of
+    two, at least 2 (1 + log2 G) alpha + 2 (g-1)/g m beta + (G-1)/G m (2 beta + gamma) more
+    Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/cost-formulas.md
+    """
+    levels = Levels.of(p, min(group, p))
+    between = allreduce.rabenseifner(levels.groups)
+    shares = Shares(levels, levels.largest, between.n_chunks)
+    n_chunks = shares.n_chunks
+    if levels.groups == 1:
+        return schedule(ALLREDUCE, p, n_chunks, [shares.reduced(), shares.given_back()])
+    return concat(
+        ALLREDUCE,
+        schedule(ALLREDUCE, p, n_chunks, [shares.reduced(), shares.gathered()]),
+        levels.among_leaders(finer(between, shares.parts)),
+        schedule(ALLREDUCE, p, n_chunks, [shares.scattered(), shares.given_back()]),
+    )

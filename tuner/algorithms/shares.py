@@ -1,0 +1,146 @@
+"""Two levels with several leaders per group: the vector is cut into parts, each led by one rank.
+
+Inside a group every part is reduced at its leader; leaders of the same part in all groups combine
+theirs between the nodes; then they give it back to their groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tuner.algorithms.columns import column
+from tuner.algorithms.levels import Levels, Ranks
+from tuner.errors import InputError
+from tuner.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, NO_REDUCTION, Round, Schedule
+
+MOST_AT_ONCE = 1 << 22  # transfers of one round, which is held in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """`parts` parts of `chunks` chunks each.
+
+    A group leads part l with its rank l size // parts: leaders lie spread over the group, and a
+    group with fewer ranks than there are parts leads several with one.
+    """
+
+    levels: Levels
+    parts: int
+    chunks: int = 1
+
+    @property
+    def n_chunks(self) -> int:
+        """Chunks of the whole vector."""
+        return self.parts * self.chunks
+
+    @cached_property
+    def leader(self) -> Ranks:
+        """The role that leads each part in each group, shape (groups, parts)."""
+        part = np.arange(self.parts)
+        leader: Ranks = self.levels.start[:, None] + part * self.levels.size[:, None] // self.parts
+        return leader
+
+    def reduced(self) -> Round:
+        """In each group every rank gives each part to its leader, all at once.
+
+        The next rank is served first, then the one after it: nobody's port is crowded.
+        """
+        member, leader, part = self._pairs
+        nearest = np.argsort(self._distance(member, leader), kind="stable")
+        return self._rows(member[nearest], leader[nearest], part[nearest], DST_OP_ARRIVING)
+
+    def given_back(self) -> Round:
+        """In each group the leaders give their parts to every rank, all at once."""
+        member, leader, part = self._pairs
+        nearest = np.argsort(self._distance(leader, member), kind="stable")
+        return self._rows(leader[nearest], member[nearest], part[nearest])
+
+    def gathered(self) -> Round:
+        """In each group the first rank gets all parts from their leaders."""
+        leader, part = self._others
+        return self._rows(leader, self._first(leader), part)
+
+    def scattered(self) -> Round:
+        """In each group the first rank gives all parts to their leaders."""
+        leader, part = self._others
+        return self._rows(self._first(leader), leader, part)
+
+    def reduced_in_rings(self) -> Iterator[Round]:
+        """Parts travel round the ring of their group, are reduced on the way and end at home.
+
+        Only for as many parts as the largest group has ranks, so that every rank leads some.
+        """
+        for t in range(self.levels.largest - 1):
+            yield self._round_of_rings(-1 - t, t, ARRIVING_OP_DST)
+
+    def given_back_in_rings(self) -> Iterator[Round]:
+        """Every rank passes on to its neighbour the parts that it got last; they were its own."""
+        for t in range(self.levels.largest - 1):
+            yield self._round_of_rings(-t, t, NO_REDUCTION)
+
+    def between(self, whole: Schedule) -> Iterator[Round]:
+        """`whole`, for as many ranks as groups, among the leaders of every part at once."""
+        part = np.arange(self.parts) * self.chunks
+        before: Round | None = None
+        for r in whole.rounds():
+            if before is None or r.src is not before.src or r.reduce is not before.reduce:
+                src, dst = (column(self.leader[ranks].reshape(-1)) for ranks in (r.src, r.dst))
+                count, reduce = (
+                    column(np.repeat(r.count, self.parts)),
+                    column(np.repeat(r.reduce, self.parts)),
+                )
+            before = r
+            first, into = (
+                column((chunk[:, None] + part).reshape(-1)) for chunk in (r.first, r.into)
+            )
+            yield Round(src, dst, first, into, count, reduce)
+
+    @cached_property
+    def _pairs(self) -> tuple[Ranks, Ranks, Ranks]:
+        """(member, leader, part) for every rank and every part that another one leads.
+
+        Raises InputError for groups whose ranks cannot all exchange at once.
+        """
+        if self.levels.p * self.parts > MOST_AT_ONCE:
+            raise InputError(
+                f"{self.levels.p} ranks in groups of {self.levels.largest} would exchange"
+                f" {self.levels.p * self.parts} messages at once: use smaller groups"
+            )
+        member = np.repeat(np.arange(self.levels.p), self.parts)
+        part = np.tile(np.arange(self.parts), self.levels.p)
+        leader = np.repeat(self.leader, self.levels.size, axis=0).reshape(-1)
+        other = member != leader
+        return member[other], leader[other], part[other]
+
+    @property
+    def _others(self) -> tuple[Ranks, Ranks]:
+        """(leader, part) for every part that a group's first rank does not lead."""
+        group, part = np.nonzero(self.leader != self.levels.start[:, None])
+        return self.leader[group, part], part
+
+    def _first(self, role: Ranks) -> Ranks:
+        first: Ranks = self.levels.start[self.levels.group_of(role)]
+        return first
+
+    def _distance(self, src: Ranks, dst: Ranks) -> Ranks:
+        """Ranks from `src` down to `dst`, round its group."""
+        distance: Ranks = (src - dst) % self.levels.size[self.levels.group_of(src)]
+        return distance
+
+    def _rows(self, src: Ranks, dst: Ranks, part: Ranks, reduce: int = NO_REDUCTION) -> Round:
+        return Round.of(src, dst, part * self.chunks, count=self.chunks, reduce=reduce)
+
+    def _round_of_rings(self, shift: int, t: int, reduce: int) -> Round:
+        """In groups of more than t + 1 ranks, rank i sends on what rank i + shift leads."""
+        role = np.flatnonzero(np.repeat(self.levels.size, self.levels.size) > t + 1)
+        start = self._first(role)
+        size = self.levels.size[self.levels.group_of(role)]
+        owner = (role - start + shift) % size
+        begin, end = (-(-i * self.parts // size) for i in (owner, owner + 1))
+        to = start + (role - start + 1) % size
+        count = (end - begin) * self.chunks
+        return Round.of(role, to, begin * self.chunks, count=count, reduce=reduce)

@@ -1,0 +1,133 @@
+"""Algorithms for device buffers that travel through host memory.
+
+Scratch lies in host memory: a local row between buffer and scratch is a copy between device and
+host, and messages go from scratch to scratch. In the formulas h is the time of one such copy of the
+whole message, in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import zip_longest
+
+import numpy as np
+
+from tuner.algorithms import allreduce, bcast, reduce, trees
+from tuner.algorithms.columns import column
+from tuner.algorithms.levels import Levels, joined
+from tuner.algorithms.registry import algorithm, segments
+from tuner.collective import Collective
+from tuner.schedule import Round, Schedule, concat, relabel
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+
+
+@algorithm(BCAST, "knomial_staged", needs="gpu")
+def knomial(p: int, root: int, nbytes: int, radix: int = 4, segment: int = 0) -> Schedule:
+    """Copied to the host, down a k-nomial tree of host copies, copied to each device.
+
+    A rank copies to its device what it passes on. Segmented, the root copies a segment, the tree
+    moves the one before it, and ranks copy the one before that, all at once.
+
+    Cost: at most 2 h + ceil(log_k p) (alpha + (k-1) m beta), unsegmented, k the radix
+    Source: A. A. Awan et al., MVAPICH2-GDR (arXiv 1707.09414); docs/cost-formulas.md
+    """
+    tree = trees.knomial(p, radix)
+    levels = Levels.of(p, p, root)
+    whole = levels.overlapped(_down(tree), segments(nbytes, segment))
+    return relabel(whole, levels.rank_of, root=root)
+
+
+@algorithm(ALLREDUCE, "recursive_doubling_staged", needs="gpu")
+def recursive_doubling(p: int, copies: int = 1) -> Schedule:
+    """Copied to the host, recursive doubling there, the result copied to the device.
+
+    With 2 copies, as libraries do that copy send and receive buffer, though one holds nothing yet.
+
+    Cost: (1 + c) h + log2 p (alpha + m (beta + gamma)), c copies, p a power of two
+    Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
+    """
+    return through_host(allreduce.recursive_doubling(p), copies)
+
+
+@algorithm(ALLREDUCE, "rabenseifner_staged", needs="gpu")
+def rabenseifner(p: int, copies: int = 1) -> Schedule:
+    """Copied to the host, recursive halving and doubling there, the result copied to the device.
+
+    With 2 copies, as libraries do that copy send and receive buffer, though one holds nothing yet.
+
+    Cost: (1 + c) h + 2 log2 p alpha + (p-1)/p m (2 beta + gamma), c copies, p a power of two
+    Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
+    """
+    return through_host(allreduce.rabenseifner(p), copies)
+
+
+@algorithm(ALLREDUCE, "ring_staged", needs="gpu")
+def ring(p: int, copies: int = 1) -> Schedule:
+    """Copied to the host, a ring there, the result copied to the device.
+
+    With 2 copies, as libraries do that copy send and receive buffer, though one holds nothing yet.
+
+    Cost: (1 + c) h + 2 (p-1) alpha + (p-1)/p m (2 beta + gamma), c copies
+    Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
+    """
+    return through_host(allreduce.ring(p), copies)
+
+
+@algorithm(ALLREDUCE, "central_staged", needs="gpu")
+def central(p: int) -> Schedule:
+    """Copied to the host, gathered and combined at rank 0, broadcast binomially, copied back.
+
+    What a training program without collectives on devices does with its gradients; the division
+    by p, for the average, is the program's.
+
+    Cost: 2 h + alpha + (p-1) m (beta + gamma) + ceil(log2 p) (alpha + m beta)
+    Source: SHM-Learn-Dist; formula derived in docs/cost-formulas.md
+    """
+    combined = concat(ALLREDUCE, reduce.linear(p, 0), bcast.binomial(p, 0, 0))
+    return through_host(combined, 1)
+
+
+def through_host(part: Schedule, copies: int) -> Schedule:
+    """`part`, an allreduce that uses no scratch, on host copies of everybody's buffer.
+
+    copies      how often a buffer is copied to the host; all but one of them are of no use
+    """
+    if part.p == 1:
+        return part
+    rank, n = np.arange(part.p), part.n_chunks
+
+    def make() -> Iterator[Round]:
+        for _ in range(copies):
+            yield Round.of(rank, rank, 0, n, count=n)
+        yield from (_in_scratch(r, n) for r in part.rounds())
+        yield Round.of(rank, rank, n, 0, count=n)
+
+    return replace(part, make=make, staged=True)
+
+
+def _down(tree: trees.Tree) -> Schedule:
+    """One chunk from rank 0's buffer to all buffers, through scratch.
+
+    A rank copies what has arrived to its buffer in the round in which it passes it on.
+    """
+    p, depth = len(tree), np.array(trees.depths(tree))
+    arrived = [np.flatnonzero(depth == hops) for hops in range(1, int(depth.max()) + 1)]
+
+    def make() -> Iterator[Round]:
+        if p == 1:
+            return
+        yield Round.of(0, 0, 0, 1)
+        first, *others = (_in_scratch(r, 1) for r in trees.broadcast(tree, 1).rounds())
+        yield first
+        for ranks, r in zip_longest(arrived, others):
+            copies = Round.of(ranks, ranks, 1, 0)
+            yield joined([copies, r]) if r else copies
+
+    return Schedule(BCAST, p, 1, make, staged=True)
+
+
+def _in_scratch(r: Round, n_chunks: int) -> Round:
+    first, into = column(r.first + n_chunks), column(r.into + n_chunks)
+    return Round(r.src, r.dst, first, into, r.count, r.reduce)
