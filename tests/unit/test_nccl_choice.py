@@ -1,0 +1,209 @@
+"""NCCL's own estimates and choice, on machines of which its published numbers are known."""
+
+from dataclasses import replace
+
+import pytest
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.libraries import nccl
+from tuner.libraries.nccl import Fleet, Graph, Way, early
+from tuner.libraries.nccl.fleet import best, doubled
+from tuner.topologies.presets import preset, with_gpu
+from tuner.topology import Link, Node, Placement, Topology
+
+ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
+RING, TREE = Way("ring", "Simple"), Way("tree", "Simple")
+GIB = 1 << 30
+
+
+def fleet(name: str, nodes: int, ppn: int, gpu: str = "", collnet: bool = False) -> Fleet:
+    machine = with_gpu(preset(name, nodes), gpu) if gpu else preset(name, nodes)
+    return nccl.fleet_of(Placement.consecutive(machine.topology, ppn), collnet)
+
+
+def busbw(of: Fleet, algorithm: str, nbytes: int = 16 * GIB) -> float:
+    """GB/s of an allreduce by the algorithm's best protocol."""
+    times = nccl.times(of, ALLREDUCE, nbytes)
+    shortest = min(time for way, time in times.items() if way.algorithm == algorithm)
+    return nbytes * 2 * (of.p - 1) / of.p / shortest / 1e9
+
+
+@pytest.mark.parametrize(
+    ("gpus", "two", "four"),
+    [(24, 2.6, 5.3), (96, 15, 29), (384, 66, 131), (1536, 272, 544)],
+)
+def test_version_2_4_changes_from_tree_to_ring_where_it_is_known_to(
+    gpus: int, two: float, four: float
+) -> None:
+    summit = fleet("summit", gpus // 6, 6)
+    for channels, megabytes in ((2, two), (4, four)):
+        assert early.crossover(gpus // 6, 6, channels) / 1e6 == pytest.approx(megabytes, rel=0.03)
+        of = replace(summit, ring=replace(summit.ring, channels=channels))
+        for factor, algorithm in ((0.96, "tree"), (1.04, "ring")):
+            nbytes = int(factor * megabytes * 1e6)
+            assert nccl.incumbent(of, ALLREDUCE, nbytes, "2.4.8").algorithm == algorithm
+
+
+def test_version_2_4_on_a_cluster_without_nvlink() -> None:
+    ri2 = fleet("ri2", 16, 1)
+    for nbytes, algorithm in ((299_000, "tree"), (301_000, "ring")):
+        assert nccl.incumbent(ri2, ALLREDUCE, nbytes, "2.4.8").algorithm == algorithm
+
+
+def test_version_2_4_never_takes_a_tree_on_one_node_and_its_lines_meet_at_the_threshold() -> None:
+    one = fleet("dgx-1v", 1, 8)
+    assert nccl.incumbent(one, ALLREDUCE, 8, "2.4.8").algorithm == "ring"
+    assert early.crossover(2, 8, 4) == float("inf")  # the tree is doubled at exactly two nodes
+    limit = early.crossover(16, 6, 2)
+    times = nccl.times(fleet("summit", 16, 6), ALLREDUCE, int(limit), "2.4.8")
+    assert times[RING] == pytest.approx(times[TREE], rel=1e-6)
+
+
+def test_nvls_tree_is_about_twice_a_ring_at_exactly_two_nodes() -> None:
+    """With speeds inside and between nodes apart; coupled as in search.cc it would be 1.3."""
+    ratios = {
+        nodes: busbw(of, "nvls_tree") / busbw(of, "ring")
+        for nodes in (2, 4, 16)
+        for of in [fleet("dgx-h100", nodes, 8, "B200")]
+    }
+    assert ratios[2] == pytest.approx(2.08, rel=0.1)  # measured 2.08
+    assert all(ratios[nodes] < 1.1 for nodes in (4, 16))
+    topology = with_gpu(preset("dgx-h100", 2), "B200").topology
+    coupled = nccl.fleet_of(Placement.consecutive(topology, 8), coupled=True)
+    assert busbw(coupled, "nvls_tree") / busbw(coupled, "ring") == pytest.approx(1.30, rel=0.02)
+
+
+def test_trees_fall_behind_rings_from_four_nodes_on() -> None:
+    ratios = {
+        nodes: busbw(of, "tree") / busbw(of, "ring")
+        for nodes in (2, 4, 8, 16, 32)
+        for of in [fleet("dgx-h100", nodes, 8, "B200")]
+    }
+    assert ratios.pop(2) > 0.8  # measured 0.97
+    assert all(0.45 < ratio < 0.67 for ratio in ratios.values())  # measured 0.57 to 0.66
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "algorithm", "measured"),
+    [  # GB/s of 8 or 16 GiB: Azure's guide, nccl-tests#212, a B200 cluster with NCCL 2.29.7
+        ("dgx-a100", 1, "ring", 231.6), ("dgx-a100", 2, "ring", 189), ("dgx-h100", 1, "ring", 370),
+        ("dgx-h100", 1, "nvls", 478.9), ("hgx-h200", 1, "nvls", 480), ("B200", 1, "ring", 679),
+        ("B200", 1, "nvls", 840.8), ("B200", 2, "tree", 335.2), ("B200", 8, "tree", 192.6),
+        ("B200", 4, "collnet_direct", 543.8), ("B200", 32, "collnet_direct", 544.3),
+    ],
+)  # fmt: skip
+def test_large_messages_come_near_to_published_bandwidths(
+    name: str, nodes: int, algorithm: str, measured: float
+) -> None:
+    collnet = algorithm == "collnet_direct"
+    of = fleet("dgx-h100", nodes, 8, "B200", collnet) if name == "B200" else fleet(name, nodes, 8)
+    assert busbw(of, algorithm) == pytest.approx(measured, rel=0.08)
+
+
+# Two nodes of four V100 each, by hand.
+SMALL = Fleet(
+    nodes=2, ppn=4, generation=70, ring=Graph(2, 20e9, 10e9), tree=Graph(2, 20e9, 10e9), heads=None,
+    nvlink=True, cpu="intel",
+)  # fmt: skip
+
+
+def seconds(of: Fleet, algorithm: str, protocol: str, nbytes: int, version: str) -> float:
+    return nccl.times(of, ALLREDUCE, nbytes, version)[Way(algorithm, protocol)]
+
+
+def test_estimates_of_version_2_30() -> None:
+    """n = 8: 14 hops of a ring, 2 of them between nodes; a tree climbs 3 hops and 1 level."""
+    us, large = 1e-6, 1 << 34
+    carried = 40e9 * 8 / 14
+    expected = {
+        ("ring", "LL", 1): (6.6 + 12 * 1.0 + 2 * 2.7)
+        * us,  # a hop takes at least the 1 us of a NIC
+        ("ring", "LL128", 1): (14 + 12 * 1.9 + 2 * 4.0) * us,
+        ("ring", "Simple", 1): (8.4 + 12 * 3.4 + 2 * 14.0) * us,
+        ("ring", "Simple", large): 1.9 * (8.4 + 12 * 3.4 + 2 * 14.0) * us + large / carried,
+        ("ring", "LL", large): (6.6 + 12 * 1.0 + 2 * 2.7) * us + large / (carried / 2),
+        ("tree", "Simple", 1): (8.4 + 2 * (3 * 4.0 + 14)) * us,
+        ("tree", "Simple", large): (8.4 + 2 * (3 * 4.0 + 14)) * us + large / (2 * 18.4e9 / 2),
+        ("tree", "LL", large): (6.8 + 2 * (3 * 0.6 + 5)) * us + large / (2 * 18.4e9 / 3.8 / 2),
+        ("tree", "LL", 1 << 18): (6.8 + 2 * (3 * 0.6 + 5)) * us
+        + (1 << 18) / (0.4 * 2 * 18.4e9 / 3.8 / 2),
+    }
+    for (algorithm, protocol, nbytes), time in expected.items():
+        found = seconds(SMALL, algorithm, protocol, nbytes, "2.30.7")
+        assert found == pytest.approx(time, rel=1e-3), (algorithm, protocol, nbytes)
+
+
+def test_estimates_of_versions_2_5_and_2_8() -> None:
+    us, large = 1e-6, 1 << 34
+    assert seconds(SMALL, "ring", "LL", 1, "2.5.6") == pytest.approx(
+        (3.6 + 14 * 0.9) * us, rel=1e-3
+    )
+    assert seconds(SMALL, "ring", "LL", 1, "2.8.4") == pytest.approx(
+        (3.6 + 12 * 1.8 * 0.47 + 2 * 2.7) * us, rel=1e-3
+    )
+    for version, share in (("2.5.6", 7 / 9), ("2.8.4", None)):
+        cap = 16.7e9 * 2 * 7 / 9 if share is None else 36e9 * share
+        rate = min(cap, 36e9 * (0.915 if share is None else share)) / 2
+        assert seconds(SMALL, "tree", "LL128", large, version) == pytest.approx(
+            large / rate, rel=1e-3
+        )
+
+
+def test_what_is_offered_follows_the_machine() -> None:
+    h100 = fleet("dgx-h100", 1, 8)
+    several = fleet("dgx-h100", 4, 8, collnet=True)
+    names = {
+        "one": {way.algorithm for way in nccl.times(h100, ALLREDUCE, 1024)},
+        "several": {way.algorithm for way in nccl.times(several, ALLREDUCE, 1024)},
+        "no SHARP": {way.algorithm for way in nccl.times(fleet("dgx-h100", 4, 8), ALLREDUCE, 1024)},
+        "one GPU each": {
+            way.algorithm for way in nccl.times(fleet("dgx-h100", 4, 1), ALLGATHER, 1024)
+        },
+        "bcast": {way.algorithm for way in nccl.times(several, BCAST, 1024)},
+    }
+    assert names == {
+        "one": {"ring", "tree", "nvls"},
+        "several": {"ring", "tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain"},
+        "no SHARP": {"ring", "tree", "nvls_tree"},
+        "one GPU each": {"ring", "pat"},
+        "bcast": {"ring"},
+    }
+    assert Way("ring", "LL128") in nccl.times(h100, ALLREDUCE, 1024)
+    assert Way("ring", "LL128") not in nccl.times(fleet("comet", 4, 4), ALLREDUCE, 1024)
+
+
+def test_small_messages_take_ll_and_large_ones_simple() -> None:
+    a100 = fleet("dgx-a100", 4, 8)
+    chosen = [nccl.incumbent(a100, ALLREDUCE, 1 << k) for k in range(3, 35)]
+    protocols = [way.protocol for way in chosen]
+    assert protocols[0] == "LL"
+    assert protocols[-1] == "Simple"
+    assert [p for i, p in enumerate(protocols) if p not in protocols[:i]] == [
+        "LL", "LL128", "Simple",
+    ]  # fmt: skip
+    assert (chosen[0].algorithm, chosen[-1].algorithm) == ("tree", "ring")
+
+
+def test_channels_are_cut_as_ncclsearch_cuts_them() -> None:
+    """H100: six of 60 GB/s fit into 370.8 GB/s and are cut in two; eight NICs give eight of 45."""
+    assert best((60, 50, 40, 30, 24, 20), 370.8e9, 32) == (6, 60e9)
+    assert doubled(6, 60e9, 90) == (12, 30e9)
+    assert best((48, 45, 42, 40), 370.8e9, 32, [48e9] * 8) == (8, 45e9)
+    assert best((48, 45, 42, 40), 370.8e9, 32, [1e9]) == (1, 1e9)
+
+
+def test_what_cannot_be_asked() -> None:
+    with pytest.raises(InputError, match=r"2\.8\.4, 2\.30\.7, not of '3.0'"):
+        nccl.times(SMALL, ALLREDUCE, 8, "3.0")
+    with pytest.raises(InputError, match="not for gather of 8"):
+        nccl.times(SMALL, Collective.GATHER, 8)
+    flat = Topology(
+        "flat", (Node("a"), Node("b")), (), (Link("a", "b", 1, 0), Link("b", "a", 1, 0))
+    )
+    with pytest.raises(InputError, match="topology flat has no GPUs"):
+        nccl.fleet_of(Placement.consecutive(flat, 1))
+    with pytest.raises(InputError, match="one GPU per rank"):
+        nccl.fleet_of(Placement.consecutive(preset("dgx-h100", 1).topology, 9))
+    with pytest.raises(InputError, match="single rank"):
+        nccl.fleet_of(Placement.consecutive(preset("dgx-h100", 1).topology, 1))

@@ -1,0 +1,107 @@
+"""Lines fitted to measurements, and what they change."""
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.libraries import nccl
+from tuner.libraries.nccl import Fleet, Graph, Line, Way
+from tuner.topologies.presets import preset
+from tuner.topology import Placement
+
+ALLREDUCE = Collective.ALLREDUCE
+SIZES = [1 << k for k in range(10, 31)]
+FLEET = Fleet(
+    nodes=4, ppn=8, generation=80, ring=Graph(8, 24e9, 24e9), tree=Graph(8, 24e9, 24e9), heads=None,
+    nvlink=True, cpu="amd",
+)  # fmt: skip
+
+
+def test_a_line_is_found_again_through_noise() -> None:
+    true, rng = Line(37e-6, 95e9), np.random.default_rng(1)
+    samples = [(n, true.seconds(n) * rng.lognormal(0, 0.02)) for n in SIZES for _ in range(5)]
+    samples += [(n, 50 * true.seconds(n)) for n in SIZES]  # a straggler each: the median ignores it
+    found = nccl.fit_line(samples)
+    assert found.latency == pytest.approx(true.latency, rel=0.03)
+    assert found.bandwidth == pytest.approx(true.bandwidth, rel=0.03)
+
+
+def test_no_latency_is_negative() -> None:
+    assert nccl.fit_line([(1000, 0.5), (2000, 1.5)]).latency == 0.0
+
+
+@pytest.mark.parametrize(
+    ("samples", "sentence"),
+    [
+        ([(8, 1e-6)], "times of two sizes"),
+        ([(8, 1e-6), (8, 2e-6)], "times of two sizes"),
+        ([(8, 1e-6), (16, 0.0)], "is no measurement"),
+        ([(0, 1e-6), (16, 1e-6)], "is no measurement"),
+        ([(8, float("nan")), (16, 1e-6)], "is no measurement"),
+        ([(8, 2e-6), (1 << 20, 1e-9)], "do not grow"),
+    ],
+)
+def test_what_gives_no_line(samples: list[tuple[int, float]], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        nccl.fit_line(samples)
+
+
+def test_fitted_lines_replace_the_constants_and_change_the_choice() -> None:
+    nbytes = 1 << 28
+    before = nccl.times(FLEET, ALLREDUCE, nbytes)
+    assert nccl.incumbent(FLEET, ALLREDUCE, nbytes) == Way("ring", "Simple")
+    way, quick = Way("tree", "Simple"), Line(50e-6, 200e9)  # a tree that the constants do not know
+    samples = [(n, nccl.times(FLEET, ALLREDUCE, n, measured={way: quick})[way]) for n in SIZES]
+    lines = nccl.calibrate(FLEET, ALLREDUCE, {way: samples})
+    assert lines[way].latency == pytest.approx(quick.latency)
+    assert lines[way].bandwidth == pytest.approx(quick.bandwidth)
+    after = nccl.times(FLEET, ALLREDUCE, nbytes, measured=lines)
+    assert after[way] == pytest.approx(50e-6 + nbytes / (0.9 * 200e9))  # 0.9: NCCL's for this size
+    assert nccl.incumbent(FLEET, ALLREDUCE, nbytes, measured=lines) == way
+    assert {way: time for way, time in after.items() if way != Way("tree", "Simple")} == {
+        way: time for way, time in before.items() if way != Way("tree", "Simple")
+    }
+
+
+def test_forced_algorithms_are_attributed_to_the_protocol_that_nccl_takes() -> None:
+    """nccl-tests with NCCL_ALGO=Tree says no protocol."""
+    times = {n: nccl.times(FLEET, ALLREDUCE, n) for n in SIZES}
+    forced = [(n, min(t for way, t in times[n].items() if way.algorithm == "tree")) for n in SIZES]
+    lines = nccl.attributed(FLEET, ALLREDUCE, {"tree": forced})
+    assert {way.protocol for way in lines} == {"LL", "LL128", "Simple"}
+    assert sorted(sample for own in lines.values() for sample in own) == forced
+
+
+def test_bus_bandwidth_of_nccl_tests_becomes_seconds() -> None:
+    assert nccl.seconds_of(370e9, 8 << 30, 2 * 7 / 8) == pytest.approx(8 * 2**30 * 1.75 / 370e9)
+
+
+def test_pairs_of_a_real_cluster_lie_on_a_line(shared: Path) -> None:
+    """Sendrecv on two clusters of H100 nodes: fitted to every second size, the others follow."""
+    found = defaultdict[str, list[tuple[int, float]]](list)
+    with (shared / "data" / "nccl_tests_cluster_h100" / "all_pairs.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row["test"] == "sendrecv_perf" and row["gpus_per_node"] == "8":
+                found[row["cluster"]].append(
+                    (int(row["size_bytes"]), float(row["out_of_place_us"]) * 1e-6)
+                )
+    assert set(found) == {"cluster00", "cluster01"}
+    for cluster, busbw in (("cluster00", 14.5e9), ("cluster01", 43.1e9)):
+        sizes = sorted({nbytes for nbytes, _ in found[cluster]})
+        known = set(sizes[::2])
+        line = nccl.fit_line(sample for sample in found[cluster] if sample[0] in known)
+        assert line.bandwidth == pytest.approx(busbw, rel=0.1)
+        for nbytes in set(sizes) - known:
+            measured = median(time for size, time in found[cluster] if size == nbytes)
+            assert line.seconds(nbytes) == pytest.approx(measured, rel=0.1)
+
+
+def test_presets_and_fleets_go_together() -> None:
+    fleet = nccl.fleet_of(Placement.consecutive(preset("dgx-a100", 4).topology, 8))
+    assert (fleet.ring, fleet.generation, fleet.cpu) == (Graph(8, 24e9, 24e9), 80, "amd")

@@ -1,0 +1,205 @@
+"""Rings through the GPUs of one node: how many there are room for, and how fast each is.
+
+An NVLink of n bricks carries n rings in each direction. Rings on NVLink must not share a brick's
+direction, so that their number is what the packing of Hamiltonian cycles allows. GPUs without such
+a ring are served by one over their shortest paths, PCIe and sockets included, and all of it runs at
+the pace of its worst hop.
+
+As in NCCL's own search (search.cc) a ring takes a whole brick, or half of one where that gives more
+in all: four GPUs, each with a brick to each other one, have no three rings of whole bricks (T. W.
+Tillson, J. Combin. Theory B 29, 1980) but six of halves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import InputError
+from tuner.libraries.nccl.constants import (
+    AMD,
+    ARM,
+    GB,
+    INTEL,
+    INTEL_PEER_SHARE,
+    MOST_CHANNELS,
+    NVLINK,
+    POWER,
+    SOCKET,
+)
+from tuner.topology import CPU, GPU, SWITCH, Interior, Link
+
+MOST_EXTENSIONS = 200_000  # of partial rings: a bound on the time a search takes
+PRODUCTS = {"K80": 37, "P100": 60, "V100": 70, "A100": 80, "A800": 80, "H100": 90, "H200": 90,
+            "H800": 90, "GH200": 90, "B200": 100, "GB200": 100, "B300": 103}  # fmt: skip
+VENDORS = {"EPYC": AMD, "AMD": AMD, "POWER": POWER, "Grace": ARM, "Neoverse": ARM, "ARM": ARM}
+
+
+@dataclass(frozen=True)
+class Rings:
+    """Ring orders, as tuples of places in the list of GPUs, and bytes per second of each."""
+
+    orders: tuple[tuple[int, ...], ...]
+    bandwidth: float
+    nvlink: bool
+
+    @property
+    def total(self) -> float:
+        """Bytes per second that all of them carry together."""
+        return len(self.orders) * self.bandwidth
+
+
+def generation(interior: Interior) -> int:
+    """Compute capability of the node's first GPU; raises InputError for an unknown product."""
+    gpus = interior.numbers(GPU)
+    product = interior.devices[int(gpus[0])].product if len(gpus) else "no GPU"
+    found = [number for name, number in PRODUCTS.items() if name in product]
+    found += [int(digits) for digits in re.findall(r"^sm_?([0-9]{2,3})$", product)]
+    if not found:
+        raise InputError(
+            f"NCCL's choice depends on the GPU, and {product!r} is none of"
+            f" {', '.join(PRODUCTS)}: name the product of the node's GPUs"
+        )
+    return max(found)
+
+
+def vendor(interior: Interior) -> str:
+    """Who made the node's CPU; Intel unless the product says otherwise."""
+    cpus = interior.numbers(CPU)
+    product = interior.devices[int(cpus[0])].product if len(cpus) else ""
+    return next((v for name, v in VENDORS.items() if name.lower() in product.lower()), INTEL)
+
+
+def brick(interior: Interior) -> float:
+    """Bytes per second that NCCL reckons with per NVLink brick."""
+    known = [first for first in NVLINK if first <= generation(interior)]
+    return NVLINK[max(known, default=min(NVLINK))] * GB
+
+
+def bricks_to_switch(interior: Interior, gpus: Sequence[str]) -> int:
+    """NVLink bricks from each of these GPUs to NVSwitches, the fewest of any; 0 without."""
+    switches = {d.name for d in interior.devices if d.kind == SWITCH}
+    return min(
+        sum(link.count for link in interior.links
+            if link.kind == "nvlink" and link.source == gpu and link.target in switches)
+        for gpu in gpus
+    )  # fmt: skip
+
+
+def rings(interior: Interior, gpus: Sequence[str]) -> Rings:
+    """The rings through these GPUs, by name.
+
+    Raises InputError for fewer than two GPUs or an unknown GPU. The search tries at most
+    MOST_EXTENSIONS extensions of partial rings and keeps the most rings it has met.
+    """
+    names = {device.name for device in interior.devices if device.kind == GPU}
+    unknown = [gpu for gpu in gpus if gpu not in names]
+    if unknown or len(set(gpus)) < max(2, len(gpus)):
+        raise InputError(f"a ring needs two or more different GPUs of the node, not {list(gpus)}")
+    to_switch = bricks_to_switch(interior, gpus)
+    if to_switch:
+        number = min(to_switch, MOST_CHANNELS)
+        around = tuple(range(len(gpus)))
+        orders = tuple((*around[c % len(gpus) :], *around[: c % len(gpus)]) for c in range(number))
+        return Rings(orders, brick(interior) * to_switch / number, nvlink=True)
+    bricks = _bricks(interior, gpus)
+    whole, halved = pack(bricks), pack(2 * bricks)
+    if len(halved) > 2 * len(whole):
+        return Rings(halved, brick(interior) / 2, nvlink=True)
+    if whole:
+        return Rings(whole, brick(interior), nvlink=True)
+    return Rings((tuple(range(len(gpus))),), _slowest(interior, gpus), nvlink=False)
+
+
+def _bricks(interior: Interior, gpus: Sequence[str]) -> NDArray[np.int64]:
+    """NVLink bricks from GPU to GPU, shape (GPUs, GPUs)."""
+    place = {gpu: i for i, gpu in enumerate(gpus)}
+    bricks = np.zeros((len(gpus), len(gpus)), dtype=np.int64)
+    for link in interior.links:
+        if link.kind == "nvlink" and link.source in place and link.target in place:
+            bricks[place[link.source], place[link.target]] += link.count
+    return bricks
+
+
+class _Search:
+    """Depth-first packing of Hamiltonian cycles into unit arcs, within a budget."""
+
+    def __init__(self, bricks: NDArray[np.int64]) -> None:
+        self.free: list[list[int]] = bricks.tolist()
+        self.vertices = len(bricks)
+        self.budget = MOST_EXTENSIONS
+        self.bound = min(MOST_CHANNELS, int(min(bricks.sum(0).min(), bricks.sum(1).min())))
+        self.best: list[tuple[int, ...]] = []
+
+    def cycles(self, path: list[int]) -> Iterator[tuple[int, ...]]:
+        """All ways to complete a path from vertex 0 over free arcs."""
+        here = path[-1]
+        if len(path) == self.vertices:
+            if self.free[here][0]:
+                yield tuple(path)
+            return
+        for there in range(1, self.vertices):
+            if self.free[here][there] and there not in path and self.budget > 0:
+                self.budget -= 1
+                yield from self.cycles([*path, there])
+
+    def extend(self, chosen: list[tuple[int, ...]]) -> None:
+        """Every packing that begins with `chosen` and goes on in lexicographic order."""
+        if len(chosen) > len(self.best):
+            self.best = list(chosen)
+        if len(self.best) == self.bound or self.budget <= 0:
+            return
+        for cycle in list(self.cycles([0])):
+            if chosen and cycle < chosen[-1]:
+                continue
+            self._take(cycle, -1)
+            self.extend([*chosen, cycle])
+            self._take(cycle, 1)
+            if len(self.best) == self.bound or self.budget <= 0:
+                return
+
+    def _take(self, cycle: tuple[int, ...], change: int) -> None:
+        for a, b in pairwise((*cycle, cycle[0])):
+            self.free[a][b] += change
+
+
+def pack(bricks: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+    """The most rings through all vertices that share no arc more often than it has bricks."""
+    search = _Search(bricks)
+    search.extend([])
+    return tuple(search.best)
+
+
+def _slowest(interior: Interior, gpus: Sequence[str]) -> float:
+    """Bytes per second of one ring over the shortest paths: its hops share links."""
+    number = {device.name: i for i, device in enumerate(interior.devices)}
+    hops = [
+        [int(link) for link in interior.routes[number[a], number[b]] if link >= 0]
+        for a, b in pairwise((*gpus, gpus[0]))
+    ]
+    crossings = np.bincount([link for hop in hops for link in hop], minlength=len(interior.links))
+    cpus = {device.name for device in interior.devices if device.kind == CPU}
+    host = vendor(interior)
+    slowest = float("inf")
+    for hop in hops:
+        links = [(interior.links[i], int(crossings[i])) for i in hop]
+        through_cpu = any(link.target in cpus for link, _ in links)
+        share = INTEL_PEER_SHARE if through_cpu and host == INTEL else 1.0
+        slowest = min(slowest, *(share * _rate(interior, link) / times for link, times in links))
+    return slowest
+
+
+def _rate(interior: Interior, link: Link) -> float:
+    """What NCCL reckons with where it has a number of its own, else the link's capacity."""
+    if link.kind == "nvlink":
+        return brick(interior) * link.count
+    if link.kind != "socket":
+        return link.capacity
+    product = next((d.product for d in interior.devices if d.name == link.source), "")
+    known = [rate for name, rate in SOCKET.items() if name in product]
+    return min(link.capacity, (known[0] if known else SOCKET[vendor(interior)]) * GB)

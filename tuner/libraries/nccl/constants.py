@@ -1,0 +1,167 @@
+"""The numbers of NCCL's tuning tables, by version, in seconds and bytes per second.
+
+Source: `src/graph/tuning.cc` (from 2.30 `src/tuning/`), `search.cc` and `topo.h` of NVIDIA/nccl
+(which write microseconds and GB/s). Latencies and the caps of 2.30.7 are of the releases named; the
+tables of corrections, the caps of 2.8.4 and the speeds that the search tries were read in copies of
+these files next to those releases. Every row lists LL, LL128 and Simple; a row of one number is of
+an algorithm that has Simple alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RING, TREE, PAT = "ring", "tree", "pat"
+COLLNET_DIRECT, COLLNET_CHAIN = "collnet_direct", "collnet_chain"
+NVLS, NVLS_TREE = "nvls", "nvls_tree"
+LL, LL128, SIMPLE = PROTOCOLS = ("LL", "LL128", "Simple")
+US, GB = 1e-6, 1e9
+
+VOLTA, AMPERE, HOPPER, BLACKWELL = 70, 80, 90, 100  # compute capabilities that begin a table row
+AMD, INTEL, POWER, ARM = "amd", "intel", "power", "arm"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of the things NCCL chooses between: an algorithm in a protocol."""
+
+    algorithm: str
+    protocol: str
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} {self.protocol}"
+
+
+Latencies = Mapping[Way, float]
+
+
+def _latencies(rows: Mapping[str, tuple[float, ...]]) -> Latencies:
+    return {
+        Way(algorithm, protocol): number * US
+        for algorithm, numbers in rows.items()
+        for protocol, number in zip(PROTOCOLS[-len(numbers) :], numbers, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class Table:
+    """Latencies of one version: a call's base, and one hop on NVLink, PCIe and the network."""
+
+    base: Latencies
+    nvlink: Latencies
+    pci: Latencies
+    net: Latencies
+
+
+TABLES = {
+    "2.5.6": Table(
+        base=_latencies({TREE: (4.4, 4.4, 0), RING: (3.6, 3.6, 8.4)}),
+        nvlink=_latencies({TREE: (0.5, 1.9, 28), RING: (0.4, 2.5, 5.7)}),
+        pci=_latencies({TREE: (1.0, 1.9, 28), RING: (1.0, 2.5, 5.7)}),
+        net=_latencies({TREE: (5.0, 7.5, 50), RING: (0.9, 2.5, 6.6)}),
+    ),
+    "2.8.4": Table(
+        base=_latencies({TREE: (4.4, 4.4, 0), RING: (3.6, 10.0, 8.4)}),
+        nvlink=_latencies({TREE: (0.52, 1.25, 28), RING: (0.47, 1.9, 3.4)}),
+        pci=_latencies({TREE: (1.0, 1.9, 28), RING: (1.0, 2.5, 5.7)}),
+        net=_latencies({TREE: (5.0, 8.5, 28), RING: (2.7, 4.0, 9.6)}),
+    ),
+    "2.30.7": Table(
+        base=_latencies({
+            TREE: (6.8, 14.0, 8.4), RING: (6.6, 14.0, 8.4), PAT: (8.0,),
+            COLLNET_DIRECT: (0,), COLLNET_CHAIN: (0,), NVLS: (0,), NVLS_TREE: (0,),
+        }),
+        nvlink=_latencies({
+            TREE: (0.6, 1.25, 4.0), RING: (0.6, 1.9, 3.4), PAT: (4.0,),
+            COLLNET_DIRECT: (3.7,), COLLNET_CHAIN: (2.8,), NVLS: (25,), NVLS_TREE: (25,),
+        }),
+        pci=_latencies({
+            TREE: (1.0, 1.9, 4.0), RING: (1.0, 2.5, 5.7), PAT: (4.0,),
+            COLLNET_DIRECT: (3.7,), COLLNET_CHAIN: (2.8,), NVLS: (0,), NVLS_TREE: (0,),
+        }),
+        net=_latencies({
+            TREE: (5.0, 8.5, 14), RING: (2.7, 4.0, 14.0), PAT: (14,),
+            COLLNET_DIRECT: (31,), COLLNET_CHAIN: (30,), NVLS: (18,), NVLS_TREE: (20.9,),
+        }),
+    ),
+}  # fmt: skip
+
+# v2.30.7, GB/s on one, two and more nodes; all but LL per channel
+RING_LL128_CAP = {
+    VOLTA: (20.0, 20.0, 20.0), AMPERE: (20.0, 20.0, 20.0), HOPPER: (36.7, 36.7, 36.7),
+    BLACKWELL: (40.0, 40.0, 40.0),
+}  # fmt: skip
+TREE_LL128_CAP = {
+    VOLTA: (20.0, 20.0, 20.0), AMPERE: (20.0, 20.0, 20.0), HOPPER: (36.7, 36.7, 29.0),
+    BLACKWELL: (55.6, 31.67, 20.0),
+}  # fmt: skip
+TREE_CAP = {
+    VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (38.7, 41.4, 36.0),
+    BLACKWELL: (70.0, 42.8, 24.0),
+}  # fmt: skip
+NVLS_TREE_CAP = {
+    VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (0.0, 57.7, 45.5),
+    BLACKWELL: (0.0, 96.0, 80.0),
+}  # fmt: skip
+LL_CAP = {
+    VOLTA: (39.0, 39.0, 20.4), AMPERE: (87.7, 22.5, 19.0), HOPPER: (141.0, 45.0, 35.0),
+    BLACKWELL: (282.0, 90.0, 70.0),
+}  # fmt: skip
+LL_ROW_OF_CPU = {AMD: AMPERE}  # on several nodes the CPU's vendor chooses the row, else Volta's
+NVLS_EFFICIENCY = {VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74}
+NET_OVERHEAD = {AMD: 2 * US}  # of posting one message; 1 us elsewhere; three times for Simple
+MOST_NVLS_RANKS = 32  # of one NVSwitch domain, for allgather and reduce-scatter
+
+# v2.8.4: GB/s per channel of LL128 rings; of all of them in v2.5.6
+RING_LL128_284 = {"bcast": 18.8, "reduce": 12.0, "allgather": 18.3, "reduce_scatter": 15.2,
+                  "allreduce": 16.7}  # fmt: skip
+RING_LL128_256 = {"bcast": 113.0, "reduce": 72.0, "allgather": 110.0, "reduce_scatter": 91.0,
+                  "allreduce": 100.0}  # fmt: skip
+
+# What is left of a tree's bandwidth in a message of 64 B, 128 B, 256 B, ...: powers of two.
+TREE_CORRECTION_2307 = {
+    LL: (1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1),
+    LL128: (1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1),
+    SIMPLE: (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9,
+             .9),
+}  # fmt: skip
+TREE_CORRECTION_284 = {
+    LL: (1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1),
+    LL128: (1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .5, .6, .6, .7, .7, .8, .9, .9, 1),
+    SIMPLE: (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .5, .5, .6, .6, .7, .8,
+             .9),
+}  # fmt: skip
+
+# topo.h: GB/s of one NVLink, by compute capability
+NVLINK = {60: 18.0, VOLTA: 20.0, AMPERE: 20.0, HOPPER: 20.6, BLACKWELL: 40.1}
+NET_SHARE = 12 / 12.5  # of a NIC's nominal bandwidth: a 100 Gb/s one counts for 12 GB/s
+NIC_RATES = (10, 25, 40, 56, 100, 200, 400, 800)  # Gb/s of the ports that are made
+INTEL_PEER_SHARE = 5 / 6  # what GPUs behind an Intel CPU get of the way between them
+SOCKET = {  # between two CPUs, by a part of the product's name, else by vendor; that E5 is
+    # Broadwell or older, for NCCL one and the same, is our reading of Intel's names
+    "E5-": 6.0, "Broadwell": 6.0, "Sapphire Rapids": 22.0, "Platinum 84": 22.0, INTEL: 10.0,
+    AMD: 16.0, ARM: 6.0, POWER: 32.0,
+}  # fmt: skip
+
+# search.cc: GB/s per channel that the search tries, from the first compute capability on
+SPEEDS_INSIDE = {
+    0: (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0),
+    HOPPER: (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0),
+    BLACKWELL: (90.0, 80.0, 70.0, 60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 19.0, 18.0),
+}
+SPEEDS_BETWEEN = {
+    0: (48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.4,
+        1.2, 0.24, 0.12),
+    HOPPER: (48.0, 45.0, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0, 2.4, 1.2,
+             0.24, 0.12),
+    BLACKWELL: (96.0, 48.0, 45.1, 42.0, 40.0, 30.0, 24.0, 22.0, 20.0, 17.5, 15.0, 12.0, 6.0, 3.0,
+                2.4, 1.2, 0.24, 0.12),
+}  # fmt: skip
+MOST_CHANNELS = 32  # that the search looks for; each is doubled afterwards
+
+
+def row(table: Mapping[int, tuple[float, ...]], generation: int) -> tuple[float, ...]:
+    """The row of a table for a compute capability: the last that begins at or below it."""
+    fitting = [first for first in table if first <= generation]
+    return table[max(fitting) if fitting else min(table)]

@@ -1,0 +1,258 @@
+"""What NCCL's cost formulas need to know of a machine, a `Fleet`, and how a placement gives it.
+
+NCCL looks for channels (src/graph/search.cc): it tries bandwidths per channel from a table, fastest
+first, and keeps the one at which most bytes per second fit into NVLinks and NICs. Here the same
+table is tried against what one GPU's NVLinks and each NIC carry, without enumerating paths.
+
+One departure is deliberate: channels with a head get the best speed inside a node and the best
+between nodes independently, where search.cc begins with one speed for both. It was chosen because
+measured B200 nodes behave so, see docs/nccl.md; `coupled` gives what search.cc gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.errors import InputError
+from tuner.libraries.nccl import channels
+from tuner.libraries.nccl.constants import (
+    GB,
+    HOPPER,
+    MOST_CHANNELS,
+    NET_SHARE,
+    NIC_RATES,
+    SPEEDS_BETWEEN,
+    SPEEDS_INSIDE,
+    row,
+)
+from tuner.topology import (
+    CPU,
+    CUDA,
+    GPU,
+    NIC,
+    NVLINK,
+    NVSWITCH_REDUCTION,
+    SWITCH_REDUCTION,
+    Interior,
+    Placement,
+)
+
+KEEP_LOOKING = 0.49  # a slower channel is tried while it has more than this of the one found
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Channels of one kind; bytes per second of each inside a node and between nodes."""
+
+    channels: int
+    intra: float
+    inter: float
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """GPUs as NCCL sees them.
+
+    generation          compute capability of the GPUs: 60 Pascal, 70 Volta, ..., 100 Blackwell
+    ring, tree          channels of rings, and of trees and chains
+    heads               channels with a head GPU each, through an NVSwitch: NVLS, CollNetDirect
+    nvlink              the rings run on NVLink alone
+    same_channels       all rings take the GPUs in one order, as they can behind an NVSwitch
+    near_nics           each GPU reaches its NIC without passing a CPU
+    has_nvlink          GPUs have NVLinks, wherever these lead
+    nvswitch_reduction  NVSwitches reduce (NVLink SHARP)
+    switch_reduction    the network's switches reduce (SHARP), and NCCL was told to let them
+    nic_latency         s, beyond what the tables hold
+    """
+
+    nodes: int
+    ppn: int
+    generation: int
+    ring: Graph
+    tree: Graph
+    heads: Graph | None
+    nvlink: bool
+    cpu: str
+    same_channels: bool = True
+    near_nics: bool = True
+    has_nvlink: bool = True
+    nvswitch_reduction: bool = False
+    switch_reduction: bool = False
+    nic_latency: float = 0.0
+
+    @property
+    def p(self) -> int:
+        """Number of ranks."""
+        return self.nodes * self.ppn
+
+
+def fleet_of(placement: Placement, collnet: bool = False, coupled: bool = False) -> Fleet:
+    """What NCCL would see of these ranks, one GPU each.
+
+    collnet     let it use switches that reduce, where there are any (NCCL_COLLNET_ENABLE=1 and
+                SHARP's plugin; NCCL does not by itself)
+    coupled     channels with a head begin with one speed inside and between nodes
+
+    Raises InputError where a node has no GPUs, more ranks than GPUs, or GPUs of an unknown kind,
+    and for ranks that are not spread evenly over the nodes.
+    """
+    nodes, ranks = np.unique(placement.node_of, return_counts=True)
+    interior, ppn = placement.topology.nodes[int(nodes[0])].interior, int(ranks[0])
+    if interior is None or not len(interior.numbers(GPU)):
+        raise InputError(
+            f"topology {placement.topology.name} has no GPUs in its nodes, and NCCL runs on GPUs:"
+            " choose a machine with GPUs"
+        )
+    if placement.p < 2:
+        raise InputError("NCCL has nothing to choose for a single rank: place two or more")
+    if len(set(ranks.tolist())) > 1 or ppn > len(interior.numbers(GPU)):
+        raise InputError(
+            f"NCCL wants one GPU per rank and equally many on each node; the nodes have"
+            f" {len(interior.numbers(GPU))} GPUs for {int(ranks.min())} to {int(ranks.max())} ranks"
+        )
+    gpus = [interior.devices[int(i)].name for i in interior.numbers(GPU)[:ppn]]
+    generation = channels.generation(interior)
+    nics = _nics(placement, interior) if len(nodes) > 1 else []
+    inside = channels.rings(interior, gpus) if ppn > 1 else None
+    ring, tree = _graphs(inside, channels.bricks_to_switch(interior, gpus), nics, generation)
+    offers = placement.topology.offers
+    return Fleet(
+        nodes=len(nodes), ppn=ppn, generation=generation, ring=ring, tree=tree,
+        heads=_heads(interior, gpus, nics, generation, coupled),
+        nvlink=inside is None or inside.nvlink, cpu=channels.vendor(interior),
+        same_channels=inside is None or len(set(map(_from_first, inside.orders))) == 1,
+        near_nics=not nics or _near_nics(placement, interior, generation),
+        has_nvlink=any(link.kind == NVLINK and link.source == gpus[0] for link in interior.links),
+        nvswitch_reduction=NVSWITCH_REDUCTION in offers and generation >= HOPPER,
+        switch_reduction=collnet and SWITCH_REDUCTION in offers,
+    )  # fmt: skip
+
+
+def _from_first(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The ring as it looks from the first GPU."""
+    start = order.index(0)
+    return (*order[start:], *order[:start])
+
+
+def _nics(placement: Placement, interior: Interior) -> list[float]:
+    """Bytes per second that NCCL reckons with of each NIC the first node's ranks use.
+
+    A NIC counts for its line rate, of which a topology may hold what arrives; and for no more than
+    the narrowest link between it and the GPU.
+    """
+    topology = placement.topology
+    out = dict.fromkeys(topology.ports, 0.0)
+    for link in topology.links:
+        if link.source in out:
+            out[link.source] += nominal(link.capacity / link.count) * link.count
+    found: dict[int, float] = {}
+    for port, route in _ways_out(placement, interior):
+        narrowest = min((interior.links[i].capacity for i in route), default=float("inf"))
+        found.setdefault(port, min(out[topology.ports[port]] * NET_SHARE, narrowest))
+    return list(found.values())
+
+
+def nominal(capacity: float) -> float:
+    """The line rate (B/s) of a NIC through which `capacity` arrives: the next one in the table."""
+    rates = [rate / 8 * GB for rate in NIC_RATES]
+    return next((rate for rate in rates if rate >= capacity), capacity)
+
+
+def _ways_out(placement: Placement, interior: Interior) -> Iterator[tuple[int, list[int]]]:
+    """For each rank of the first node its port and its links to the NIC there."""
+    places, nics = placement.places(CUDA), interior.numbers(NIC)
+    first = int(placement.topology.first_port[placement.node_of[0]])
+    for rank in np.flatnonzero(placement.node_of == placement.node_of[0]):
+        port, device = int(places.nic[rank]), int(places.device[rank])
+        route = interior.routes[device, nics[port - first]] if len(nics) else np.array([-1])
+        yield port, [int(link) for link in route if link >= 0]
+
+
+def _near_nics(placement: Placement, interior: Interior, generation: int) -> bool:
+    """Whether GPUs reach their NICs without a CPU, or from Hopper on with one that has NVLink."""
+    cpus = {device.name for device in interior.devices if device.kind == CPU}
+    chip_to_chip = generation >= HOPPER
+    return all(
+        interior.links[i].target not in cpus or (chip_to_chip and interior.links[i].kind == NVLINK)
+        for _, route in _ways_out(placement, interior)
+        for i in route
+    )
+
+
+def _graphs(
+    inside: channels.Rings | None, to_switch: int, nics: Sequence[float], generation: int
+) -> tuple[Graph, Graph]:
+    """Channels of rings and of trees."""
+    if not nics:
+        assert inside is not None
+        return (_alone(inside, to_switch, generation),) * 2
+    carried = inside.total if inside else float("inf")
+    most = MOST_CHANNELS if to_switch or inside is None else 2 * len(inside.orders)
+    found = best(row(SPEEDS_BETWEEN, generation), carried, most, nics)
+    number, speed = found
+    faster = [s * GB for s in row(SPEEDS_BETWEEN, generation)
+              if speed <= s * GB <= 2 * speed and number * s * GB <= carried]  # fmt: skip
+    return Graph(number, speed, speed), Graph(number, max([speed, *faster]), speed)
+
+
+def _alone(inside: channels.Rings, to_switch: int, generation: int) -> Graph:
+    """Channels of one node: rings found one by one, or cut from an NVSwitch's bandwidth."""
+    if not inside.nvlink or not to_switch:
+        return Graph(len(inside.orders), inside.bandwidth, inside.bandwidth)
+    number, speed = best(row(SPEEDS_INSIDE, generation), inside.total, MOST_CHANNELS)
+    number, speed = doubled(number, speed, generation)
+    return Graph(number, speed, speed)
+
+
+def best(
+    speeds: Sequence[float], carried: float, most: int, nics: Sequence[float] = ()
+) -> tuple[int, float]:
+    """Number and bandwidth (B/s) of the channels that carry most, of the speeds (GB/s) tried.
+
+    carried     bytes per second of all channels together inside a node
+    nics        bytes per second of each NIC; none: one node
+    """
+    number, found = 0, 0.0
+    for speed in (s * GB for s in speeds):
+        through_nics = sum(nic // speed for nic in nics) if nics else most
+        fitting = int(min(most, carried // speed, through_nics))
+        if number and speed <= KEEP_LOOKING * found:
+            break
+        if fitting * speed > number * found:
+            number, found = fitting, speed
+    return (number, found) if number else (1, min([carried, *nics]))
+
+
+def doubled(number: int, speed: float, generation: int) -> tuple[int, float]:
+    """Fast channels are cut in two: the same bytes per second on twice as many."""
+    enough = generation > 80 and speed < 50 * GB and number > 4
+    if speed < 25 * GB or enough:
+        return number, speed
+    more = min(2 * number, MOST_CHANNELS)
+    return more, speed / -(-more // number)
+
+
+def _heads(
+    interior: Interior, gpus: Sequence[str], nics: Sequence[float], generation: int, coupled: bool
+) -> Graph | None:
+    """One channel per head GPU. A head's own channel takes twice the room of another's."""
+    to_switch = channels.bricks_to_switch(interior, gpus)
+    if not to_switch or len(gpus) < 2:
+        return None
+    number = min(len(gpus), MOST_CHANNELS, *([len(nics)] * bool(nics)))
+    room = channels.brick(interior) * to_switch / (number + 1)
+    inside = _fastest(SPEEDS_INSIDE, generation, room)
+    if not nics:
+        return Graph(number, inside, inside)
+    between = _fastest(SPEEDS_BETWEEN, generation, min(nics))
+    if coupled:
+        inside = _fastest(SPEEDS_BETWEEN, generation, min(room, min(nics)))
+    return Graph(number, inside, between)
+
+
+def _fastest(table: Mapping[int, tuple[float, ...]], generation: int, room: float) -> float:
+    """The fastest speed tried (B/s) for which there is room; all of the room if there is none."""
+    return max((s * GB for s in row(table, generation) if s * GB <= room), default=room)

@@ -1,0 +1,89 @@
+"""Latency and bandwidth of NCCL's ways from times that were measured, instead of the constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from statistics import median
+
+import numpy as np
+from scipy.optimize import nnls
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.libraries.nccl import choice
+from tuner.libraries.nccl.constants import Way
+from tuner.libraries.nccl.fleet import Fleet
+from tuner.libraries.nccl.tuning import Line
+
+Sample = tuple[int, float]  # bytes of the whole buffer, seconds
+
+
+def fit_line(
+    samples: Iterable[Sample], factors: Callable[[int], tuple[float, float]] | None = None
+) -> Line:
+    """The line closest to the samples in relative error, with no negative latency.
+
+    factors     what latency and bandwidth are multiplied by at a size; 1 without
+
+    Samples of one size count once, by their median. Raises InputError for fewer than two sizes, for
+    a time or size that is not positive, and when no bandwidth follows because times do not grow.
+    """
+    by_size: dict[int, list[float]] = {}
+    for nbytes, seconds in samples:
+        if not (nbytes > 0 and 0 < seconds < float("inf")):
+            raise InputError(f"{nbytes} bytes in {seconds} s is no measurement: leave it out")
+        by_size.setdefault(nbytes, []).append(seconds)
+    if len(by_size) < 2:
+        raise InputError("latency and bandwidth need times of two sizes: measure another one")
+    sizes = np.array(sorted(by_size), dtype=float)
+    times = np.array([median(by_size[int(size)]) for size in sizes])
+    scale = np.array([factors(int(size)) if factors else (1.0, 1.0) for size in sizes])
+    columns = np.stack([scale[:, 0] / times, sizes / scale[:, 1] / times], axis=1)
+    (latency, per_byte), _ = nnls(columns, np.ones(len(sizes)))
+    if per_byte == 0:
+        raise InputError("the times do not grow with the size: measure larger messages")
+    return Line(float(latency), float(1 / per_byte))
+
+
+def calibrate(
+    fleet: Fleet, collective: Collective, samples: Mapping[Way, Sequence[Sample]]
+) -> dict[Way, Line]:
+    """One line per way, for `choice.times(..., measured=...)`, whose factors for size it respects.
+
+    Raises as `fit_line`.
+    """
+    return {
+        way: fit_line(own, partial(choice.factors, fleet, collective, way))
+        for way, own in samples.items()
+    }
+
+
+def attributed(
+    fleet: Fleet, collective: Collective, samples: Mapping[str, Iterable[Sample]]
+) -> dict[Way, list[Sample]]:
+    """Samples of forced algorithms, by name, as samples of ways.
+
+    nccl-tests with NCCL_ALGO set leaves the protocol to NCCL, so each sample counts for the one
+    that NCCL 2.30.7 expects to be fastest at its size. Raises InputError for an algorithm that the
+    machine does not have.
+    """
+    found: dict[Way, list[Sample]] = {}
+    for algorithm, own in samples.items():
+        for nbytes, seconds in own:
+            times = choice.times(fleet, collective, nbytes)
+            ways = [way for way in times if way.algorithm == algorithm]
+            if not ways:
+                offered = ", ".join(sorted({way.algorithm for way in times}))
+                raise InputError(f"NCCL has no {algorithm!r} for {collective} here, but {offered}")
+            found.setdefault(min(ways, key=times.__getitem__), []).append((nbytes, seconds))
+    return found
+
+
+def seconds_of(busbw: float, nbytes: int, share: float) -> float:
+    """Seconds behind a bus bandwidth (B/s) of nccl-tests.
+
+    share   bytes on the bus per byte of the buffer: 2(p-1)/p of allreduce, (p-1)/p of allgather and
+            reduce-scatter, 1 of broadcast and reduce
+    """
+    return nbytes * share / busbw
