@@ -6,6 +6,7 @@ fails its test instead of the computer.
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
@@ -15,6 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.test_combined import NODE
+from tests.unit.test_fabric_importers import DOWN, NAMES, TREE, UP, fabric
+from tests.unit.test_importers import SWITCHED, computer, eight
 from tuner.errors import InputError
 from tuner.topologies import parse_topology
 
@@ -26,13 +30,13 @@ READ = """
 import sys
 from tuner.errors import InputError
 from tuner.topologies import parse_topology
-text = eval(sys.argv[1])
-try:
-    print("read", len(parse_topology(text)[1].nodes))
-except InputError as reason:
-    assert len(str(reason)) < 400, len(str(reason))
-    assert "\\n" not in str(reason)
-    print(reason)
+for expression in sys.argv[1:]:
+    try:
+        print("read", len(parse_topology(eval(expression))[1].nodes))
+    except InputError as reason:
+        assert len(str(reason)) < 400, len(str(reason))
+        assert "\\n" not in str(reason)
+        print(reason)
 """
 
 FLAT = "latency: 1us\\nbandwidth: 1GB/s\\n"
@@ -49,10 +53,10 @@ def limited() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
 
 
-def said_about(expression: str) -> str:
-    """What reading the text that a Python expression stands for says."""
+def said_about(*expressions: str) -> str:
+    """What reading the texts that Python expressions stand for says, a line for each."""
     ran = subprocess.run(
-        [sys.executable, "-c", READ, expression], capture_output=True, text=True, cwd=ROOT,
+        [sys.executable, "-c", READ, *expressions], capture_output=True, text=True, cwd=ROOT,
         preexec_fn=limited, env={"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
     assert ran.returncode == 0, f"{ran.returncode}: {ran.stderr[-2000:]}"
@@ -110,6 +114,56 @@ def test_xml(expression: str, sentence: str) -> None:
     assert sentence in said_about(expression)
 
 
+BOARD = "<topology version='2.0'><object type='Machine'>"
+LEAF = "<object type='PCIDev' pci_type='0302 [10de:1db8] [0:0]'/>"
+MANY = "'SwitchName=a{0} Nodes={0}x[1-60000]\\n'.format(i) for i in range(100000)"
+
+
+LISTS_OF_HOSTS = [
+    ("'SwitchName=a Nodes=n[1-1000000]'", "line 1: '1-1000000' does not stand for 1 to 65536"),
+    ("'SwitchName=a Nodes=n[1-' + '9' * 1000000 + ']'", "line 1: '1-9999"),
+    ("'SwitchName=a Nodes=' + '[1-10]' * 20", "stands for more than 65536 names"),
+    ("'SwitchName=a Nodes=' + 'n[1-60000],' * 1000 + 'x'", "stands for more than 65536 names"),
+    (f"''.join({MANY})", "131"),
+    ("'SwitchName=a Nodes=n[1-65536]'", "read 65536"),
+    ("'SwitchName=a Nodes=b' + '\\\\\\n,b' * 1000000", "more than 65536 names"),
+    ("'SwitchName=a' + ' Nodes=b' * 1000000", "line 1: a line is KEY=VALUE, each once"),
+    ("''.join(f'SwitchName=s{i} Switches=s{i + 1}\\n' for i in range(40000))"
+     " + 'SwitchName=s40000 Nodes=n'", "read 1"),
+]  # fmt: skip
+MATRICES_AND_LISTS = [
+    ("'GPU0\\tX\\t' + 'GPU1 ' * 1000000", "nvidia-smi's matrix begins with a line that names"),
+    ("' ' + ' '.join(f'GPU{i}' for i in range(9999)) + '\\nGPU0\\tX'", "1 to 200 different"),
+    ("'\\tGPU0\\nGPU0\\tX' + '\\nGPU0\\tX' * 1000000", "read 1"),
+    ("'\\tGPU0\\tGPU1\\nGPU0\\tX\\tNV' + '9' * 1000000 + '\\nGPU1\\tX\\tX'", "one of X, NV#, PIX"),
+    ("'\\tGPU0\\nGPU0\\tX\\t' + '0-999999,' * 400 + '7'", "read 1"),
+    ("'Switch 1 \"S-1\"\\n' + 'x' * 1000000", "line 2: neither a Switch or Ca nor one of its"),
+    ("'Switch 1 \"S-1\"\\n' + '#' * 40000000", "characters are too many: at most 33554432"),
+    ("'\\n'.join(f'Ca 1 \"H-{i:x}\" # \"h{i} m0\"\\n[1] \"S-1\"[{i}] 4xEDR' for i in range(9999))"
+     " + '\\nSwitch 1 \"S-1\"' + ''.join(f'\\n[{i}] \"H-{i:x}\"[1] 4xEDR' for i in range(9999))",
+     "read 9999"),
+    (repr(BOARD) + " + " + repr(LEAF) + " * 9999", "not XML that can be read"),
+    (repr(BOARD) + " + " + repr(LEAF) + " * 9999 + '</object></topology>'", "no object of type"),
+    (repr(BOARD + "<object type='Core'/>") + " + " + repr(LEAF) + " * 9999 +"
+     " '</object></topology>'", "more than 256 GPUs, NICs, CPUs and switches"),
+    ("'<system version=\"1\">' + '<cpu affinity=\"f\"/>' * 100000 + '</system>'",
+     "more than 256 GPUs, NICs, CPUs and switches"),
+    ("'<system version=\"1\"><cpu affinity=\"' + 'f' * 4000000 + '\"/></system>'",
+     "affinity is written like"),
+    (repr(BOARD + "<object type='Core'/></object><distances2 name='NVLinkBandwidth'><indexes>")
+     + " + '1 ' * 1000000 + '</indexes></distances2></topology>'", "1000000 objects are more"),
+    ("'combine: {fabric: /etc/passwd, node: /etc/passwd}'", "combine names files"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("texts", [LISTS_OF_HOSTS, MATRICES_AND_LISTS])
+def test_what_computers_and_fabrics_say(texts: list[tuple[str, str]]) -> None:
+    """All in one child: starting one takes longer than any of them."""
+    said = said_about(*(expression for expression, _ in texts)).splitlines()
+    for (expression, sentence), line in zip(texts, said, strict=True):
+        assert sentence in line, expression[:80]
+
+
 PIECES = st.sampled_from([
     "name: x\n", "nodes: ", "4\n", "[a, b]\n", "links:\n", "  - ", "{between: [a, b], ",
     "latency: 1us", "bandwidth: 1GB/s", "}", "\n", "&a ", "*a", "<<: ", "!!set ",
@@ -124,10 +178,89 @@ PIECES = st.sampled_from([
 @settings(max_examples=500, deadline=None)
 @given(st.lists(PIECES | st.text(max_size=4), max_size=12).map("".join))
 def test_any_text_is_a_topology_or_an_input_error(text: str) -> None:
+    assert_bounded(text, None)
+
+
+def assert_bounded(text: str, known_as: str | None) -> None:
+    """A topology, or one short sentence."""
     said = ""
     try:
-        parse_topology(text)
+        parse_topology(text, known_as)
     except InputError as reason:
         said = str(reason)
     assert "\n" not in said
     assert len(said) < 1000
+
+
+GOOD = {
+    "ibnetdiscover": fabric(NAMES, UP + DOWN), "nvidia-smi": eight(12, "PXB"), "slurm": TREE,
+    "nccl": NODE, "hwloc": computer(SWITCHED, ""),
+    "yaml": "name: x\nnodes: [a]\nlinks: []\n",
+}  # fmt: skip
+ODD = ["", "0", "-1", "9" * 400, "1e999", "[1-99999999]", "\x00", "\ud800", "\u0663", "\x1b[4m",
+       '"', "'", "<", "&", "\\", "#", "X", "NV99", "S-", "4x", "=", ",", "\u2028"]  # fmt: skip
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> tuple[str, str]:
+    """A good text with lines taken out, doubled or moved, numbers replaced, or cut off."""
+    name = draw(st.sampled_from(sorted(GOOD)))
+    lines = GOOD[name].splitlines()
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(lines) - 1))
+        kind = draw(st.sampled_from(["drop", "double", "move", "number", "letter"]))
+        line, odd = lines[at], draw(st.sampled_from(ODD))
+        if kind == "drop":
+            lines[at] = ""
+        elif kind == "double":
+            lines.insert(at, line)
+        elif kind == "move":
+            lines.insert(draw(st.integers(0, len(lines) - 1)), lines.pop(at))
+        elif kind == "number":
+            lines[at] = odd.join(re.split(r"[0-9]+", line, maxsplit=draw(st.integers(1, 3))))
+        else:
+            middle = draw(st.integers(0, len(line)))
+            lines[at] = line[:middle] + odd + line[middle + 1 :]
+    text = "\n".join(lines)
+    return name, text[: draw(st.integers(0, len(text)))] if draw(st.booleans()) else text
+
+
+@settings(max_examples=600, deadline=None)
+@given(spoilt(), st.booleans())
+def test_any_spoilt_file_is_a_topology_or_an_input_error(
+    found: tuple[str, str], told: bool
+) -> None:
+    name, text = found
+    assert_bounded(text, name if told else None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300), st.sampled_from([None, *sorted(GOOD)]))
+def test_noise_is_an_input_error(noise: bytes, known_as: str | None) -> None:
+    assert_bounded(noise.decode("latin-1"), known_as)
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_what_is_spoilt_was_good(name: str) -> None:
+    assert parse_topology(GOOD[name])[0] == name
+
+
+INSIDE = (
+    "interior: {devices: [{name: c, kind: cpu}, {name: n, kind: nic, count: 250}], links: [' + "
+    "','.join(f'{{between: [c, n{i}], latency: 0us, bandwidth: 1GB/s}}' for i in range(250)) + ']}"
+)
+TREE = "fabric: {kind: fat_tree, per_leaf: 32, latency: 1us, bandwidth: 1GB/s}"
+
+
+@pytest.mark.parametrize(
+    ("expression", "sentence"),
+    [
+        (f"'name: x\\nnodes: 65536\\n{TREE}'", "read 65536"),
+        ("'preset: summit\\nnodes: 65536\\nnics: 128'", "make it smaller"),
+        (f"'name: x\\nnodes: 65536\\n{FLAT}{INSIDE}'", "make it smaller"),
+        (f"'name: x\\nnodes: 65536\\n{FLAT}{INSIDE.replace('kind: nic', 'kind: gpu')}'",
+         "nodes have 32768000 links inside"),
+    ],
+)  # fmt: skip
+def test_machines_too_large(expression: str, sentence: str) -> None:
+    assert sentence in said_about(expression)

@@ -1,4 +1,4 @@
-"""Formats of topologies: told apart by content; hwloc XML; sentences that name the place."""
+"""Formats of topologies: told apart by content; cores in hwloc XML; errors that name the place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tuner.errors import InputError
 from tuner.topologies import FORMATS, load_topology, parse_topology
-from tuner.topology import Node
+from tuner.topology import Topology
 
 FLAT = "name: flat4\nnodes: 4\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 
@@ -29,6 +29,12 @@ def hwloc(inside: str, version: str = "2.0") -> str:
 """
 
 
+def named(topology: Topology) -> tuple[str, int]:
+    """The one node, and its cores."""
+    (node,) = topology.nodes
+    return node.name, node.cores
+
+
 def package(number: int, cores: int, threads: int = 2) -> str:
     units = '<object type="PU" gp_index="9"/>' * threads
     inner = f'<object type="Core" os_index="0">{units}</object>\n' * cores
@@ -39,7 +45,7 @@ def package(number: int, cores: int, threads: int = 2) -> str:
 def test_cores_of_all_packages_count_once_each() -> None:
     known_as, topology = parse_topology(hwloc(package(0, 6) + package(1, 6)))
     assert known_as == "hwloc"
-    assert topology.nodes == (Node("ares17", 12),)
+    assert named(topology) == ("ares17", 12)
     assert (topology.links, topology.switches) == ((), ())
     assert topology.local_latency is None
     assert topology.local_bandwidth is None
@@ -49,12 +55,12 @@ def test_cores_of_all_packages_count_once_each() -> None:
 def test_processing_units_stand_in_for_cores_that_nobody_told() -> None:
     """A virtual machine may hide its cores."""
     units = '<object type="PU" os_index="0"/>' * 3
-    assert parse_topology(hwloc(units))[1].nodes == (Node("ares17", 3),)
+    assert named(parse_topology(hwloc(units))[1]) == ("ares17", 3)
 
 
 def test_version_3_and_a_machine_without_a_name() -> None:
     text = hwloc(package(0, 2), "3.0").replace("HostName", "Backend")
-    assert parse_topology(text)[1].nodes == (Node("computer", 2),)
+    assert named(parse_topology(text)[1]) == ("computer", 2)
 
 
 @pytest.mark.parametrize("text", [FLAT, "\ufeff" + FLAT, f"# <topology>\n{FLAT}"])
@@ -62,7 +68,7 @@ def test_yaml_is_recognised(text: str) -> None:
     assert parse_topology(text)[0] == "yaml"
 
 
-@pytest.mark.parametrize("before", ["", "\n\n", "\ufeff"])
+@pytest.mark.parametrize("before", ["", "\n\n", "\ufeff", "<!-- <system> -->\n"])
 def test_xml_is_recognised(before: str) -> None:
     text = before + hwloc(package(0, 2)).partition("\n")[2]
     assert parse_topology(text)[0] == "hwloc"
@@ -73,14 +79,16 @@ def test_a_known_format_is_believed() -> None:
     assert parse_topology(FLAT, "yaml") == parse_topology(FLAT)
     with pytest.raises(InputError, match="line 1: not XML that can be read: syntax error"):
         parse_topology(FLAT, "hwloc")
-    with pytest.raises(InputError, match=r"no topology format 'ini'; known: yaml, hwloc"):
+    with pytest.raises(
+        InputError, match=r"no topology format 'ini'; known: yaml, hwloc, nvidia-smi"
+    ):
         parse_topology(FLAT, "ini")
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("<system version='1'/>", "line 1, element <system>: hwloc XML begins with <topology>"),
+        ("<sys version='1'/>", "line 1, element <sys>: hwloc XML begins with <topology>"),
         ("<topology/>", r"element <topology>: version '1\.x' of hwloc's XML is not read"),
         (hwloc(package(0, 2), "9.1"), r"line 3, element <topology>: version '9\.1'"),
         (hwloc(""), "line 4, element <object>: the machine has no object of type Core or PU"),
@@ -101,7 +109,7 @@ def test_bad_xml_is_named(text: str, sentence: str) -> None:
 def test_files_of_either_format(tmp_path: Path) -> None:
     path = tmp_path / "any.name"
     path.write_text(hwloc(package(0, 3)))
-    assert load_topology(path).nodes == (Node("ares17", 3),)
+    assert named(load_topology(path)) == ("ares17", 3)
     path.write_text(FLAT)
     assert len(load_topology(path).nodes) == 4
     path.write_bytes(b"\xff\xfe\x00")
@@ -122,7 +130,7 @@ def test_real_machines(shared: Path, name: str, host: str, cores: int) -> None:
     path = shared / "data" / "samples" / "hwloc" / name
     if not path.is_file():
         pytest.skip(f"{path} is not there")
-    assert load_topology(path).nodes == (Node(host, cores),)
+    assert named(load_topology(path)) == (host, cores)
 
 
 def test_this_computer_as_lstopo_writes_it(tmp_path: Path) -> None:

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from tuner.errors import InputError, quoted
-from tuner.topologies import safe_xml, safe_yaml
+from tuner.topologies import safe_yaml
+from tuner.topologies.combined import combination_from, combine
 from tuner.topologies.hwloc import parse_hwloc
-from tuner.topologies.short import parse_short
+from tuner.topologies.ibnetdiscover import parse_ibnetdiscover
+from tuner.topologies.nccl_xml import parse_nccl_xml
+from tuner.topologies.nvidia_smi import parse_nvidia_smi
+from tuner.topologies.short import PREFIX, preset_reference, topology_from
+from tuner.topologies.slurm import parse_slurm
 from tuner.topology import Topology
 
-FORMATS: dict[str, Callable[[str], Topology]] = {"yaml": parse_short, "hwloc": parse_hwloc}
-MOST_CHARACTERS = max(safe_yaml.MOST_CHARACTERS, safe_xml.MOST_CHARACTERS)
+MOST_CHARACTERS = 1 << 25  # of formats in lines: the fabric of 50,000 hosts; the others allow less
+
+
+def _parse_yaml(text: str) -> Topology:
+    """A text alone: it may come from anywhere, so it names no file of this computer."""
+    record = safe_yaml.parse_yaml(text)
+    if _names_files(record):
+        raise InputError("combine names files, which only a file on this computer can; give the"
+                         " topology that results")  # fmt: skip
+    return topology_from(record)
+
+
+FORMATS: dict[str, Callable[[str], Topology]] = {
+    "yaml": _parse_yaml, "hwloc": parse_hwloc, "nvidia-smi": parse_nvidia_smi,
+    "nccl": parse_nccl_xml, "ibnetdiscover": parse_ibnetdiscover, "slurm": parse_slurm,
+}  # fmt: skip
+
+# A line that only this format has. XML begins with a tag, and YAML with neither.
+LINES = {
+    "nvidia-smi": re.compile(r"^GPU[0-9]+[ \t]+(X|NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC)\b", re.M),
+    "ibnetdiscover": re.compile(r'^(Switch|Ca|Rt)[ \t]+[0-9]+[ \t]+"[SHR]-', re.M),
+    "slurm": re.compile(r"^[ \t]*(SwitchName|BlockName|BlockSizes)[ \t]*=", re.M | re.I),
+}
+PROLOGUE = re.compile(r"[\s\ufeff]*(<\?[^>]*>|<!--.*?-->|<![A-Z][^>\[]*>)", re.S)
 
 
 def parse_topology(text: str, known_as: str | None = None) -> tuple[str, Topology]:
@@ -24,22 +52,67 @@ def parse_topology(text: str, known_as: str | None = None) -> tuple[str, Topolog
     name = _recognised(text) if known_as is None else known_as
     if name not in FORMATS:
         raise InputError(f"there is no topology format {quoted(name)}; known: {', '.join(FORMATS)}")
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"{len(text)} characters are too many: at most {MOST_CHARACTERS}")
     return name, FORMATS[name](text)
 
 
-def load_topology(path: Path) -> Topology:
-    """A topology from a file. Raises InputError that names file, place and remedy."""
+def load_topology(path: Path, node: Path | None = None) -> Topology:
+    """A topology from a file, the inside of its nodes from a second one if that is given.
+
+    `preset:NAME` and `preset:NAME:NODES` stand for files too. Raises InputError that names file,
+    place and remedy.
+    """
+    fabric = _load(path, combination=True)
+    if node is None:
+        return fabric
+    inside = _load(node, combination=False)
+    try:
+        return combine(fabric, inside)
+    except InputError as reason:
+        raise InputError(f"{path} and {node}: {reason}") from None
+
+
+def read_text(path: Path) -> str:
+    """A file, as far as any format reads. Raises InputError that names it."""
     try:
         with path.open(encoding="utf-8") as file:
-            return parse_topology(file.read(MOST_CHARACTERS + 1))[1]
-    except InputError as reason:
-        raise InputError(f"{path}: {reason}") from None
+            return file.read(MOST_CHARACTERS + 1)
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not text in UTF-8; see `tuner simulate --help`") from None
 
 
+def _load(path: Path, combination: bool) -> Topology:
+    """Combinations within combinations would have no end."""
+    if str(path).startswith(PREFIX):
+        return preset_reference(str(path)).topology
+    text = read_text(path)
+    try:
+        if combination and _recognised(text) == "yaml":
+            record = safe_yaml.parse_yaml(text)
+            if _names_files(record):
+                return combination_from(record, lambda name: _load(_beside(path, name), False))
+            return topology_from(record)
+        return parse_topology(text)[1]
+    except InputError as reason:
+        raise InputError(f"{path}: {reason}") from None
+
+
+def _beside(path: Path, name: str) -> Path:
+    return Path(name) if name.startswith(PREFIX) else path.parent / name
+
+
+def _names_files(record: object) -> bool:
+    return isinstance(record, dict) and "combine" in record
+
+
 def _recognised(text: str) -> str:
-    """XML begins with a tag, and YAML cannot."""
-    return "hwloc" if text.lstrip("\ufeff \t\r\n").startswith("<") else "yaml"
+    at = 0
+    while (prologue := PROLOGUE.match(text, at)) is not None:
+        at = prologue.end()
+    start = text[at:].lstrip("\ufeff \t\r\n")
+    if start.startswith("<"):
+        return "nccl" if re.match(r"<system\b", start) else "hwloc"
+    return next((name for name, line in LINES.items() if line.search(text)), "yaml")

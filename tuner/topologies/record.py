@@ -1,66 +1,128 @@
-"""A topology as JSON holds it, complete and exact."""
+"""A topology as JSON holds it, complete and exact.
+
+Version 2: nodes have an `interior` by its number in a list, null without; links have a kind and a
+number of cables; `routing` and `offers` are said. Version 1, without all of these, is still read.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tuner.errors import InputError
-from tuner.files import from_record
-from tuner.topologies.short import MOST_NODES
-from tuner.topology import Topology
+from tuner.files import finite, from_record
+from tuner.topologies.written import MOST_DEVICES, MOST_NODES
+from tuner.topology import Device, Interior, Link, Node, Topology
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+MOST_PAIRS = 2 * MOST_DEVICES**2  # of devices in all interiors: their routes take seconds to find
+
+
+@dataclass(frozen=True)
+class _Node:
+    name: str
+    cores: int = 1
+    interior: int | None = None
+
+
+@dataclass(frozen=True)
+class _Interior:
+    """As written: not yet checked, and no routes found."""
+
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The fields of `Topology` as JSON has them; those that version 1 lacks have a default."""
+
+    name: str
+    nodes: tuple[_Node, ...]
+    switches: tuple[str, ...]
+    links: tuple[Link, ...]
+    interiors: tuple[_Interior, ...] = ()
+    local_latency: float | None = None
+    local_bandwidth: float | None = None
+    memory_bandwidth: float = math.inf
+    routing: str = "spread"
+    offers: tuple[str, ...] = ()
 
 
 def topology_record(topology: Topology) -> dict[str, Any]:
     """Every field of `Topology`; null where it is not known, "inf" for no limit."""
-    bus = topology.memory_bandwidth
-    return {
-        "kind": "topology",
-        "version": FORMAT_VERSION,
-        "name": topology.name,
-        "nodes": [asdict(node) for node in topology.nodes],
-        "switches": list(topology.switches),
-        "links": [asdict(link) for link in topology.links],
-        "local_latency": topology.local_latency,
-        "local_bandwidth": topology.local_bandwidth,
-        "memory_bandwidth": "inf" if math.isinf(bus) else bus,
-    }
+    number = {id(interior): i for i, (interior, _) in enumerate(topology.interiors)}
+    nodes = tuple(_Node(node.name, node.cores, number.get(id(node.interior)))
+                  for node in topology.nodes)  # fmt: skip
+    interiors = tuple(_Interior(inside.devices, inside.links) for inside, _ in topology.interiors)
+    record = _Record(
+        topology.name, nodes, topology.switches, topology.links, interiors, topology.local_latency,
+        topology.local_bandwidth, topology.memory_bandwidth, topology.routing,
+        tuple(sorted(topology.offers)),
+    )  # fmt: skip
+    fields: dict[str, Any] = finite(asdict(record))
+    return {"kind": "topology", "version": FORMAT_VERSION, **fields}
 
 
 def topology_from_record(record: Any) -> Topology:
     """The reverse. Raises InputError for anything else."""
     try:
         _require_size(record)
-        if (record.get("kind"), record.get("version")) != ("topology", FORMAT_VERSION):
-            raise ValueError(f"it must be of kind topology and version {FORMAT_VERSION}")
+        if record.get("kind") != "topology" or record.get("version") not in (1, FORMAT_VERSION):
+            raise ValueError(f"it must be of kind topology and version 1 or {FORMAT_VERSION}")
         own = {name: record[name] for name in record if name not in ("kind", "version")}
-        topology = from_record(Topology, own)
+        read = from_record(_Record, own)
     except (ValueError, TypeError) as reason:
         raise InputError(f"not the record of a topology: {reason}") from None
-    _require_sound(topology)
-    return topology
+    _require_sound(read)
+    interiors = [Interior(inside.devices, inside.links) for inside in read.interiors]
+    nodes = tuple(Node(node.name, node.cores,
+                       None if node.interior is None else interiors[node.interior])
+                  for node in read.nodes)  # fmt: skip
+    return Topology(
+        read.name, nodes, read.switches, read.links, read.local_latency, read.local_bandwidth,
+        read.memory_bandwidth, read.routing, frozenset(read.offers),
+    )  # fmt: skip
 
 
 def _require_size(record: Any) -> None:
-    """Before a topology checks itself, which needs a node."""
+    """Before anything grows, and before a topology checks itself, which needs a node."""
     if not isinstance(record, dict) or not isinstance(record.get("nodes"), list):
         raise ValueError("it must be a mapping with a list of nodes")
     if not 1 <= len(record["nodes"]) <= MOST_NODES:
         raise ValueError(f"it must have 1 to {MOST_NODES} nodes")
 
 
-def _require_sound(topology: Topology) -> None:
+def _require_sound(record: _Record) -> None:
     """What the short form cannot even say."""
-    widths = [link.capacity for link in topology.links]
-    widths += [topology.local_bandwidth or 1.0, topology.memory_bandwidth]
-    times = [link.latency for link in topology.links] + [topology.local_latency or 0.0]
-    if min(widths) <= 0.0 or not 0.0 <= min(times) <= max(times) < math.inf:
+    where = f"topology {record.name}"
+    sizes = [len(inside.devices) for inside in record.interiors]
+    if min(sizes, default=1) < 1 or sum(size**2 for size in sizes) > MOST_PAIRS:
+        raise InputError(f"{where}: an interior has at least one device, and all interiors together"
+                         f" at most some {MOST_DEVICES}")  # fmt: skip
+    for node in record.nodes:
+        if node.interior is not None and not 0 <= node.interior < len(record.interiors):
+            raise InputError(f"{where}: there is no interior {node.interior}")
+    links = [*record.links, *(link for inside in record.interiors for link in inside.links)]
+    cores = [device.cores for inside in record.interiors for device in inside.devices]
+    _require_numbers(where, links, [record.local_bandwidth or 1.0, record.memory_bandwidth],
+                     record.local_latency or 0.0)  # fmt: skip
+    if min(node.cores for node in record.nodes) < 1 or min(cores, default=0) < 0:
+        raise InputError(f"{where}: a node has at least one core, a device at least none")
+
+
+def _require_numbers(
+    where: str, links: Iterable[Link], widths: list[float], latency: float
+) -> None:
+    times, counts = [latency], [1]
+    for link in links:
+        widths.append(link.capacity)
+        times.append(link.latency)
+        counts.append(link.count)
+    if min(widths) <= 0.0 or not 0.0 <= min(times) <= max(times) < math.inf or min(counts) < 1:
         raise InputError(
-            f"topology {topology.name}: a bandwidth must be above 0, a latency finite and not"
-            " below 0"
+            f"{where}: a bandwidth must be above 0, a latency finite and not below 0, a count above"
+            " 0"
         )
-    if min(node.cores for node in topology.nodes) < 1:
-        raise InputError(f"topology {topology.name}: a node has at least one core")

@@ -21,12 +21,13 @@ DEEPEST = 100
 
 @dataclass(frozen=True)
 class Element:
-    """An element without its text: formats of topologies say everything in attributes."""
+    """An element; `pieces` are its own text, without that of its children."""
 
     name: str
     attributes: Mapping[str, str]
     line: int
     children: list[Element] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return f"line {self.line}, element <{self.name[:80]}>"
@@ -39,6 +40,13 @@ class Element:
             yield element
             waiting.extend(reversed(element.children))
 
+    def whole(self, key: str, otherwise: int, most: int) -> int:
+        """An attribute as a whole number in [0, most]; raises InputError naming the element."""
+        text = self.attributes.get(key, str(otherwise)).strip()
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
+            raise InputError(f"{self}: {key} must be 0 to {most}, not {quoted(text)}")
+        return int(text)
+
 
 class _Document:
     """What the parser reports, kept as a tree."""
@@ -48,8 +56,10 @@ class _Document:
         self.open = [self.top]
         self.elements = 0
         self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
         self.parser.StartElementHandler = self.start
         self.parser.EndElementHandler = self.end
+        self.parser.CharacterDataHandler = self.text
         self.parser.EntityDeclHandler = self.entity
         self.parser.SkippedEntityHandler = self.entity
         self.parser.AttlistDeclHandler = self.attributes
@@ -66,6 +76,9 @@ class _Document:
 
     def end(self, _name: str) -> None:
         self.open.pop()
+
+    def text(self, piece: str) -> None:
+        self.open[-1].pieces.append(piece)
 
     def entity(self, name: str, *_: object) -> None:
         raise InputError(

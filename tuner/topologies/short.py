@@ -7,7 +7,7 @@ One switch, full duplex, the latency end to end:
     latency: 2us
     bandwidth: 12.5GB/s
 
-Or nodes, switches and links by name; `between` is both directions, `from`/`to` one:
+Nodes, switches and links by name; `between` is both directions, `from`/`to` one:
 
     name: pair
     nodes: [a, b]
@@ -16,7 +16,20 @@ Or nodes, switches and links by name; `between` is both directions, `from`/`to` 
       - {between: [a, s], latency: 1us, bandwidth: 12.5GB/s, count: 2}
       - {between: [b, s], latency: 1us, bandwidth: 12.5GB/s}
 
-Both may add `cores` per node and `local: {latency, bandwidth, memory_bandwidth}` inside a node.
+A fabric grown to the number of nodes (see `written`), latency and bandwidth those of one cable:
+
+    name: tree
+    nodes: 256
+    fabric: {kind: fat_tree, per_leaf: 16, taper: 2, latency: 1us, bandwidth: 12.5GB/s}
+
+A machine that is known by name, as large as wanted, with other GPUs, NICs or taper:
+
+    preset: dgx-h100
+    nodes: 64
+    gpu: H200
+
+All but the last may add `cores` per node, `local: {latency, bandwidth, memory_bandwidth}` inside a
+node, `offers` of the network and the `interior` of every node (see `written`).
 """
 
 from __future__ import annotations
@@ -25,14 +38,37 @@ import math
 from typing import Any
 
 from tuner.errors import InputError, quoted
+from tuner.topologies.calibrated import given_calibration
+from tuner.topologies.fabrics import fabric_topology
+from tuner.topologies.presets import Machine, preset, with_gpu, with_nics, with_taper
 from tuner.topologies.safe_yaml import parse_yaml
-from tuner.topology import Link, Node, Topology
+from tuner.topologies.wires import ends_of, flat
+from tuner.topologies.written import (
+    LINK_KEYS,
+    MOST_NODES,
+    fabric_from,
+    interior_from,
+    listed_links,
+    name_from,
+    names_from,
+    number_from,
+    require_keys,
+    whole,
+)
+from tuner.topology import Interior, Link, Node, Topology
 from tuner.units import parse_bandwidth, parse_time
 
-MOST_NODES = 1 << 16  # more would take gigabytes, however short the text
-FLAT_KEYS = {"name", "nodes", "latency", "bandwidth", "cores", "local"}
-LINKED_KEYS = {"name", "nodes", "switches", "links", "cores", "local"}
-LINK_KEYS = {"between", "from", "to", "latency", "bandwidth", "count"}
+__all__ = [
+    "LINK_KEYS", "MOST_NODES", "machine_from", "parse_short", "preset_reference", "require_keys",
+    "topology_from",
+]  # fmt: skip
+
+PREFIX = "preset:"
+COMMON_KEYS = {"name", "nodes", "cores", "local", "interior", "offers"}
+FLAT_KEYS = COMMON_KEYS | {"latency", "bandwidth"}
+LINKED_KEYS = COMMON_KEYS | {"switches", "links"}
+FABRIC_KEYS = COMMON_KEYS | {"fabric"}
+PRESET_KEYS = {"name", "preset", "nodes", "gpu", "nics", "taper"}
 LOCAL_KEYS = {"latency", "bandwidth", "memory_bandwidth"}
 
 
@@ -43,92 +79,100 @@ def parse_short(text: str) -> Topology:
 
 def topology_from(record: Any) -> Topology:
     """A topology from parsed YAML or JSON; raises InputError."""
-    linked = isinstance(record, dict) and "links" in record
-    require_keys("the topology", record, LINKED_KEYS if linked else FLAT_KEYS,
-                  {"name", "nodes"} | (set() if linked else {"latency", "bandwidth"}))  # fmt: skip
-    name = _name("name", record["name"])
-    nodes = _nodes(record["nodes"], _whole("cores", record.get("cores", 1)))
-    local = record.get("local", {})
-    require_keys("local", local, LOCAL_KEYS, set())
-    if linked:
-        switches = _names("switches", record.get("switches", []))
-        links = _listed_links(record["links"])
+    return machine_from(record).topology
+
+
+def machine_from(record: Any) -> Machine:
+    """The same with its costs: a preset brings its own, all others cost what they say."""
+    if isinstance(record, dict) and "preset" in record:
+        return _changed_preset(record)
+    topology = _written(record)
+    return Machine(topology.name, topology, given_calibration(topology))
+
+
+def preset_reference(text: str) -> Machine:
+    """The machine that `preset:NAME` or `preset:NAME:NODES` stands for; raises InputError."""
+    name, colon, nodes = text.removeprefix(PREFIX).partition(":")
+    if colon and not (nodes.isascii() and nodes.isdigit() and len(nodes) < 10):
+        raise InputError(
+            f"{quoted(text)}: the number of nodes must be a whole number; write it like"
+            f" {PREFIX}{name}:16"
+        )
+    return preset(name, int(nodes) if colon else None)
+
+
+def _changed_preset(record: dict[str, Any]) -> Machine:
+    require_keys("the topology", record, PRESET_KEYS, {"preset"})
+    nodes = whole("nodes", record["nodes"]) if "nodes" in record else None
+    machine = preset(name_from("preset", record["preset"]), nodes)
+    if "gpu" in record:
+        machine = with_gpu(machine, name_from("gpu", record["gpu"]))
+    if "nics" in record:
+        machine = with_nics(machine, whole("nics", record["nics"]))
+    if "taper" in record:
+        machine = with_taper(machine, number_from("taper", record["taper"]))
+    return machine
+
+
+def _written(record: Any) -> Topology:
+    known, needed = _keys(record)
+    require_keys("the topology", record, known, needed)
+    name = name_from("name", record["name"])
+    interior = interior_from(record["interior"]) if "interior" in record else None
+    nodes = _nodes(record["nodes"], _cores(record, interior), interior)
+    fields = {**local_from(record.get("local", {})), "offers": _offers(record.get("offers", []))}
+    if "fabric" in record:
+        return fabric_topology(name, nodes, fabric_from(record["fabric"]), **fields)
+    if "links" in record:
+        ends_of(nodes)  # not too many
+        switches = names_from("switches", record.get("switches", []))
+        links = listed_links(record["links"], LINK_KEYS)
     else:
         switches = ["switch"]
         links = _star(nodes, parse_time(record["latency"]), parse_bandwidth(record["bandwidth"]))
-    return Topology(
-        name, tuple(nodes), tuple(switches), tuple(links),
-        local_latency=parse_time(local["latency"]) if "latency" in local else None,
-        local_bandwidth=parse_bandwidth(local["bandwidth"]) if "bandwidth" in local else None,
-        memory_bandwidth=parse_bandwidth(local["memory_bandwidth"])
-        if "memory_bandwidth" in local else math.inf,
-    )  # fmt: skip
+    return Topology(name, tuple(nodes), tuple(switches), tuple(links), **fields)
 
 
-def require_keys(what: str, record: Any, known: set[str], needed: set[str]) -> None:
-    """InputError unless `record` is a mapping with all `needed` and only `known` keys."""
-    if not isinstance(record, dict):
-        raise InputError(f"{what} must be a mapping with {', '.join(sorted(needed or known))}")
-    for key in record:
-        if key not in known:
-            raise InputError(
-                f"{what} has an unknown key {quoted(key)}; known: {', '.join(sorted(known))}"
-            )
-    for key in sorted(needed):
-        if key not in record:
-            raise InputError(f"{what} lacks {key!r}")
+def _keys(record: Any) -> tuple[set[str], set[str]]:
+    """Which keys this form has, and which it needs."""
+    has = record if isinstance(record, dict) else {}
+    if "links" in has:
+        return LINKED_KEYS, {"name", "nodes"}
+    if "fabric" in has:
+        return FABRIC_KEYS, {"name", "nodes"}
+    return FLAT_KEYS, {"name", "nodes", "latency", "bandwidth"}
 
 
-def _whole(what: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_NODES:
-        raise InputError(
-            f"{what} must be a whole number from 1 to {MOST_NODES}, not {quoted(value)}"
-        )
-    return value
+def _cores(record: dict[str, Any], interior: Interior | None) -> int:
+    """As written, else those of the CPUs."""
+    told = sum(device.cores for device in interior.devices) if interior else 0
+    return whole("cores", record.get("cores", told or 1))
 
 
-def _name(what: str, value: Any) -> str:
-    """YAML reads a bare `no` as false; a name like that must be quoted."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InputError(f"{what} must be a name, not {quoted(value)}; put quotes round it")
-    return str(value)
-
-
-def _names(what: str, value: Any) -> list[str]:
-    if not isinstance(value, list):
-        raise InputError(f"{what} must be a list of names, not {quoted(value)}")
-    return [_name(f"each of {what}", name) for name in value]
-
-
-def _nodes(value: Any, cores: int) -> list[Node]:
+def _nodes(value: Any, cores: int, interior: Interior | None) -> list[Node]:
     if isinstance(value, list) and value:
-        return [Node(name, cores) for name in _names("nodes", value)]
-    return [Node(f"node{number}", cores) for number in range(_whole("nodes", value))]
+        return [Node(name, cores, interior) for name in names_from("nodes", value)]
+    return [Node(f"node{number}", cores, interior) for number in range(whole("nodes", value))]
+
+
+def local_from(local: Any) -> dict[str, Any]:
+    """What a topology says of messages inside a node, as fields of it; raises InputError."""
+    require_keys("local", local, LOCAL_KEYS, set())
+    bus = local.get("memory_bandwidth")
+    return {
+        "local_latency": parse_time(local["latency"]) if "latency" in local else None,
+        "local_bandwidth": parse_bandwidth(local["bandwidth"]) if "bandwidth" in local else None,
+        "memory_bandwidth": math.inf if bus is None else parse_bandwidth(bus),
+    }
+
+
+def _offers(value: Any) -> frozenset[str]:
+    return frozenset(names_from("offers", value))
 
 
 def _star(nodes: list[Node], latency: float, bandwidth: float) -> list[Link]:
     """Half of the end-to-end latency on the way to the switch, half on the way from it."""
-    up = [Link(node.name, "switch", bandwidth, latency / 2) for node in nodes]
-    down = [Link("switch", node.name, bandwidth, latency / 2) for node in nodes]
+    ports = flat(ends_of(nodes))
+    up = [Link(port, "switch", bandwidth, latency / 2) for port in ports]
+    down = [Link("switch", port, bandwidth, latency / 2) for port in ports]
     return up + down
-
-
-def _listed_links(value: Any) -> list[Link]:
-    if not isinstance(value, list):
-        raise InputError("links must be a list")
-    return [link for number, entry in enumerate(value, start=1) for link in _link(number, entry)]
-
-
-def _link(number: int, entry: Any) -> list[Link]:
-    what = f"link {number}"
-    require_keys(what, entry, LINK_KEYS, {"latency", "bandwidth"})
-    if "between" in entry:
-        ends = _names(f"{what}: between", entry["between"])
-        if len(ends) != 2 or "from" in entry or "to" in entry:
-            raise InputError(f"{what}: write `between: [a, b]`, or `from` and `to`")
-        directions = [ends, ends[::-1]]
-    else:
-        require_keys(what, entry, LINK_KEYS, {"from", "to"})
-        directions = [[_name(f"{what}: {end}", entry[end]) for end in ("from", "to")]]
-    capacity = parse_bandwidth(entry["bandwidth"]) * _whole(f"{what}: count", entry.get("count", 1))
-    return [Link(a, b, capacity, parse_time(entry["latency"])) for a, b in directions]

@@ -1,0 +1,100 @@
+"""Writes machines.md beside it: `python docs/machines.py`. A test compares the two."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tuner.topologies.presets import GPUS, PRESETS, Design, Sourced, design
+
+COMMON = 5  # numbers that so many machines share are listed once
+HEAD = """# Machines known by name
+
+`tuner topo list` prints them, `tuner topo show NAME` one of them with all its numbers, and
+`tuner topo draw NAME -o node.svg` draws it (`--what fabric` the network). `preset:NAME` and
+`preset:NAME:NODES` stand for a topology file wherever one is accepted, and bring their costs along;
+a YAML file changes them: `preset: dgx-a100`, `nodes: 64`, `gpu: H100`, `nics: 4`, `taper: 2`.
+
+How sure a number is: **verified**, read in raw data, source code or a configuration file;
+**published** by a maker, an operator or a paper; **computed** from such numbers; **remembered**,
+common knowledge that was not looked up; **assumed**, because no source gives it, with the reason.
+A machine is called -like where the numbers are not its own. Measure your machine (`tuner probe`,
+`tuner calibrate`) before you trust an assumed number.
+
+What the numbers mean: rates are per direction and as messages see them, not nominal, unless a
+source says so. The alpha of a path class is the time of an empty message end to end over one
+switch; each further switch costs its crossing. Interior links add no latency of their own. The rate
+of the class `network` bounds a whole message; one NIC bounds what is not striped over several.
+"""
+Row = tuple[str, str, str, str]
+
+
+def page() -> str:
+    """The whole text."""
+    designs = [design(name) for name in PRESETS]
+    rows = {known.name: list(_rows(known)) for known in designs}
+    often = Counter(row for own in rows.values() for row in dict.fromkeys(own))
+    common = [row for row, number in often.items() if number >= COMMON]
+    parts = [HEAD, "## GPU generations\n", _table(_generations())]
+    parts += [f"## Shared by {COMMON} machines or more\n", _table(common)]
+    for known in designs:
+        parts.append(f"## {known.title} (`{known.name}`)\n\n{_summary(known)}\n")
+        parts.append(_table(row for row in dict.fromkeys(rows[known.name]) if row not in common))
+    return "\n".join(parts)
+
+
+def _summary(known: Design) -> str:
+    source, certainty = known.shape
+    offers = f" The network offers {', '.join(sorted(known.offers))}." if known.offers else ""
+    summary = known.fabric.summary
+    return f"{summary[0].upper()}{summary[1:]} ({certainty}: {source}).{offers}"
+
+
+def _generations() -> Iterable[Row]:
+    for gpu in GPUS.values():
+        yield from (
+            _row(f"{gpu.product}: {what}", number)
+            for what, number in (
+                (f"NVLink, each of {gpu.bricks} links", gpu.brick), ("PCIe", gpu.pcie),
+                ("memory", gpu.memory), ("kernel launch", gpu.launch),
+                ("reduction", gpu.reduction.rate),
+            )
+        )  # fmt: skip
+
+
+def _rows(known: Design) -> Iterable[Row]:
+    for name, number in known.general().items():
+        yield _row(name, number)
+    kinds = {}
+    for edge in known.inside.edges:
+        ends = sorted(name.rstrip("0123456789.") for name in (edge.a, edge.b))
+        kinds[f"{edge.cable.kind}, {ends[0]} to {ends[1]}, each of {edge.count}"] = edge.cable.rate
+    for name, rate in kinds.items():
+        yield _row(name, rate)
+    for name, number in known.of_paths().items():
+        if number.value or "overhead" not in name:
+            yield _row(name, number)
+
+
+def _row(name: str, number: Sourced) -> Row:
+    return name, _value(number), number.certainty, number.source
+
+
+def _value(number: Sourced) -> str:
+    if math.isinf(number.value):
+        return "never"
+    scale: Mapping[str, tuple[float, str]] = {"s": (1e6, "us"), "B/s": (1e-9, "GB/s"),
+                                              "B": (1, "B")}  # fmt: skip
+    factor, unit = scale.get(number.unit, (1, ""))
+    return f"{number.value * factor:,.6g} {unit}".strip()
+
+
+def _table(rows: Iterable[Row]) -> str:
+    lines = ["| what | value | | source |", "|---|--:|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("machines.md").write_text(page(), encoding="utf-8")

@@ -1,0 +1,153 @@
+"""`tuner topo`: what is listed, shown and drawn, and what is said about mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tuner.cli.main import main
+from tuner.report.drawing import image
+from tuner.report.inside import draw_node
+from tuner.report.network import draw_fabric, switch_levels
+from tuner.topologies.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
+from tuner.topologies.fabrics import fabric_topology as built
+from tuner.topologies.presets import PRESETS, preset
+from tuner.topology import Device, Interior, Link, Node, Topology
+
+WIRE = Wire(12.5e9)
+
+
+def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["topo", *words]) == 0
+    return capsys.readouterr().out
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["topo", *words]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("tuner: ")
+    assert said.count("\n") == 1
+    return said
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "list")
+    assert all(name in text for name in PRESETS)
+    records = json.loads(output(capsys, "list", "--json"))
+    assert [record["name"] for record in records] == list(PRESETS)
+    assert records[PRESETS.index("summit")]["nodes"] == 4608
+    assert all(record["source"] for record in records)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_show(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "show", name, "--nodes", "3")
+    assert f"3 nodes of {preset(name, 1).topology.nodes[0].cores} cores" in text
+    assert all(heading in text for heading in ("links inside", "costs of messages", "other"))
+    record = json.loads(output(capsys, "show", name, "--nodes", "3", "--json"))
+    assert record["nodes"] == 3
+    assert all(link["rate"]["source"] and link["rate"]["certainty"] for link in record["links"])
+    assert all(number["source"] for number in record["numbers"].values())
+    assert {(path["path_class"], path["memory"]) for path in record["paths"]} >= {
+        ("network", "cuda"), ("network", "host"), ("staging", "cuda"),
+    }  # fmt: skip
+
+
+def test_show_says_numbers_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "show", "dgx-1v")
+    row = next(line for line in text.splitlines() if "nvlink" in line and "43.4 GB/s" in line)
+    assert "verified: 46 us per MB on a single link of DGX-1V, TACCL" in row
+    assert "gpu0-gpu1, gpu0-gpu4" in row
+
+
+def test_show_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "flat.yaml"
+    path.write_text("name: flat\nnodes: 8\ncores: 2\nlatency: 2us\nbandwidth: 12.5GB/s\n")
+    text = output(capsys, "show", str(path))
+    assert "8 nodes of 2 cores" in text
+    assert "costs: as the topology says" in text
+    record = json.loads(output(capsys, "show", str(path), "--json"))
+    assert record["fabric"]["links"] == [
+        {"links": 16, "capacity": 12.5e9, "latency": 1e-6, "count": 1}
+    ]
+    assert record["numbers"] == {}
+
+
+def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is no preset and no file 'summti'" in complaint(capsys, "show", "summti")
+    assert "absent.yaml: cannot be read" in complaint(capsys, "show", "absent.yaml")
+    assert "1 to 65536 nodes, not 0" in complaint(capsys, "show", "summit", "--nodes", "0")[:400]
+    path = tmp_path / "flat.yaml"
+    path.write_text("name: flat\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n")
+    assert "--nodes is for those" in complaint(capsys, "show", str(path), "--nodes", "3")
+    wrong = complaint(capsys, "draw", "summit", "-o", str(tmp_path / "picture.pdf"))
+    assert "the name of a picture ends in .svg or .png" in wrong
+    said = complaint(capsys, "draw", str(path), "--what", "node", "-o", str(tmp_path / "x.svg"))
+    assert "does not say what is inside its nodes" in said
+    assert not (tmp_path / "x.svg").exists()
+
+
+def test_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    svg, png = tmp_path / "node.svg", tmp_path / "fabric.png"
+    assert str(svg) in output(capsys, "draw", "dgx-1v", "-o", str(svg))
+    text = svg.read_text()
+    assert all(f"GPU {number}" in text for number in range(8))
+    assert "NVLink, 2 \u00d7 21.7 GB/s" in text
+    output(capsys, "draw", "summit", "-o", str(png), "--what", "fabric")
+    assert png.read_bytes()[:4] == b"\x89PNG"
+    again = tmp_path / "again.svg"
+    output(capsys, "draw", "dgx-1v", "-o", str(again))
+    assert again.read_bytes() == svg.read_bytes()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_node_can_be_drawn(name: str) -> None:
+    machine = preset(name, 1)
+    interior = machine.topology.nodes[0].interior
+    assert interior is not None
+    assert machine.design is not None
+    text = image(draw_node(interior, machine.design.title), "svg").decode()
+    assert machine.design.title in text
+    assert ("more" in text) == (name == "gb200-nvl72"), "only a rack is too large"
+
+
+@pytest.mark.parametrize(
+    ("fabric", "nodes", "said"),
+    [
+        (OneSwitch(WIRE), 3, ["3 nodes", "1 switch"]),
+        (FatTree(WIRE, (16,), (8.0,)), 4096, ["4,096 nodes", "256 leaf switches", "2:1 taper"]),
+        (FatTree(WIRE, (4, 4), (4.0, 4.0)), 64, ["16 spine switches", "16 leaf switches"]),
+        (Dragonfly(WIRE, (4,), 2, 2), 72, ["9 groups", "inside group0: 4 routers"]),
+        (Torus(WIRE, (4, 4, 4)), 64, ["64 nodes on 64 routers", "round the end"]),
+        (Torus(WIRE, (2, 3, 4, 5)), 100, ["100 nodes on 120 routers"]),
+        (Torus(WIRE, (1,)), 1, ["1 node", "1 switch"]),
+    ],
+)
+def test_every_fabric_can_be_drawn(fabric: Fabric, nodes: int, said: list[str]) -> None:
+    topology = built("x", nodes, fabric)
+    text = image(draw_fabric(topology, "x", fabric.summary), "svg").decode()
+    assert all(part in text for part in said), said
+
+
+def test_levels_of_switches() -> None:
+    tree = built("x", 64, FatTree(WIRE, (4, 4), (4.0, 4.0)))
+    levels = switch_levels(tree)
+    assert [sum(level == n for level in levels.values()) for n in (1, 2, 3)] == [16, 16, 16]
+
+
+def test_odd_machines_can_be_drawn() -> None:
+    alone = Interior((Device("gpu0", "gpu"),), ())
+    assert image(draw_node(alone, "one GPU"), "png")
+    hub = Interior(
+        (Device("a", "gpu"), Device("b", "gpu"), Device("s", "switch")),
+        tuple(Link(x, y, 1e9, 0.0, "nvlink") for x, y in ("as", "sa", "bs", "sb")),
+    )
+    assert image(draw_node(hub, "no CPU"), "png")
+    pair = tuple(Link(x, y, 1e9, 0.0) for x, y in (("a", "b"), ("b", "a")))
+    for topology in (
+        Topology("one node", (Node("a"),), (), ()),
+        Topology("direct", (Node("a"), Node("b")), (), pair),
+    ):
+        assert image(draw_fabric(topology, topology.name, ""), "png")

@@ -1,0 +1,175 @@
+"""What is printed about a machine: its nodes, its network, its costs, and their sources."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from tuner.cli.output import console, print_table
+from tuner.files import finite
+from tuner.topologies.presets import Design, Machine, Sourced
+from tuner.topology import Interior, Link, Topology
+from tuner.units import format_size, format_time
+
+SAID = "as the topology says"
+Row = tuple[str, ...]
+
+
+def machine_record(machine: Machine) -> dict[str, Any]:
+    """All of it for programs; the network's links summed up by kind and rate."""
+    topology, known = machine.topology, machine.design
+    interior = topology.nodes[0].interior
+    return dict(finite({
+        "name": machine.name, "title": known.title if known else "",
+        "source": known.source if known else "",
+        "nodes": len(topology.nodes), "cores": topology.nodes[0].cores,
+        "fabric": {
+            "summary": known.fabric.summary if known else "",
+            "shape": dict(zip(("source", "certainty"), known.shape, strict=True)) if known else {},
+            "switches": len(topology.switches), "routing": topology.routing,
+            "offers": sorted(topology.offers), "links": _summed(topology.links),
+        },
+        "devices": [asdict(device) for device in interior.devices] if interior else [],
+        "links": _sourced_links(interior, known) if interior else [],
+        "paths": [
+            {"path_class": path_class, "memory": memory, **asdict(cost)}
+            for (path_class, memory), cost in machine.calibration.paths.items()
+        ],
+        "numbers": {
+            name: asdict(number) for name, number in (known.numbers() if known else {}).items()
+        },
+    }))  # fmt: skip
+
+
+def _summed(links: Iterable[Link]) -> list[dict[str, Any]]:
+    alike = Counter((link.capacity, link.latency, link.count) for link in links)
+    return [
+        {"links": number, "capacity": capacity, "latency": latency, "count": count}
+        for (capacity, latency, count), number in sorted(alike.items())
+    ]
+
+
+def _sourced_links(interior: Interior, known: Design | None) -> list[dict[str, Any]]:
+    rates = _rates(known)
+    return [
+        {**asdict(link), "rate": asdict(rates[ends]) if ends in rates else {}}
+        for link in interior.links
+        if (ends := frozenset((link.source, link.target)))
+    ]
+
+
+def _rates(known: Design | None) -> dict[frozenset[str], Sourced]:
+    """The rate of one cable, by the devices that it joins."""
+    edges = known.inside.edges if known else ()
+    return {frozenset((edge.a, edge.b)): edge.cable.rate for edge in edges}
+
+
+def print_machine(machine: Machine) -> None:
+    """For people."""
+    topology, known = machine.topology, machine.design
+    out = console()
+    out.print(f"{machine.name}: {known.title}" if known else machine.name, style="bold",
+              markup=False)  # fmt: skip
+    if known:
+        out.print(f"  sources: {known.source}", markup=False)
+    _print_network(topology, known)
+    interior = topology.nodes[0].interior
+    if interior is not None:
+        _print_devices(interior)
+        _print_links(interior, known)
+    if known is None:
+        out.print(f"\ncosts: {SAID}", markup=False)
+    else:
+        _print_paths(known)
+        _print_numbers(known)
+
+
+def _print_network(topology: Topology, known: Design | None) -> None:
+    out = console()
+    cores = topology.nodes[0].cores
+    out.print(f"  {len(topology.nodes):,} nodes of {cores} cores, {len(topology.switches):,}"
+              " switches", markup=False)  # fmt: skip
+    if known:
+        source, certainty = known.shape
+        out.print(f"  {known.fabric.summary} ({certainty}: {source})", markup=False)
+    if topology.offers:
+        out.print(f"  the network offers {', '.join(sorted(topology.offers))}", markup=False)
+    rows = [
+        (f"{entry['links']:,}", _rate(entry["capacity"]), format_time(entry["latency"]))
+        for entry in _summed(topology.links)
+    ]
+    print_table("network, links by rate", ("links", "each", "latency"), rows,
+                right=("links", "each", "latency"))  # fmt: skip
+
+
+def _print_devices(interior: Interior) -> None:
+    alike = Counter((device.kind, device.product, device.cores) for device in interior.devices)
+    rows = [(kind, product, str(cores or ""), str(number))
+            for (kind, product, cores), number in alike.items()]  # fmt: skip
+    print_table("inside each node", ("device", "product", "cores", "number"), rows,
+                right=("cores", "number"))  # fmt: skip
+
+
+def _print_links(interior: Interior, known: Design | None) -> None:
+    """Both directions of a link as one, links alike as one row."""
+    rates = _rates(known)
+    joined = {frozenset((link.source, link.target)): link for link in interior.links}
+    alike: dict[Row, list[str]] = {}
+    for ends, link in joined.items():
+        rate = rates.get(ends)
+        source = f"{rate.certainty}: {rate.source}" if rate else ""
+        row = (link.kind, str(link.count), _rate(link.capacity), source)
+        alike.setdefault(row, []).append(f"{link.target}-{link.source}")
+    rows = [(kind, count, together, _few(ends), source)
+            for (kind, count, together, source), ends in alike.items()]  # fmt: skip
+    print_table("links inside", ("kind", "cables", "together", "between", "source of the rate"),
+                rows, right=("cables", "together"))  # fmt: skip
+
+
+def _few(names: list[str], most: int = 4) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _print_paths(known: Design) -> None:
+    """Line by line of every path class: from so many bytes, alpha and rate."""
+    rows = []
+    for (path_class, memory), costs in known.paths.items():
+        for line in costs.lines:
+            rows.append((
+                path_class, memory, format_size(line.lo) if line.lo else "0",
+                format_time(line.alpha.value), _rate(line.rate.value),
+                "staged" if line.staged else "", f"{line.rate.certainty}: {line.rate.source}",
+            ))  # fmt: skip
+    columns = ("path class", "memory", "from", "alpha", "rate", "", "source of the rate")
+    print_table("costs of messages", columns, rows, right=("from", "alpha", "rate"))
+
+
+def _print_numbers(known: Design) -> None:
+    """What the tables above left out."""
+    eager = {
+        name: number for name, number in known.of_paths().items()
+        if name.endswith("eager below") and number.value
+    }  # fmt: skip
+    rows = [
+        (name, _number(number), f"{number.certainty}: {number.source}")
+        for name, number in (known.general() | eager).items()
+    ]
+    print_table("other numbers", ("what", "value", "source"), rows, right=("value",))
+
+
+def _number(number: Sourced) -> str:
+    if math.isinf(number.value):
+        return "never"
+    if number.unit == "s":
+        return format_time(number.value)
+    if number.unit == "B/s":
+        return _rate(number.value)
+    return format_size(number.value) if number.unit == "B" else f"{number.value:,.0f}"
+
+
+def _rate(bandwidth: float) -> str:
+    return "inf" if math.isinf(bandwidth) else f"{bandwidth / 1e9:,.4g} GB/s"

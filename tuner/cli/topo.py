@@ -1,0 +1,128 @@
+"""List the machines that are known by name; show and draw them, and topologies from files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tuner.cli.machines import machine_record, print_machine
+from tuner.cli.output import add_json, emit, print_table
+from tuner.errors import InputError
+from tuner.files import write_atomically
+from tuner.topologies.machines import load_machine
+from tuner.topologies.presets import PRESETS, Design, Machine, design
+from tuner.topologies.short import PREFIX
+from tuner.topology import GPU
+
+EXAMPLES = """examples:
+  tuner topo list
+  tuner topo show summit
+  tuner topo show dgx-h100 --nodes 64 --json
+  tuner topo show cluster.yaml
+  tuner topo draw dgx-1v -o node.svg
+  tuner topo draw summit -o fabric.png --what fabric
+  tuner simulate --topology preset:dgx-h100:16 --collective allreduce --sizes 64MiB --ppn 8
+
+A NAME is one that `tuner topo list` prints; everything else is a topology file of any format."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    _action(actions, "list", "print the machines that are known by name", run_list)
+    show = _action(actions, "show", "print devices, links, costs, and where each number is from",
+                   run_show)  # fmt: skip
+    draw = _action(actions, "draw", "draw the inside of a node, or the fabric", run_draw)
+    for action in (show, draw):
+        action.add_argument("machine", metavar="NAME|FILE")
+        action.add_argument("--nodes", type=int, help="so many nodes, instead of all it has")
+        action.add_argument(
+            "--node", type=Path, metavar="FILE",
+            help="a second file, that describes the inside of every node",
+        )  # fmt: skip
+    draw.add_argument("-o", "--out", type=Path, required=True, metavar="FILE.svg|FILE.png")
+    draw.add_argument("--what", choices=("node", "fabric"), help="default: node, where it is known")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    run: object,
+) -> argparse.ArgumentParser:
+    action = actions.add_parser(
+        name, help=summary, description=summary, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_json(action)
+    action.set_defaults(run=run)
+    return action
+
+
+def run_list(options: argparse.Namespace) -> None:
+    """One line per preset."""
+    records = [_listed(design(name)) for name in PRESETS]
+    columns = ("name", "gpus", "nodes", "nics", "fabric", "source")
+    emit(options, records, lambda: print_table(
+        "machines known by name",
+        columns, ([f"{record[column]:,}" if column == "nodes" else str(record[column])
+                   for column in columns] for record in records),
+        right=("nodes", "nics"),
+    ))  # fmt: skip
+
+
+def _listed(known: Design) -> dict[str, Any]:
+    gpus = len(known.inside.named(GPU))
+    return {
+        "name": known.name, "title": known.title, "gpus": f"{gpus} x {known.product}",
+        "nodes": int(known.nodes.value), "nics": len(known.inside.named("nic")),
+        "fabric": known.fabric.summary, "source": known.source,
+    }  # fmt: skip
+
+
+def run_show(options: argparse.Namespace) -> None:
+    """Everything that is known about one machine."""
+    machine = _machine(options)
+    emit(options, machine_record(machine), lambda: print_machine(machine))
+
+
+def run_draw(options: argparse.Namespace) -> None:
+    """Write one picture."""
+    from tuner.report.drawing import image  # matplotlib takes a second to load
+    from tuner.report.inside import draw_node
+    from tuner.report.network import draw_fabric
+
+    form = options.out.suffix.removeprefix(".")
+    if form not in ("svg", "png"):
+        raise InputError(f"{options.out}: the name of a picture ends in .svg or .png")
+    machine = _machine(options)
+    title = machine.design.title if machine.design else machine.name
+    interior = machine.topology.nodes[0].interior
+    what = options.what or ("fabric" if interior is None else "node")
+    if what == "fabric":
+        summary = machine.design.fabric.summary if machine.design else ""
+        figure = draw_fabric(machine.topology, title, summary)
+    elif interior is None:
+        raise InputError(
+            f"{machine.name} does not say what is inside its nodes: draw it with --what fabric"
+        )
+    else:
+        figure = draw_node(interior, title)
+    write_atomically(options.out, image(figure, form))
+    emit(options, {"file": str(options.out), "what": what}, lambda: print(options.out))
+
+
+def _machine(options: argparse.Namespace) -> Machine:
+    """By name, or from a file, which has as many nodes as it says."""
+    if options.machine in PRESETS:
+        nodes = "" if options.nodes is None else f":{options.nodes}"
+        return load_machine(f"{PREFIX}{options.machine}{nodes}", node=options.node)
+    if options.nodes is not None:
+        raise InputError(
+            f"{options.machine} is no preset: --nodes is for those; known: {', '.join(PRESETS)}"
+        )
+    if "." not in options.machine and not Path(options.machine).exists():
+        known = ", ".join(PRESETS)
+        raise InputError(f"there is no preset and no file {options.machine!r}; presets: {known}")
+    return load_machine(options.machine, node=options.node)

@@ -1,0 +1,155 @@
+"""Two descriptions as one machine: the fabric from one, the inside of its nodes from the other.
+
+In a YAML file, where names of files are relative to it:
+
+    combine: {fabric: ibnetdiscover.txt, node: nccl-topology.xml}
+
+`rails: 4` says that each cable of the fabric stands for four, one to each NIC: Slurm's files and
+one-switch files know of one. `latency` and `bandwidth` are those of every cable of the network,
+where the fabric's file does not know them. `nodes: "gpu*"` leaves all nodes out that are called
+otherwise, such as those of storage. Beside `combine`, `name` is the machine's, and `local:
+{latency, bandwidth, memory_bandwidth}` says what a message between host memories of one node costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tuner.errors import InputError, quoted
+from tuner.topologies.short import local_from
+from tuner.topologies.written import name_from, require_keys, whole
+from tuner.topology import NIC, Link, Node, Topology
+from tuner.units import parse_bandwidth, parse_time
+
+KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth"}
+MOST_RAILS = 64
+
+Ends = dict[tuple[str, str], list[str]]  # port, where the link goes -> the new ports of its cables
+
+
+def combination_from(record: Mapping[str, Any], load: Callable[[str], Topology]) -> Topology:
+    """What a YAML file with `combine` stands for; `load` reads a named file. Raises InputError."""
+    require_keys("the topology", record, {"combine", "name", "local"}, {"combine"})
+    told = record["combine"]
+    require_keys("combine", told, KEYS, {"fabric", "node"})
+    for key in ("fabric", "node"):
+        if not isinstance(told[key], str):
+            raise InputError(f"combine: {key} must be the name of a file, not {quoted(told[key])}")
+    rails = whole("combine: rails", told.get("rails", 1), MOST_RAILS)
+    fabric = _told(load(told["fabric"]), told)
+    if "nodes" in told:
+        fabric = _only(fabric, name_from("combine: nodes", told["nodes"]))
+    machine = combine(fabric, load(told["node"]), rails)
+    local = local_from(record["local"]) if "local" in record else {}
+    return replace(machine, name=name_from("name", record.get("name", machine.name)), **local)
+
+
+def _told(fabric: Topology, told: Mapping[str, Any]) -> Topology:
+    """The fabric with the latency and the bandwidth of a cable that the record says."""
+    links = fabric.links
+    if "latency" in told:
+        latency = parse_time(told["latency"])
+        links = tuple(replace(link, latency=latency) for link in links)
+    if "bandwidth" in told:
+        rate = parse_bandwidth(told["bandwidth"])
+        links = tuple(replace(link, capacity=rate * link.count) for link in links)
+    return replace(fabric, links=links)
+
+
+def _only(fabric: Topology, pattern: str) -> Topology:
+    """The fabric with the nodes that a pattern of the shell names."""
+    nodes = tuple(node for node in fabric.nodes if fnmatchcase(node.name, pattern))
+    if not nodes:
+        raise InputError(f"combine: no node of {fabric.name} is called like {quoted(pattern)}")
+    gone = {port for node in fabric.nodes for port in node.ports} - {
+        port for node in nodes for port in node.ports
+    }
+    links = tuple(link for link in fabric.links if not {link.source, link.target} & gone)
+    return replace(fabric, nodes=nodes, links=links)
+
+
+def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:
+    """Every node of the fabric gets the cores and the inside of the one node.
+
+    NICs called the same in both are the same; else they are taken in order. Raises InputError when
+    a node has not as many NICs or cables on the fabric as NICs inside, and when the second topology
+    is no single node.
+    """
+    if len(node.nodes) != 1:
+        raise InputError(f"topology {node.name} has {len(node.nodes)} nodes: the inside of a node"
+                         " comes from a file that describes one computer")  # fmt: skip
+    inside = node.nodes[0]
+    nodes = tuple(replace(host, cores=inside.cores, interior=inside.interior)
+                  for host in fabric.nodes)  # fmt: skip
+    links = [replace(link, capacity=link.capacity * rails, count=link.count * rails)
+             for link in fabric.links]  # fmt: skip
+    ends = _ends(fabric, links, nodes)
+    moved = tuple(piece for link in links for piece in _moved(link, ends))
+    return Topology(
+        fabric.name, nodes, fabric.switches, moved, node.local_latency, node.local_bandwidth,
+        node.memory_bandwidth, fabric.routing, fabric.offers | node.offers,
+    )  # fmt: skip
+
+
+def _ends(fabric: Topology, links: Sequence[Link], nodes: Sequence[Node]) -> Ends:
+    """Which NIC each cable of each node ends at; nothing for nodes that keep their one port."""
+    leaving: dict[str, list[Link]] = {}
+    for link in links:
+        leaving.setdefault(link.source, []).append(link)
+    ends: Ends = {}
+    for old, new in zip(fabric.nodes, nodes, strict=True):
+        if len(old.ports) == len(new.ports) == 1:
+            continue
+        out = [link for port in old.ports for link in leaving.get(port, [])]
+        ends |= _renamed(old, new, out) if len(old.ports) > 1 else _dealt(old, new, out)
+    return ends
+
+
+def _renamed(old: Node, new: Node, out: Sequence[Link]) -> Ends:
+    """NIC by NIC."""
+    _require_as_many(old, new, len(old.ports), "NICs")
+    mine, theirs = _products(old), _products(new)
+    by_name = len(set(mine)) == len(mine) and set(mine) == set(theirs)
+    port = {a: new.ports[theirs.index(name) if by_name else i]
+            for i, (a, name) in enumerate(zip(old.ports, mine, strict=True))}  # fmt: skip
+    return {(link.source, link.target): [port[link.source]] * link.count for link in out}
+
+
+def _dealt(old: Node, new: Node, out: Sequence[Link]) -> Ends:
+    """A node without known NICs has one for each cable, in the order of its links."""
+    _require_as_many(old, new, sum(link.count for link in out), "cables")
+    ports = iter(new.ports)
+    return {(link.source, link.target): [next(ports) for _ in range(link.count)] for link in out}
+
+
+def _products(node: Node) -> list[str]:
+    devices = node.interior.devices if node.interior else ()
+    return [device.product for device in devices if device.kind == NIC]
+
+
+def _require_as_many(old: Node, new: Node, number: int, what: str) -> None:
+    if number != len(new.ports):
+        raise InputError(
+            f"node {old.name} has {number} {what} on the fabric, but the computer described for it"
+            f" has {len(new.ports)}; a YAML file with `combine` may say how many cables"
+            " each cable stands for (rails) and leave other nodes out (nodes)"
+        )
+
+
+def _moved(link: Link, ends: Ends) -> Iterator[Link]:
+    """The link between its new ends; cables that go to different NICs become links of their own."""
+    sources = ends.get((link.source, link.target), [link.source] * link.count)
+    targets = ends.get((link.target, link.source), [link.target] * link.count)
+    if len(sources) != len(targets):
+        raise InputError(
+            f"link {link.source} -> {link.target} has not as many cables as the one back"
+        )
+    together = dict[tuple[str, str], int]()
+    for pair in zip(sources, targets, strict=True):
+        together[pair] = together.get(pair, 0) + 1
+    for (source, target), count in together.items():
+        capacity = link.capacity * count / link.count
+        yield replace(link, source=source, target=target, capacity=capacity, count=count)

@@ -1,0 +1,165 @@
+"""Networks between nodes, grown to any number of them: switches, links, and how messages turn.
+
+Every fabric is a frozen record of its shape with a method `wiring(ends)`. An end is where a cable
+of the fabric meets a node: `node3`, or `node3.nic1` where a node has several NICs. A link between
+two switches has the latency of one switch crossing: a message that meets one switch only has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tuner.topologies.direct import Dragonfly, Torus
+from tuner.topologies.wires import Ends, Wire, Wiring, ends_of, flat, require_room
+from tuner.topology import Link, Node, Topology
+
+__all__ = [
+    "Dragonfly", "Ends", "Fabric", "FatTree", "OneSwitch", "Torus", "Wire", "Wiring",
+    "fabric_topology",
+]  # fmt: skip
+
+
+class Fabric(Protocol):
+    """What all fabrics can do."""
+
+    @property
+    def port(self) -> Wire:
+        """The cable between a NIC, or a node without one, and its switch."""
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+
+    def wiring(self, ends: Ends) -> Wiring:
+        """Raises InputError when the ends do not fit."""
+
+
+def fabric_topology(
+    name: str, nodes: int | Sequence[Node], fabric: Fabric, **fields: Any
+) -> Topology:
+    """Nodes, or so many of them called node0, node1, ..., on a fabric.
+
+    `fields` are further ones of `Topology`. Raises InputError when they do not fit.
+    """
+    if isinstance(nodes, int):
+        nodes = [Node(f"node{number}") for number in range(nodes)]
+    wiring = fabric.wiring(ends_of(nodes))
+    return Topology(name, tuple(nodes), wiring.switches, wiring.links,
+                    routing=wiring.routing, **fields)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OneSwitch:
+    """All ends at one switch that never is the bottleneck."""
+
+    port: Wire
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        return "one switch"
+
+    def wiring(self, ends: Ends) -> Wiring:
+        """Raises InputError for too many ends."""
+        names = flat(ends)
+        require_room(len(names), 2 * len(names))
+        links = [link for end in names for link in self.port.between(end, "switch")]
+        return Wiring(("switch",), tuple(links))
+
+
+@dataclass(frozen=True)
+class FatTree:
+    """Levels of switches; `down[0]` ends and `up[0]` uplinks at each leaf.
+
+    With one entry each, every uplink of a leaf goes to a spine of its own. With two, a switch of
+    the second level has `down[1]` leaves below it and `up[1]` uplinks, and so on: an extended
+    generalised fat tree (Oehring et al., IPPS 1995). The taper of a level is down / up; where the
+    number of uplinks is not whole the next whole number of thinner cables makes the same capacity.
+
+    With `rails` the NICs of a node go to different leaves: the first NICs of `down[0]` nodes share
+    one, the second NICs the next.
+    """
+
+    port: Wire
+    down: tuple[int, ...] = (16,)
+    up: tuple[float, ...] = (16.0,)
+    rails: bool = False
+    trunk: Wire | None = None  # between switches; like `port` when None
+
+    @property
+    def taper(self) -> float:
+        """How many times more capacity enters a leaf from below than leaves it upwards."""
+        return self.down[0] / self.up[0]
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        taper = "non-blocking" if self.taper <= 1 else f"{self.taper:g}:1 above the leaves"
+        rails = ", one rail per NIC" if self.rails else ""
+        levels = f"{len(self.down) + 1} levels, {self.down[0]} ports per leaf"
+        return f"fat tree of {levels}{rails}, {taper}"
+
+    def wiring(self, ends: Ends) -> Wiring:
+        """Only as many switches as the ends need; D-mod-k chooses among the uplinks."""
+        leaves = list(self._leaves(ends))
+        names = [f"leaf{number}" for number in range(len(leaves))]
+        require_room(sum(map(len, leaves)), 2 * self._size(sum(map(len, leaves)), len(leaves)))
+        switches, links = list(names), [
+            link for name, below in zip(names, leaves, strict=True)
+            for end in below for link in self.port.between(end, name)
+        ]  # fmt: skip
+        pods = [[name] for name in names]  # one per lowest subtree: its topmost switches
+        for level, up in enumerate(self.up, start=1):
+            width = self.down[level] if level < len(self.down) else len(pods)
+            if len(pods) == 1:
+                break
+            pods, new = self._raise(pods, max(width, 1), level, up, links)
+            switches += new
+        return Wiring(tuple(switches), tuple(links))
+
+    def _leaves(self, ends: Ends) -> Iterator[list[str]]:
+        """The ends below each leaf."""
+        if not self.rails:
+            names = flat(ends)
+            for first in range(0, len(names), self.down[0]):
+                yield names[first : first + self.down[0]]
+            return
+        for first in range(0, len(ends), self.down[0]):
+            unit = ends[first : first + self.down[0]]
+            for rail in range(max(map(len, unit))):
+                yield [of_node[rail] for of_node in unit if rail < len(of_node)]
+
+    def _size(self, ends: int, leaves: int) -> int:
+        """Cables, from below estimated."""
+        cables, switches = ends, leaves
+        for level, up in enumerate(self.up, start=1):
+            cables += switches * math.ceil(up)
+            below = self.down[level] if level < len(self.down) else leaves
+            switches = max(1, switches // below) * math.ceil(up)
+        return cables
+
+    def _raise(
+        self, pods: list[list[str]], width: int, level: int, up: float, links: list[Link]
+    ) -> tuple[list[list[str]], list[str]]:
+        """Join `width` subtrees each under a new level; the new subtrees and the new switches."""
+        whole = math.ceil(up)
+        trunk = self.trunk or self.port
+        cable = Wire(trunk.capacity * up / whole, trunk.latency)
+        top = level == len(self.up)
+        joined, new = [], []
+        for number, first in enumerate(range(0, len(pods), width)):
+            below = pods[first : first + width]
+            above = [
+                f"spine{i}" if top else f"level{level}.{number}.{i}"
+                for i in range(len(below[0]) * whole)
+            ]
+            for pod in below:
+                for place, switch in enumerate(pod):
+                    for above_it in above[place * whole : (place + 1) * whole]:
+                        links += cable.between(switch, above_it)
+            joined.append(above)
+            new += above
+        return joined, new

@@ -1,0 +1,230 @@
+"""An InfiniBand fabric as `ibnetdiscover` prints it.
+
+    Switch  65 "S-2c5eab0300b87b40"         # "leaf 4" enhanced port 0 lid 73 lmc 0
+    [1]     "H-e09d7303007a4bd8"[1](e09d7303007a4bd8)       # "host7 mlx5_5" lid 647 4xNDR
+
+Every node of the fabric is a paragraph with a line per port that is up, so that every cable is
+there twice; a node without such a line is down and left out. Adapters whose descriptions say `HOST
+DEVICE` are the NICs of that host. An adapter that was never given a host's name is a host of its
+own, called by its GUID, and so are adapters that say the same. What is behind a NIC is not told: it
+is taken to be as wide as the NIC. Latencies are 0.
+
+Aggregation nodes are no hosts: they say that a switch reduces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from tuner.errors import InputError, quoted
+from tuner.topologies.written import MOST_NODES
+from tuner.topology import (
+    CPU,
+    MULTICAST,
+    NIC,
+    SWITCH_REDUCTION,
+    Device,
+    Interior,
+    Link,
+    Node,
+    Topology,
+)
+
+# Bytes per second of one lane, as a link of four is named: data rates of the InfiniBand
+# Architecture Specification, volume 1 (8b/10b up to QDR, then 64b/66b; PAM4 with FEC from HDR on).
+LANE = {"SDR": 2e9 / 8, "DDR": 4e9 / 8, "QDR": 8e9 / 8, "FDR10": 10e9 / 8,
+        "FDR": 14.0625e9 * 64 / 66 / 8, "EDR": 25e9 / 8, "HDR": 50e9 / 8, "NDR": 100e9 / 8,
+        "XDR": 200e9 / 8}  # fmt: skip
+HEADER = re.compile(r'(Switch|Ca|Rt)\s+[0-9]{1,4}\s+"([SHR]-[0-9a-f]{1,16})"\s*(?:#\s*"(.*)")?')
+PORT = re.compile(
+    r'\[([0-9]{1,4})\](?:\[[^\]]*\])?(?:\([0-9a-f]+\))?\s*"([SHR]-[0-9a-f]{1,16})"\[([0-9]{1,4})\]'
+)
+RATE = re.compile(r"\b([0-9]{1,2})x(FDR10|[A-Z]DR)\b")
+OTHER = re.compile(r"\s*(#|$|(vend|dev|(sysimg|switch|ca|rt)gu)id=|DR path|Chassis|ibwarn)")
+AGGREGATION = "Aggregation Node"  # the switch's own adapter for SHARP
+HOST_AND_DEVICE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(?: ([A-Za-z0-9._:/-]+))?")
+
+End = tuple[str, int]  # a node of the fabric by its GUID, and the number of a port
+
+
+@dataclass(frozen=True)
+class _Port:
+    """A port that is up: where its cable leads, bytes per second (None: not told), the line."""
+
+    peer: End
+    rate: float | None
+    line: int
+
+
+@dataclass
+class _Member:
+    """A node of the fabric, with its ports by number."""
+
+    kind: str
+    description: str
+    line: int
+    ports: dict[int, _Port] = field(default_factory=dict)
+
+
+def parse_ibnetdiscover(text: str) -> Topology:
+    """A topology of hosts and switches. Raises InputError naming the line."""
+    members = _members(text)
+    cables = _cables(members)
+    up = {guid: member for guid, member in members.items() if member.ports}
+    switches = _switch_names(up)
+    hosts = _hosts({guid: member for guid, member in up.items()
+                    if member.kind == "Ca" and AGGREGATION not in member.description})  # fmt: skip
+    if not hosts:
+        last = max((member.line for member in members.values()), default=1)
+        raise InputError(
+            f"line {last}: so far no adapter of a host has a port that is up; this is not the whole"
+            " fabric"
+        )
+    if len(hosts) > MOST_NODES:
+        raise InputError(f"{len(hosts)} hosts are more than {MOST_NODES}")
+    nodes, end_of = _nodes(hosts, cables, set(switches.values()))
+    links = _links(cables, switches | end_of)
+    return Topology("infiniband", tuple(nodes), tuple(switches.values()), links,
+                    offers=_offers(up, cables))  # fmt: skip
+
+
+def _members(text: str) -> dict[str, _Member]:
+    """By GUID, in the order of the file."""
+    members: dict[str, _Member] = {}
+    current: _Member | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        header, port = HEADER.match(line), PORT.match(line)
+        if header:
+            if header[2] in members:
+                raise InputError(f"line {number}: {header[2]} is already on line"
+                                 f" {members[header[2]].line}")  # fmt: skip
+            current = members[header[2]] = _Member(header[1], header[3] or "", number)
+        elif port and current:
+            if int(port[1]) in current.ports:
+                raise InputError(f"line {number}: port {port[1]} is already on line"
+                                 f" {current.ports[int(port[1])].line}")  # fmt: skip
+            rate = _rate(line, number)
+            current.ports[int(port[1])] = _Port((port[2], int(port[3])), rate, number)
+        elif not OTHER.match(line):
+            raise InputError(
+                f"line {number}: neither a Switch or Ca nor one of its ports: {quoted(line)}"
+            )
+    return members
+
+
+def _rate(line: str, number: int) -> float | None:
+    found = RATE.search(line.rpartition('"')[2])
+    if found is None:
+        return None
+    if found[2] not in LANE or not 1 <= int(found[1]) <= 12:
+        raise InputError(
+            f"line {number}: {found[0]} is no InfiniBand link; known: 1 to 12 times"
+            f" {', '.join(LANE)}"
+        )
+    return int(found[1]) * LANE[found[2]]
+
+
+def _cables(members: dict[str, _Member]) -> dict[tuple[End, End], float]:
+    """Bytes per second of every cable, in both directions, as both of its ends say."""
+    cables: dict[tuple[End, End], float] = {}
+    for guid, member in members.items():
+        for number, port in member.ports.items():
+            peer, other = port.peer
+            if peer not in members:
+                raise InputError(
+                    f"line {port.line}: there is no paragraph for {peer}; the file is not whole"
+                )
+            back = members[peer].ports.get(other)
+            if back is None or back.peer != (guid, number):
+                raise InputError(
+                    f"line {port.line}: port {other} of {peer} does not say that it leads here; the"
+                    " file is not whole"
+                )
+            rate = port.rate or back.rate
+            if rate is None:
+                raise InputError(
+                    f"line {port.line}: neither end of this cable says a width and speed such as"
+                    " 4xHDR"
+                )
+            cables[(guid, number), port.peer] = rate
+    return cables
+
+
+def _switch_names(members: dict[str, _Member]) -> dict[str, str]:
+    """What switches say they are called, or their GUID where another one says the same."""
+    switches = {guid: member for guid, member in members.items() if member.kind == "Switch"}
+    uses = Counter(member.description for member in switches.values())
+    return {guid: member.description if uses[member.description] == 1 and member.description
+            else guid for guid, member in switches.items()}  # fmt: skip
+
+
+def _hosts(adapters: dict[str, _Member]) -> dict[str, dict[str, str]]:
+    """Host -> GUID of its adapters -> what the host calls them; both in natural order."""
+    uses = Counter(member.description for member in adapters.values())
+    hosts: dict[str, dict[str, str]] = {}
+    for guid, member in adapters.items():
+        match = HOST_AND_DEVICE.fullmatch(member.description)
+        told = match is not None and uses[member.description] == 1
+        host, device = (match[1], match[2] or "") if match and told else (guid, "")
+        hosts.setdefault(host, {})[guid] = device
+    ordered = sorted(hosts, key=lambda host: (host in adapters, _natural(host)))
+    return {host: dict(sorted(hosts[host].items(), key=lambda item: _natural(item[1])))
+            for host in ordered}  # fmt: skip
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """n9 before n10."""
+    return [(int(part[:18]), "") if part.isdecimal() else (-1, part)
+            for part in re.split(r"([0-9]+)", name)]  # fmt: skip
+
+
+def _nodes(
+    hosts: dict[str, dict[str, str]], cables: dict[tuple[End, End], float], taken: set[str]
+) -> tuple[list[Node], dict[str, str]]:
+    """The nodes, those alike with one interior, and the end of the network at each adapter."""
+    rate = defaultdict[str, float](float)
+    for (end, _), width in cables.items():
+        rate[end[0]] += width
+    interiors: dict[tuple[tuple[str, float], ...], Interior] = {}
+    nodes: list[Node] = []
+    end_of: dict[str, str] = {}
+    for host, adapters in hosts.items():
+        name = next(iter(adapters)) if host in taken else host
+        inside = tuple((device, rate[guid]) for guid, device in adapters.items())
+        interior = interiors.setdefault(inside, _interior(inside)) if len(inside) > 1 else None
+        nodes.append(Node(name, 1, interior))
+        end_of |= dict(zip(adapters, nodes[-1].ports, strict=True))
+    return nodes, end_of
+
+
+def _interior(nics: tuple[tuple[str, float], ...]) -> Interior:
+    """One CPU with the NICs, each joined to it by as much as its own ports carry."""
+    devices = [Device("cpu0", CPU)]
+    links = []
+    for number, (product, rate) in enumerate(nics):
+        devices.append(Device(f"nic{number}", NIC, product))
+        links += [Link("cpu0", f"nic{number}", rate, 0.0, "pcie"),
+                  Link(f"nic{number}", "cpu0", rate, 0.0, "pcie")]  # fmt: skip
+    return Interior(tuple(devices), tuple(links))
+
+
+def _links(cables: dict[tuple[End, End], float], name: dict[str, str]) -> tuple[Link, ...]:
+    """Cables between the same two are one link; those to what is no part of the topology go."""
+    capacity: dict[tuple[str, str], list[float]] = {}
+    for ((a, _), (b, _)), rate in cables.items():
+        if a in name and b in name and name[a] != name[b]:
+            capacity.setdefault((name[a], name[b]), []).append(rate)
+    return tuple(Link(a, b, sum(rates), 0.0, count=len(rates))
+                 for (a, b), rates in capacity.items())  # fmt: skip
+
+
+def _offers(members: dict[str, _Member], cables: dict[tuple[End, End], float]) -> frozenset[str]:
+    """Every switch copies messages; they reduce when each one next to a host can."""
+    near: dict[bool, set[str]] = {True: set(), False: set()}
+    for (guid, _), (peer, _) in cables:
+        if members[guid].kind == "Ca" and members[peer].kind == "Switch":
+            near[AGGREGATION in members[guid].description].add(peer)
+    reduces = near[False] and near[False] <= near[True]
+    return frozenset({MULTICAST, SWITCH_REDUCTION} if reduces else {MULTICAST})

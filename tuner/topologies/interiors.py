@@ -1,0 +1,132 @@
+"""The inside of a node in the making: what every importer of one computer's description shares.
+
+A rate that a file states is taken as it is. For links of which it tells only kind and number, the
+rates are those that messages see, as NCCL and RCCL reckon. Latencies are 0: no format holds any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from tuner.errors import InputError
+from tuner.topologies.written import MOST_DEVICES
+from tuner.topology import GPU, NVSWITCH_REDUCTION, SWITCH, Device, Interior, Link
+
+UNNAMED = "computer"  # a node whose file does not say what it is called
+NVSWITCH = "NVSwitch"  # the product
+
+# Bytes per second and direction, from src/graph/topo.h and topo.cc of NCCL 2.30 and of RCCL:
+# PCIe by gigatransfers per second of a lane, NVLink by compute capability, xGMI by gfx number.
+PCIE_LANE = {2.5: 15e9 / 80, 5.0: 30e9 / 80, 8.0: 60e9 / 80, 16.0: 120e9 / 80, 32.0: 240e9 / 80,
+             64.0: 480e9 / 80}  # fmt: skip
+PCIE_UNKNOWN = 16 * PCIE_LANE[8.0]  # a link that nobody described
+NVLINK = {60: 18e9, 70: 20e9, 80: 20e9, 86: 12e9, 87: 20e9, 90: 20.6e9, 100: 40.1e9}
+XGMI = {"90a": 36e9, "940": 48e9, "941": 48e9, "942": 48e9, "950": 48e9}
+XGMI_OLDER = 24e9
+SHARP_LINKS = 18  # of a GPU: the NVSwitches that take so many, since H100, also reduce
+
+# The bus between CPUs: two UPI links of 10.4 GT/s, three xGMI-2 links of 16 lanes at 16 GT/s, the
+# X-bus of POWER9; nominal, and how many links a board has is in no file.
+SOCKET_BUS, SOCKET_BUS_AMD, SOCKET_BUS_POWER = 41.6e9, 96e9, 64e9
+
+
+def nvlink_bandwidth(capability: int) -> float:
+    """Of one NVLink of a GPU with this CUDA compute capability, 80 for 8.0."""
+    known = [version for version in NVLINK if version <= capability]
+    return NVLINK[max(known, default=60)]
+
+
+def socket_bandwidth(processor: str) -> float:
+    """Of the bus between two CPUs, by what a file calls architecture, vendor or product."""
+    if "AMD" in processor:
+        return SOCKET_BUS_AMD
+    return SOCKET_BUS_POWER if "POWER" in processor or "ppc64" in processor else SOCKET_BUS
+
+
+def bricks(capacity: float) -> int:
+    """How many NVLinks make up a capacity in bytes per second; 1 when no known rate divides it."""
+    fits = (round(capacity / rate) for rate in (25e9, 20e9) if capacity % rate == 0)
+    return max(1, next(fits, 1))
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One PCI function: the bandwidth of the link above it, and what is below.
+
+    `name` is the device's; a bridge has none.
+    """
+
+    bandwidth: float
+    name: str = ""
+    below: list[Branch] = field(default_factory=list)
+
+
+class Plan:
+    """Devices, named by kind and number, and links in both directions."""
+
+    def __init__(self) -> None:
+        self.devices: list[Device] = []
+        self.links: dict[tuple[str, str], Link] = {}
+
+    def add(self, kind: str, product: str = "", cores: int = 0) -> str:
+        """The name of a new device. Raises InputError when there are too many."""
+        if len(self.devices) == MOST_DEVICES:
+            raise InputError(f"more than {MOST_DEVICES} GPUs, NICs, CPUs and switches in one node")
+        name = f"{kind}{sum(device.kind == kind for device in self.devices)}"
+        self.devices.append(Device(name, kind, product, cores))
+        return name
+
+    def join(self, a: str, b: str, capacity: float, kind: str, count: int = 1) -> None:
+        """Links both ways; of several joins of the same two devices the widest one counts."""
+        if (a, b) not in self.links or self.links[a, b].capacity < capacity:
+            self.links[a, b] = Link(a, b, capacity, 0.0, kind, count)
+            self.links[b, a] = Link(b, a, capacity, 0.0, kind, count)
+
+    def join_all(self, cpus: Sequence[str], capacity: float) -> None:
+        """Each CPU with each other one."""
+        for number, a in enumerate(cpus):
+            for b in cpus[:number]:
+                self.join(b, a, capacity, "socket")
+
+    def hang(self, above: str, branch: Branch, narrowest: float = inf) -> None:
+        """A tree of PCI functions below a device.
+
+        A chain of bridges is one link, as narrow as its narrowest; a bridge above several devices
+        is a PCIe switch.
+        """
+        width = min(narrowest, branch.bandwidth)
+        if branch.name:
+            self.join(above, branch.name, width, "pcie")
+        elif len(branch.below) == 1:
+            self.hang(above, branch.below[0], width)
+        elif branch.below:
+            switch = self.add(SWITCH, "PCIe")
+            self.join(above, switch, width, "pcie")
+            for each in branch.below:
+                self.hang(switch, each)
+
+    def nvswitch(self, capacity: Mapping[str, float], count: Mapping[str, int]) -> str:
+        """The NVSwitches that these GPUs share, as one device; capacity and links of each GPU.
+
+        One, because a message of the hardware uses all of them at once and a route only one.
+        """
+        name = self.add(SWITCH, NVSWITCH)
+        for gpu in capacity:
+            self.join(gpu, name, capacity[gpu], "nvlink", count[gpu])
+        return name
+
+    def interior(self) -> Interior:
+        """Raises InputError when a device cannot reach another."""
+        return Interior(tuple(self.devices), tuple(self.links.values()))
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What the NVSwitches can do besides moving messages."""
+        product = {device.name: device.product or device.kind for device in self.devices}
+        capable = any(
+            link.count >= SHARP_LINKS and product[link.target] == NVSWITCH
+            and link.source.startswith(GPU) for link in self.links.values()
+        )  # fmt: skip
+        return frozenset({NVSWITCH_REDUCTION} if capable else ())

@@ -1,0 +1,259 @@
+"""One computer as `nvidia-smi topo -m` prints it: how each GPU and NIC is joined to each other one.
+
+    NV#   so many NVLinks          PIX   one PCIe bridge        PXB   several PCIe bridges
+    PHB   the PCIe host bridge     NODE  a CPU's own buses      SYS   the bus between CPUs
+
+(SOC is an older SYS.) PCIe switches and CPUs are inferred: devices joined by PIX hang on one
+switch, switches and devices joined by PXB on one above, and what PHB, NODE or the same CPU affinity
+joins hangs on one CPU. The matrix must be symmetric and free of contradictions. It holds no
+bandwidth: unless told else an NVLink has 20 GB/s (what messages see on V100 and A100; P100 18, H100
+20.6, B200 40), a PCIe link 12.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from tuner.errors import InputError, quoted
+from tuner.topologies.interiors import NVLINK, PCIE_UNKNOWN, SOCKET_BUS, UNNAMED, Branch, Plan
+from tuner.topology import CPU, GPU, NIC, Interior, Node, Topology
+
+ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+GPU_NAME = re.compile(r"GPU[0-9]{1,4}")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
+LEGEND = re.compile(r"\s*(NIC[0-9]{1,4}):\s*(\S{1,64})\s*")
+CELL = re.compile(r"\s*(NV[0-9]{1,3}(?![0-9])|PIX|PXB|PHB|NODE|SYS|SOC|X)")
+CPU_LIST = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?){0,500}")
+NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
+MOST_COLUMNS = 200
+MOST_NVLINKS = 18  # of one GPU, up to B200
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """What the text says: `cells[a][b]` of devices a and b, the CPUs next to each, and lines."""
+
+    names: list[str]
+    cells: list[list[str]]
+    affinity: list[str]
+    lines: list[int]
+    legend: Mapping[str, str]
+
+    def where(self, a: int, b: int) -> str:
+        """A cell as an error names it."""
+        return f"line {self.lines[a]}, row {self.names[a]}, column {self.names[b]}"
+
+
+def parse_nvidia_smi(text: str, nvlink: float = NVLINK[80], pcie: float = PCIE_UNKNOWN) -> Topology:
+    """A topology of one node; bandwidths in bytes per second of one NVLink and one PCIe link.
+
+    Its cores are the hardware threads of the affinities. Raises InputError naming row and column.
+    """
+    matrix = _matrix(text)
+    _require_symmetry(matrix)
+    names, plan = _devices(matrix)
+    sockets = _sockets(matrix)
+    cpus = []
+    for socket in sockets:
+        cpu = plan.add(CPU, "", _threads({matrix.affinity[device] for device in socket}))
+        cpus.append(cpu)
+        for branch in _branches(matrix, names, socket, pcie):
+            plan.hang(cpu, branch)
+    plan.join_all(cpus, SOCKET_BUS)
+    _join_nvlinks(matrix, plan, names, nvlink)
+    return _topology(plan.interior(), plan.offers)
+
+
+def _topology(interior: Interior, offers: frozenset[str]) -> Topology:
+    cores = max(1, sum(device.cores for device in interior.devices))
+    return Topology(UNNAMED, (Node(UNNAMED, cores, interior),), (), (), offers=offers)
+
+
+def _matrix(text: str) -> _Matrix:
+    lines = [ESCAPE.sub("", line) for line in text.splitlines()]
+    start = next((i for i, line in enumerate(lines) if _columns(line)), len(lines))
+    names = _columns(lines[start]) if start < len(lines) else []
+    if not names or len(set(names)) < len(names) or len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"line {min(start + 1, len(lines))}: nvidia-smi's matrix begins with a line that names"
+            f" 1 to {MOST_COLUMNS} different devices, GPU0 the first"
+        )
+    cells: dict[str, list[str]] = {}
+    affinity: dict[str, str] = {}
+    at: dict[str, int] = {}
+    for number, line in enumerate(lines[start + 1 :], start + 2):
+        name = (line.split() or [""])[0]
+        if name in names and name not in cells:
+            at[name] = number
+            cells[name], affinity[name] = _row(name, line.strip()[len(name) :], names, number)
+    for name in names:
+        if name not in cells:
+            raise InputError(f"line {len(lines)}: the matrix has a column {name}, but no such row")
+    matches = (LEGEND.fullmatch(line) for line in lines)
+    legend = {match[1]: match[2] for match in matches if match}
+    return _Matrix(names, [cells[name] for name in names], [affinity[name] for name in names],
+                   [at[name] for name in names], legend)  # fmt: skip
+
+
+def _columns(line: str) -> list[str]:
+    """The devices that a line names as columns; none when it is not that line."""
+    names = re.split(r"\s(?=CPU Affinity|NUMA|GPU NUMA)", line, maxsplit=1)[0].split()
+    fitting = names and GPU_NAME.fullmatch(names[0]) and all(map(NAME.fullmatch, names))
+    return names if fitting and not {"X", *NEAREST_FIRST} & set(names) else []
+
+
+def _row(name: str, line: str, columns: Sequence[str], number: int) -> tuple[list[str], str]:
+    """The cells of a row, also where pasting lost the tabs between them, and the CPU affinity."""
+    cells, at = [], 0
+    for column in columns:
+        match = CELL.match(line, at)
+        if match is None:
+            found = quoted((line[at:].split() or [""])[0])
+            raise InputError(
+                f"line {number}, row {name}, column {column}: one of X, NV#,"
+                f" {', '.join(NEAREST_FIRST)} belongs here, not {found}"
+            )
+        cells.append("SYS" if match[1] == "SOC" else match[1])
+        at = match.end()
+    rest = (line[at:].split() or [""])[0]
+    if CELL.fullmatch(rest):
+        raise InputError(
+            f"line {number}, row {name}: more cells than the {len(columns)} columns named above"
+        )
+    return cells, rest if CPU_LIST.fullmatch(rest) else ""
+
+
+def _require_symmetry(matrix: _Matrix) -> None:
+    for a in range(len(matrix.names)):
+        for b in range(a + 1):
+            one, other = matrix.cells[a][b], matrix.cells[b][a]
+            if (one == "X") != (a == b):
+                raise InputError(f"{matrix.where(a, b)}: X stands on the diagonal and only there")
+            if one != other:
+                raise InputError(
+                    f"{matrix.where(a, b)}: {one}, but row {matrix.names[b]}, column"
+                    f" {matrix.names[a]} says {other}; the matrix must be symmetric"
+                )
+
+
+def _devices(matrix: _Matrix) -> tuple[list[str], Plan]:
+    """The plan with all GPUs and NICs, and what they are called there."""
+    plan = Plan()
+    names = [
+        plan.add(GPU) if GPU_NAME.fullmatch(name) else plan.add(NIC, matrix.legend.get(name, name))
+        for name in matrix.names
+    ]
+    return names, plan
+
+
+def _groups(members: Sequence[int], joined: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The members, those together that pairs join; in order."""
+    first = {member: member for member in members}
+
+    def root(member: int) -> int:
+        while first[member] != member:
+            first[member] = first[first[member]]
+            member = first[member]
+        return member
+
+    for a, b in joined:
+        low, high = sorted((root(a), root(b)))
+        first[high] = low
+    groups: dict[int, list[int]] = {}
+    for member in members:
+        groups.setdefault(root(member), []).append(member)
+    return list(groups.values())
+
+
+def _together(matrix: _Matrix, members: Sequence[int], farthest: str) -> list[list[int]]:
+    """Groups of devices that PCIe joins at most so far apart, checked against what else is said."""
+    near = NEAREST_FIRST[: NEAREST_FIRST.index(farthest) + 1]
+    pairs = [(a, b) for a, b in combinations(members, 2) if matrix.cells[a][b] in near]
+    groups = _groups(members, pairs)
+    for group in groups:
+        for a, b in combinations(group, 2):
+            if matrix.cells[a][b] in NEAREST_FIRST and matrix.cells[a][b] not in near:
+                raise InputError(
+                    f"{matrix.where(a, b)}: {matrix.cells[a][b]}, but other cells join the two by"
+                    f" {farthest} at most"
+                )
+    return groups
+
+
+def _sockets(matrix: _Matrix) -> list[list[int]]:
+    """The devices of each CPU: NVLinks hide how GPUs are joined else, so affinity counts too."""
+    devices = range(len(matrix.names))
+    groups = _together(matrix, devices, "NODE")
+    joined = [(group[0], device) for group in groups for device in group]
+    first: dict[str, int] = {}
+    for device in devices:
+        if matrix.affinity[device]:
+            joined.append((first.setdefault(matrix.affinity[device], device), device))
+    sockets = _groups(devices, joined)
+    for socket in sockets:
+        for a, b in combinations(socket, 2):
+            if matrix.cells[a][b] == "SYS":
+                raise InputError(
+                    f"{matrix.where(a, b)}: SYS, but other cells or the CPU affinities put the two"
+                    " next to one CPU"
+                )
+    return sockets
+
+
+def _branches(
+    matrix: _Matrix, names: Sequence[str], socket: Sequence[int], pcie: float
+) -> list[Branch]:
+    """The PCIe trees of one CPU: switches of PIX, and switches of PXB above them."""
+    branches = []
+    for upper in _together(matrix, socket, "PXB"):
+        lower = [_joined([Branch(pcie, names[device]) for device in group], pcie)
+                 for group in _together(matrix, upper, "PIX")]  # fmt: skip
+        branches.append(_joined(lower, pcie))
+    return branches
+
+
+def _joined(branches: list[Branch], pcie: float) -> Branch:
+    return branches[0] if len(branches) == 1 else Branch(pcie, "", branches)
+
+
+def _threads(affinities: set[str]) -> int:
+    """Hardware threads in lists such as 0-19,40-59."""
+    ends = [part.split("-") for text in affinities if text for part in text.split(",")]
+    return sum(max(0, int(last[-1]) - int(last[0]) + 1) for last in ends)
+
+
+def _join_nvlinks(matrix: _Matrix, plan: Plan, names: Sequence[str], rate: float) -> None:
+    """NVLinks between pairs, or through NVSwitches where a GPU would need too many for that.
+
+    Behind NVSwitches the number in every cell is that of all links of a GPU.
+    """
+    links = {(a, b): int(matrix.cells[a][b][2:])
+             for a, b in combinations(range(len(names)), 2)
+             if matrix.cells[a][b].startswith("NV")}  # fmt: skip
+    for group in _groups(range(len(names)), list(links)):
+        inside = {pair: count for pair, count in links.items() if pair[0] in group}
+        total = [sum(n for pair, n in inside.items() if gpu in pair) for gpu in group]
+        if max(total) <= MOST_NVLINKS:
+            for (a, b), count in inside.items():
+                if count:
+                    plan.join(names[a], names[b], count * rate, "nvlink", count)
+        else:
+            _join_switched(matrix, plan, names, group, rate)
+
+
+def _join_switched(
+    matrix: _Matrix, plan: Plan, names: Sequence[str], group: Sequence[int], rate: float
+) -> None:
+    said = matrix.cells[group[0]][group[1]]
+    for a, b in combinations(group, 2):
+        if matrix.cells[a][b] != said:
+            raise InputError(
+                f"{matrix.where(a, b)}: {matrix.cells[a][b]}, but {said} elsewhere; with more than"
+                f" {MOST_NVLINKS} NVLinks of one GPU all cells must be the same"
+            )
+    count = int(said[2:])
+    gpus = [names[device] for device in group]
+    plan.nvswitch(dict.fromkeys(gpus, count * rate), dict.fromkeys(gpus, count))

@@ -1,0 +1,160 @@
+"""A fabric as Slurm's `topology.conf` tells it: which nodes and switches hang below each switch.
+
+    SwitchName=leaf1 Nodes=n[001-018]
+    SwitchName=top   Switches=leaf[1-4]
+
+The file knows no cables, rates or latencies (LinkSpeed means nothing to Slurm either). Taken here:
+a node has one cable of 100 Gb/s, and as many cables lead up from a switch as nodes are below it,
+shared out evenly among the switches above. Lines of the topology/block plugin, `BlockName=b1
+Nodes=...`, are leaves below one switch more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tuner.errors import InputError, quoted
+from tuner.topologies.hostlist import expanded
+from tuner.topologies.written import MOST_NODES
+from tuner.topology import Link, Node, Topology
+
+CABLE = 12.5e9  # bytes per second
+KEY = re.compile(r"([A-Za-z]+)\s*=\s*(\S*)")
+KNOWN = {"switchname", "blockname", "nodes", "switches", "linkspeed", "level"}
+TOP = "all"  # the switch above the leaves of topology/block
+
+
+@dataclass
+class _Switch:
+    """One line: what hangs below, and above, by name."""
+
+    name: str
+    line: int
+    nodes: list[str]
+    switches: list[str]
+    above: list[str] = field(default_factory=list)
+
+
+def parse_slurm(text: str) -> Topology:
+    """A topology of nodes and switches. Raises InputError naming the line."""
+    switches = {switch.name: switch for switch in _switches(text)}
+    nodes = [name for switch in switches.values() for name in switch.nodes]
+    if not nodes:
+        raise InputError("line 1: no SwitchName or BlockName line names a node")
+    _join(switches)
+    up = _cables_up(switches)
+    links = [link for switch in switches.values() for name in switch.nodes
+             for link in _both(name, switch.name, 1)]  # fmt: skip
+    links += [link for switch in switches.values() for upper in switch.above
+              for link in _both(switch.name, upper, up[switch.name])]  # fmt: skip
+    return Topology("slurm", tuple(map(Node, nodes)), tuple(switches), tuple(links))
+
+
+def _both(lower: str, upper: str, cables: int) -> list[Link]:
+    return [Link(a, b, cables * CABLE, 0.0, count=cables)
+            for a, b in ((lower, upper), (upper, lower))]  # fmt: skip
+
+
+def _switches(text: str) -> list[_Switch]:
+    """One per line, their names and those of their nodes all different."""
+    switches: list[_Switch] = []
+    seen: dict[str, int] = {}
+    leaves: list[str] = []
+    for line, words in _lines(text):
+        if words.keys() == {"blocksizes"}:
+            continue
+        try:
+            switch = _switch(line, words)
+            _remember(switch, seen)
+        except InputError as reason:
+            raise InputError(f"line {line}: {reason}") from None
+        switches.append(switch)
+        leaves += [switch.name] if "blockname" in words else []
+    if leaves:
+        switches.append(_Switch(TOP, switches[-1].line, [], leaves))
+        _remember(switches[-1], seen)
+    return switches
+
+
+def _lines(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line number, and keys in small letters with their values; a backslash goes on."""
+    held: list[str] = []
+    begun = 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        written = line.partition("#")[0].rstrip()
+        begun = begun if held else number
+        held.append(written.removesuffix("\\"))
+        if written.endswith("\\"):
+            continue
+        whole = "".join(held).strip()
+        held = []
+        if whole:
+            yield begun, _words(begun, whole)
+
+
+def _words(line: int, text: str) -> dict[str, str]:
+    pairs = [(match[1].lower(), match[2]) for match in KEY.finditer(text)]
+    words = dict(pairs)
+    if KEY.sub("", text).strip() or len(words) < len(pairs):
+        raise InputError(f"line {line}: a line is KEY=VALUE, each once, not {quoted(text)}")
+    return words
+
+
+def _switch(line: int, words: dict[str, str]) -> _Switch:
+    """The switch that a line describes.
+
+    Where Slurm itself prints the levels, the nodes of an upper one sum up those below.
+    """
+    for key in sorted(words.keys() - KNOWN):
+        raise InputError(f"the key {quoted(key)} is unknown; known: SwitchName, Nodes, Switches,"
+                         " LinkSpeed, Level, BlockName, BlockSizes")  # fmt: skip
+    name = words.get("switchname") or words.get("blockname") or ""
+    if not name or not {"[", ","}.isdisjoint(name) or {"switchname", "blockname"} <= words.keys():
+        raise InputError("a line begins with the SwitchName or the BlockName of one switch")
+    nodes, switches = (expanded(words[key], MOST_NODES) if words.get(key) else []
+                       for key in ("nodes", "switches"))  # fmt: skip
+    if not nodes and not switches:
+        raise InputError(f"switch {quoted(name)} has neither Nodes nor Switches")
+    return _Switch(name, line, [] if switches and "level" in words else nodes, switches)
+
+
+def _remember(switch: _Switch, seen: dict[str, int]) -> None:
+    for name in (switch.name, *switch.nodes):
+        if name in seen:
+            raise InputError(f"{quoted(name)} is already on line {seen[name]}")
+        seen[name] = switch.line
+    if len(seen) > 2 * MOST_NODES:
+        raise InputError(f"so far {len(seen)} nodes and switches, more than {2 * MOST_NODES}")
+
+
+def _join(switches: dict[str, _Switch]) -> None:
+    """Tell each switch what is above it."""
+    for switch in switches.values():
+        for name in switch.switches:
+            if name not in switches:
+                raise InputError(
+                    f"line {switch.line}: there is no line SwitchName={name[:80]}; add it, or take"
+                    " the name out here"
+                )
+            if switches[name].above[-1:] == [switch.name]:
+                raise InputError(f"line {switch.line}: {quoted(name)} is there twice")
+            switches[name].above.append(switch.name)
+
+
+def _cables_up(switches: dict[str, _Switch]) -> dict[str, int]:
+    """To each of the switches above: together as many as come from below, rounded up."""
+    cables: dict[str, int] = {}
+    missing = {name: len(switch.switches) for name, switch in switches.items()}
+    ready = [name for name, number in missing.items() if number == 0]
+    while ready:
+        switch = switches[ready.pop()]
+        down = len(switch.nodes) + sum(cables[name] for name in switch.switches)
+        cables[switch.name] = max(1, -(-down // max(1, len(switch.above))))
+        for name in switch.above:
+            missing[name] -= 1
+            ready += [name] if missing[name] == 0 else []
+    for name in switches.keys() - cables.keys():
+        raise InputError(f"line {switches[name].line}: switch {quoted(name)} is below itself")
+    return cables

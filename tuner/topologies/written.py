@@ -1,0 +1,221 @@
+"""The parts of a topology written by hand: links, the inside of a node, a fabric by its shape.
+
+The inside of a node; `count` makes gpu0, gpu1, ... of one line, and links name two devices:
+
+    interior:
+      devices:
+        - {name: cpu, kind: cpu, product: EPYC 7742, cores: 64}
+        - {name: gpu, kind: gpu, product: A100, count: 4}
+      links:
+        - {between: [cpu, gpu0], bandwidth: 26GB/s, latency: 0us, kind: pcie}
+        - {between: [gpu0, gpu1], bandwidth: 23GB/s, latency: 0us, kind: nvlink, count: 4}
+
+The kinds of fabrics; `latency` and `bandwidth` are those of a cable between a node and its switch,
+and of all others unless these are given:
+
+    {kind: switch}
+    {kind: fat_tree, per_leaf: 16, uplinks: 8, rails: true, trunk: {latency: 1us, bandwidth: 5GB/s}}
+    {kind: fat_tree, per_leaf: [16, 8], uplinks: [16, 8]}     three levels; or `taper: 2`
+    {kind: dragonfly, routers: [16, 6], per_router: 4, outward: 10, across: {latency, bandwidth}}
+    {kind: torus, shape: [4, 4, 4], per_router: 1, link: {latency, bandwidth}}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Set
+from typing import Any
+
+from tuner.errors import InputError, quoted
+from tuner.topologies.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
+from tuner.topology import KINDS_OF_DEVICES, KINDS_OF_LINKS, Device, Interior, Link
+from tuner.units import parse_bandwidth, parse_time
+
+MOST_NODES = 1 << 16  # more would take gigabytes, however short the text
+MOST_DEVICES = 256  # inside a node; the time to find all routes grows with the cube
+MOST_DIMENSIONS = 8
+LINK_KEYS = {"between", "from", "to", "latency", "bandwidth", "count"}
+WIRE_KEYS = {"latency", "bandwidth"}
+DEVICE_KEYS = {"name", "kind", "product", "cores", "count"}
+
+
+def require_keys(what: str, record: Any, known: Set[str], needed: Set[str]) -> None:
+    """InputError unless `record` is a mapping with all `needed` and only `known` keys."""
+    if not isinstance(record, dict):
+        raise InputError(f"{what} must be a mapping with {', '.join(sorted(needed or known))}")
+    for key in record:
+        if key not in known:
+            raise InputError(
+                f"{what} has an unknown key {quoted(key)}; known: {', '.join(sorted(known))}"
+            )
+    for key in sorted(needed):
+        if key not in record:
+            raise InputError(f"{what} lacks {key!r}")
+
+
+def whole(what: str, value: Any, most: int = MOST_NODES) -> int:
+    """A whole number from 1; raises InputError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InputError(f"{what} must be a whole number from 1 to {most}, not {quoted(value)}")
+    return value
+
+
+def number_from(what: str, value: Any) -> float:
+    """A number above 0; raises InputError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InputError(f"{what} must be a number above 0, not {quoted(value)}")
+    return float(value)
+
+
+def name_from(what: str, value: Any) -> str:
+    """YAML reads a bare `no` as false; a name like that must be quoted."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise InputError(f"{what} must be a name, not {quoted(value)}; put quotes round it")
+    return str(value)
+
+
+def names_from(what: str, value: Any) -> list[str]:
+    """A list of names; raises InputError."""
+    if not isinstance(value, list):
+        raise InputError(f"{what} must be a list of names, not {quoted(value)}")
+    return [name_from(f"each of {what}", name) for name in value]
+
+
+def listed_links(value: Any, keys: Set[str]) -> list[Link]:
+    """Links by the names of their ends; raises InputError naming the entry."""
+    if not isinstance(value, list):
+        raise InputError("links must be a list")
+    return [
+        link for number, entry in enumerate(value, start=1) for link in _link(number, entry, keys)
+    ]
+
+
+def _link(number: int, entry: Any, keys: Set[str]) -> list[Link]:
+    what = f"link {number}"
+    require_keys(what, entry, keys, {"latency", "bandwidth"})
+    count = whole(f"{what}: count", entry.get("count", 1))
+    capacity = parse_bandwidth(entry["bandwidth"]) * count
+    kind = entry.get("kind", "network")
+    if kind not in KINDS_OF_LINKS:
+        raise InputError(f"{what}: kind is one of {', '.join(KINDS_OF_LINKS)}, not {quoted(kind)}")
+    return [Link(a, b, capacity, parse_time(entry["latency"]), kind, count)
+            for a, b in _directions(what, entry, keys)]  # fmt: skip
+
+
+def _directions(what: str, entry: dict[str, Any], keys: Set[str]) -> list[list[str]]:
+    if "between" not in entry:
+        require_keys(what, entry, keys, {"from", "to"})
+        return [[name_from(f"{what}: {end}", entry[end]) for end in ("from", "to")]]
+    ends = names_from(f"{what}: between", entry["between"])
+    if len(ends) != 2 or "from" in entry or "to" in entry:
+        raise InputError(f"{what}: write `between: [a, b]`, or `from` and `to`")
+    return [ends, ends[::-1]]
+
+
+def interior_from(value: Any) -> Interior:
+    """What is inside every node; raises InputError."""
+    require_keys("interior", value, {"devices", "links"}, {"devices", "links"})
+    if not isinstance(value["devices"], list) or not value["devices"]:
+        raise InputError("interior: devices must be a list of at least one device")
+    devices: list[Device] = []
+    for number, entry in enumerate(value["devices"], start=1):
+        devices += _devices(f"device {number}", entry)
+        if len(devices) > MOST_DEVICES:
+            raise InputError(f"interior: there are more than {MOST_DEVICES} devices in a node")
+    return Interior(tuple(devices), tuple(listed_links(value["links"], LINK_KEYS | {"kind"})))
+
+
+def _devices(what: str, entry: Any) -> list[Device]:
+    require_keys(what, entry, DEVICE_KEYS, {"name", "kind"})
+    name, kind = name_from(f"{what}: name", entry["name"]), entry["kind"]
+    if kind not in KINDS_OF_DEVICES:
+        raise InputError(
+            f"{what}: kind is one of {', '.join(KINDS_OF_DEVICES)}, not {quoted(kind)}"
+        )
+    product = name_from(f"{what}: product", entry.get("product", ""))
+    cores = whole(f"{what}: cores", entry["cores"]) if "cores" in entry else 0
+    if "count" not in entry:
+        return [Device(name, kind, product, cores)]
+    count = whole(f"{what}: count", entry["count"], MOST_DEVICES)
+    return [Device(f"{name}{number}", kind, product, cores) for number in range(count)]
+
+
+def fabric_from(value: Any) -> Fabric:
+    """A fabric by its shape; raises InputError."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind not in _FABRICS:
+        raise InputError(
+            f"fabric: kind is one of {', '.join(_FABRICS)}, not {quoted(kind)}; write it like"
+            " fabric: {kind: fat_tree, ...}"
+        )
+    keys, read = _FABRICS[kind]
+    require_keys("fabric", value, keys | WIRE_KEYS | {"kind"}, WIRE_KEYS)
+    return read(_wire(value), value)
+
+
+def _wire(value: dict[str, Any]) -> Wire:
+    return Wire(parse_bandwidth(value["bandwidth"]), parse_time(value["latency"]))
+
+
+def _other_wire(value: dict[str, Any], key: str) -> Wire | None:
+    if key not in value:
+        return None
+    require_keys(f"fabric: {key}", value[key], WIRE_KEYS, WIRE_KEYS)
+    return _wire(value[key])
+
+
+def _several(value: dict[str, Any], key: str, usual: Any = None) -> tuple[int, ...]:
+    """A whole number or a list of them."""
+    given = value.get(key, usual)
+    listed = given if isinstance(given, list) else [given]
+    if not 1 <= len(listed) <= MOST_DIMENSIONS:
+        raise InputError(f"fabric: {key} must be a list of 1 to {MOST_DIMENSIONS} numbers")
+    return tuple(whole(f"fabric: {key}", one) for one in listed)
+
+
+def _one_switch(port: Wire, _value: dict[str, Any]) -> Fabric:
+    return OneSwitch(port)
+
+
+def _fat_tree(port: Wire, value: dict[str, Any]) -> Fabric:
+    down = _several(value, "per_leaf")
+    if "uplinks" in value and "taper" in value:
+        raise InputError("fabric: write `uplinks` or `taper`, not both")
+    up: tuple[float, ...] = _several(value, "uplinks") if "uplinks" in value else down
+    if "taper" in value:
+        taper = number_from("fabric: taper", value["taper"])
+        if not 1.0 <= taper <= down[0]:
+            raise InputError(f"fabric: taper must be from 1 to per_leaf, {down[0]}, not {taper:g}")
+        up = (down[0] / taper, *down[1:])
+    if len(up) != len(down):
+        raise InputError("fabric: per_leaf and uplinks must have one number for each level")
+    rails = value.get("rails", False)
+    if not isinstance(rails, bool):
+        raise InputError(f"fabric: rails must be true or false, not {quoted(rails)}")
+    return FatTree(port, down, up, rails, _other_wire(value, "trunk"))
+
+
+def _dragonfly(port: Wire, value: dict[str, Any]) -> Fabric:
+    routers = _several(value, "routers")
+    local = _other_wire(value, "local")
+    return Dragonfly(
+        port, routers,
+        whole("fabric: per_router", value.get("per_router", 1)),
+        whole("fabric: outward", value.get("outward", 1)),
+        () if local is None else (local,) * len(routers),
+        _other_wire(value, "across"),
+        whole("fabric: groups", value["groups"]) if "groups" in value else None,
+    )  # fmt: skip
+
+
+def _torus(port: Wire, value: dict[str, Any]) -> Fabric:
+    per_router = whole("fabric: per_router", value.get("per_router", 1))
+    return Torus(port, _several(value, "shape"), per_router, _other_wire(value, "link"))
+
+
+_FABRICS: dict[str, tuple[set[str], Callable[[Wire, dict[str, Any]], Fabric]]] = {
+    "switch": (set(), _one_switch),
+    "fat_tree": ({"per_leaf", "uplinks", "taper", "rails", "trunk"}, _fat_tree),
+    "dragonfly": ({"routers", "per_router", "outward", "local", "across", "groups"}, _dragonfly),
+    "torus": ({"shape", "per_router", "link"}, _torus),
+}
