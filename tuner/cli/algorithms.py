@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tuner.algorithms import Algorithm, describe, names
+from tuner.algorithms import NEEDS, Algorithm, describe, names
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit
 from tuner.collective import Collective
@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print every algorithm, or those of one collective."""
     wanted = [options.collective] if options.collective else list(Collective)
-    found = [describe(owner, name) for owner in wanted for name in names(owner)]
+    found = [describe(owner, name) for owner in wanted for name in names(owner, NEEDS)]
     emit(options, [_record(algorithm) for algorithm in found], lambda: _print(found))
 
 
@@ -39,7 +39,7 @@ def _record(algorithm: Algorithm) -> dict[str, Any]:
     return {
         "collective": algorithm.collective.value, "algorithm": algorithm.name,
         "summary": algorithm.summary, "formula": algorithm.formula, "source": algorithm.source,
-        "params": dict(algorithm.params),
+        "params": dict(algorithm.params), "needs": algorithm.needs,
     }  # fmt: skip
 
 
@@ -53,6 +53,8 @@ def _print(algorithms: list[Algorithm]) -> None:
         params = ", ".join(f"{name}={value}" for name, value in algorithm.params.items())
         out.print(f"  [bold]{algorithm.name}[/bold]{f'  ({params})' if params else ''}")
         for label, text in (
-            ("", algorithm.summary), ("cost    ", algorithm.formula), ("source  ", algorithm.source)
+            ("", algorithm.summary), ("needs   ", NEEDS.get(algorithm.needs, "")),
+            ("cost    ", algorithm.formula), ("source  ", algorithm.source),
         ):  # fmt: skip
-            out.print(f"      {label}{text}", markup=False)
+            if text:
+                out.print(f"      {label}{text}", markup=False)

@@ -17,16 +17,18 @@ VERBS = {
     "calibrate": "fit alpha, beta and gamma with their uncertainties to measurements",
     "simulate": "predict how long an algorithm takes on a topology",
     "tune": "make a tuning table from measurements",
+    "topo": "list, show and draw machines known by name and topologies from files",
     "whatif": "study machines that need not exist: the best algorithm over axes of a topology",
     "select": "say what a tuning table decides for one call",
     "table": "show, export, check and prove tuning tables",
     "serve": "answer over HTTP: tables, what they decide, measurements, studies, jobs",
     "publish": "hand a tuning table to a service, so that programs follow it from now on",
     "token": "make, list and revoke the tokens for a service that others can reach",
+    "nccl": "say what NCCL expects of its algorithms on a machine, and which it would choose",
     "algorithms": "list the algorithms with their cost formulas and sources",
 }
-RESUMING = ("quickstart", "probe")  # verbs that go on where they stopped
-RESUME = "the same command again resumes where it stopped, with what is already measured"
+RESUMING = ("quickstart", "probe", "whatif")  # verbs that go on where they stopped
+RESUME = "the same command again resumes where it stopped, with what is already there"
 NOTHING = "nothing was written that is not whole"
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 

@@ -113,13 +113,19 @@ class Display:
         return report
 
 
-def counted(report: Report) -> Callable[[int, int], None]:
-    """A callback (done, total) that estimates the time left from the time taken."""
+def timed(report: Report) -> Callable[[float, str], None]:
+    """A callback (fraction, text) that estimates the time left from the time taken."""
     begun = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def tell(fraction: float, text: str) -> None:
         elapsed = time.monotonic() - begun
-        left = elapsed * (total - done) / done if done > ENOUGH * total else None
-        report(done / total if total else 1.0, left, f"{done} of {total}")
+        left = elapsed * (1 - fraction) / fraction if fraction > ENOUGH else None
+        report(fraction, left, text)
 
     return tell
+
+
+def counted(report: Report) -> Callable[[int, int], None]:
+    """Likewise a callback (done, total)."""
+    tell = timed(report)
+    return lambda done, total: tell(done / total if total else 1.0, f"{done} of {total}")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.algorithms import build, names
 from tuner.cli import parsing
-from tuner.cli.output import add_json, emit, print_table
+from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cost import Calibration, read_calibration
+from tuner.errors import InputError
 from tuner.sim import simulate
-from tuner.topologies import given_calibration, load_topology
-from tuner.topology import Placement
+from tuner.sim.critical import MEANING, PARTS, Explained, explain
+from tuner.topologies.machines import load_machine
+from tuner.topology import CUDA, GPU, HOST, Placement
 from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:
@@ -21,6 +24,11 @@ EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective bcast --algorithm chain \\
       --param segment=64KiB --param chains=4 --sizes 16MiB --json
   tuner simulate --topology flat64.yaml --collective bcast --sizes 1KiB,64KiB,4MiB   (all of them)
+  tuner simulate --topology flat64.yaml --collective bcast --sizes 1MiB --explain  (where time goes)
+  tuner simulate --topology flat64.yaml --p 8 --collective allreduce --algorithm ring \\
+      --sizes 1MiB --gantt ring.svg
+  tuner simulate --topology ibnetdiscover.txt --node nccl-topology.xml --collective allreduce \\
+      --sizes 1MiB
 
 The shortest topology file, one switch with 64 nodes:
   name: flat64
@@ -33,7 +41,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
         "--topology", type=Path, required=True, metavar="FILE",
-        help="YAML, or one computer as `lstopo --of xml` describes it",
+        help="preset:NAME, YAML, or what lstopo, NCCL, nvidia-smi, ibnetdiscover or Slurm write",
+    )  # fmt: skip
+    parser.add_argument(
+        "--node", type=Path, metavar="FILE",
+        help="a second file, of one computer: the inside of every node of the topology",
     )  # fmt: skip
     parser.add_argument("--collective", type=parsing.collective, required=True)
     parser.add_argument("--algorithm", type=parsing.names, help="comma list (default: all)")
@@ -54,57 +66,94 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration", type=Path, metavar="FILE",
         help="measured costs instead of the latencies and bandwidths in the topology file",
     )  # fmt: skip
+    parser.add_argument(
+        "--memory", choices=(HOST, CUDA), default=HOST,
+        help="where the buffers lie (default: host); cuda: the ranks are on the GPUs of the nodes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--explain", action="store_true",
+        help="also say where the time goes: latency, bandwidth, contention, reduction",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gantt", type=Path, metavar="FILE",
+        help="draw the run of one algorithm at one size, as .svg or .png",
+    )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Print one prediction per algorithm and size."""
-    topology = load_topology(options.topology)
-    calibration = (
-        read_calibration(options.calibration)
-        if options.calibration
-        else given_calibration(topology)
-    )
-    placement = Placement.consecutive(topology, options.ppn, options.p)
-    records = list(_predictions(options, placement, calibration))
-    emit(options, records, lambda: _print(topology.name, records))
+    machine = load_machine(options.topology, node=options.node)
+    if options.calibration:
+        machine = replace(machine, calibration=read_calibration(options.calibration))
+    placement = Placement.consecutive(machine.topology, options.ppn, options.p)
+    if options.gantt:
+        _require_one(options)
+    records = list(_predictions(options, placement, machine.calibration))
+    emit(options, records, lambda: _print(machine.topology.name, records))
+
+
+def _require_one(options: argparse.Namespace) -> None:
+    if len(options.algorithm or ()) != 1 or len(options.sizes) != 1:
+        raise InputError("--gantt draws one run: give one --algorithm and one size")
+    if options.gantt.suffix not in (".svg", ".png"):
+        raise InputError(f"--gantt {options.gantt}: the name must end in .svg or .png")
 
 
 def _predictions(
     options: argparse.Namespace, placement: Placement, calibration: Calibration
 ) -> Iterator[dict[str, Any]]:
-    for algorithm in options.algorithm or names(options.collective):
+    offered = placement.topology.offers | ({GPU} if options.memory == CUDA else set())
+    for algorithm in options.algorithm or names(options.collective, offered):
         for nbytes in options.sizes:
             schedule = build(
                 options.collective, algorithm, placement.p, root=options.root, nbytes=nbytes,
                 params=dict(options.param),
             )  # fmt: skip
-            seconds = simulate(
-                schedule, placement, calibration, nbytes, options.itemsize, options.engine
-            )
-            yield {
+            call = (schedule, placement, calibration, nbytes, options.itemsize)
+            seconds = simulate(*call, options.engine, options.memory)
+            record = {
                 "collective": options.collective.value, "algorithm": algorithm,
                 "params": dict(schedule.params), "p": placement.p, "nbytes": nbytes,
                 "seconds": seconds,
             }  # fmt: skip
+            if options.explain or options.gantt:
+                run = explain(*call, options.memory)
+                record |= {"parts": dict(run.parts)} if options.explain else {}
+                _draw(options.gantt, record, run)
+            yield record
+
+
+def _draw(path: Path | None, record: Mapping[str, Any], run: Explained) -> None:
+    if path is not None:
+        from tuner.report.study_plots import save_gantt  # matplotlib takes its time
+
+        what = f"{record['collective']} {record['algorithm']}, {record['p']} ranks"
+        how = f"{format_size(record['nbytes'])}: {format_time(record['seconds'])}"
+        save_gantt(path, f"{what}, {how}", run)
 
 
 def _print(topology: str, records: list[dict[str, Any]]) -> None:
+    explained = PARTS if "parts" in records[0] else ()
     print_table(
         f"{records[0]['collective']} of {records[0]['p']} ranks on {topology}",
-        ("algorithm", "parameters", "size", "time"),
-        (
-            (
-                record["algorithm"],
-                _params(record["params"]),
-                format_size(record["nbytes"]),
-                format_time(record["seconds"]),
-            )
-            for record in records
-        ),
-        right=("size", "time"),
+        ("algorithm", "parameters", "size", "time", *explained),
+        (_row(record, explained) for record in records),
+        right=("size", "time", *explained),
     )
+    for part in explained:
+        console().print(f"{part}: {MEANING[part]}", markup=False)
+
+
+def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:
+    """The cells of a prediction; parts of the time as its share."""
+    cells = [
+        record["algorithm"], _params(record["params"]), format_size(record["nbytes"]),
+        format_time(record["seconds"]),
+    ]  # fmt: skip
+    whole = sum(record["parts"].values()) if explained else 0.0
+    return cells + [f"{record['parts'][part] / (whole or 1.0):.0%}" for part in explained]
 
 
 def _params(params: Mapping[str, int]) -> str:

@@ -96,7 +96,7 @@ def _label_axes(axes: Axes, curves: Mapping[str, Curve]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlim(min(sizes) / 1.5, max(sizes) * 1.5)
-    axes.xaxis.set_major_locator(FixedLocator(_powers(min(sizes), max(sizes))))
+    axes.xaxis.set_major_locator(FixedLocator(powers(min(sizes), max(sizes))))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
@@ -104,7 +104,7 @@ def _label_axes(axes: Axes, curves: Mapping[str, Curve]) -> None:
     axes.set_ylabel("time of one call (median, max over ranks)")
 
 
-def _powers(smallest: int, largest: int) -> list[int]:
+def powers(smallest: int, largest: int) -> list[int]:
     """At most eight powers of two between two sizes, evenly spaced."""
     first, last = math.ceil(math.log2(smallest)), math.floor(math.log2(largest))
     stride = max(1, math.ceil((last - first + 1) / 8))

@@ -21,10 +21,10 @@ _LINE = {"value": 1e-06, "low": 1e-06, "high": 1e-06}
 EXAMPLE = {
     "version": 1, "cluster": "one", "library": "openmpi 5.0.11", "paths": [
         {"path_class": "node", "memory": "host", "eager_limit": 4096.0, "overhead": _LINE,
-         "segments": [{"lo": 0.0, "hi": "inf", "alpha": _LINE,
+         "segments": [{"lo": 0.0, "hi": "inf", "alpha": _LINE, "staged": False,
                        "beta": {"value": 1e-10, "low": 1e-10, "high": 1e-10}}]},
-    ], "reduction": {}, "capacities": {}, "shared_from": "inf", "envelope": 0.0, "given": False,
-    "provenance": {},
+    ], "reduction": {}, "capacities": {}, "shared_from": "inf", "network_port": False,
+    "stripe_from": "inf", "pointer_query": 0.0, "envelope": 0.0, "given": False, "provenance": {},
 }  # fmt: skip
 
 

@@ -17,8 +17,10 @@ from tuner.cost import Calibration
 from tuner.errors import InputError, quoted
 from tuner.sim.study import study_from, study_record
 from tuner.table import TuningTable
-from tuner.topologies import topology_from_record
-from tuner.topology import Topology
+from tuner.topologies import given_calibration, topology_from_record
+from tuner.topologies.machines import load_machine
+from tuner.topologies.presets import Machine
+from tuner.topologies.short import PREFIX as PRESET
 
 router = APIRouter(prefix=f"{PREFIX}/studies", tags=["studies"], responses=documented())
 KIND = "study"
@@ -36,9 +38,12 @@ class References:
     def __init__(self, session: db.Session) -> None:
         self._session = session
 
-    def topology(self, name: str) -> Topology:
-        """Raises InputError, also for the others."""
-        return topology_from_record(db.load_topology(self._session, _id(name)).record)
+    def machine(self, name: str) -> Machine:
+        """A preset, or a topology that is stored; raises InputError, also for the others."""
+        if name.startswith(PRESET):
+            return load_machine(name)
+        topology = topology_from_record(db.load_topology(self._session, _id(name)).record)
+        return Machine(topology.name, topology, given_calibration(topology))
 
     def calibration(self, name: str) -> Calibration:
         """By id."""

@@ -1,11 +1,15 @@
 """What if: the best algorithm over a few axes of a machine that need not exist.
 
-A `Study` is a topology, the axes along which it varies, collectives and sizes. `run` prices every
-candidate at every point and says which is best, where the best one changes, and what it would cost
-to keep the choices of an existing table.
+A `Study` is a machine, the axes along which it varies, collectives and sizes. `run` prices every
+candidate at every point, here or over the cores of this computer (`locally`) or of a cluster
+(`on_cluster`), and says which is best, where the best one changes, and what it would cost to keep
+the choices of an existing table.
 """
 
-from tuner.sim.study.axes import AXES
+from tuner.sim.study.answers import kept_in
+from tuner.sim.study.axes import AXES, placed, varied
+from tuner.sim.study.carry import locally, serially
+from tuner.sim.study.cluster import on_cluster
 from tuner.sim.study.play import CancelledError, run
 from tuner.sim.study.result import (
     Kept,
@@ -20,6 +24,6 @@ from tuner.sim.study.spec import References, Study, read_study, study_from, stud
 
 __all__ = [
     "AXES", "CancelledError", "Kept", "References", "Study", "StudyPoint", "StudyResult", "Switch",
-    "Timing", "read_study", "result_from_record", "result_record", "run", "study_from",
-    "study_record",
+    "Timing", "kept_in", "locally", "on_cluster", "placed", "read_study", "result_from_record",
+    "result_record", "run", "serially", "study_from", "study_record", "varied",
 ]  # fmt: skip

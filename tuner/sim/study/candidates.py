@@ -1,20 +1,38 @@
-"""Which algorithms, with which parameters, compete at a point, and how much work each one is."""
+"""Which algorithms, with which parameters, compete on a machine, and how much work each one is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 from tuner import algorithms
+from tuner.algorithms import Algorithm
 from tuner.collective import Collective
+from tuner.errors import InputError, ScheduleError
 from tuner.schedule import Schedule
+from tuner.topology import MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
 from tuner.units import format_size
 
-SEGMENTS = (8 << 10, 32 << 10, 128 << 10, 1 << 20)  # bytes offered where a message is longer
-MOST_TRANSFERS = 1 << 21  # of one call: a ring of 1024 ranks, some ten seconds to simulate
-
-Count = Callable[["Candidate", int, int], int]  # candidate, p, nbytes -> transfers
+SEGMENTS = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # bytes
+ON_THE_WAY = (MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION)  # who combines or replicates there
+MOST_PIECES_ON_THE_WAY = 16  # they need no pipeline to keep all links busy
+MOST_PIECES = 128  # a message cut into more is all latency, and dear to simulate
+GROUP = 0  # stands for the ranks of a node, which are the group where there are two levels
+OFFERED: Mapping[str, tuple[int, ...]] = {  # beside an algorithm's own default
+    "group": (GROUP,),
+    "radix": (8,),
+    "chains": (2,),
+    "length": (4,),
+    "leaders": (4,),
+}  # fmt: skip
+CUTTING_SHARES: Mapping[str, str] = {  # cut is not the message but one of so many shares of it
+    "segmented_ring": "p", "nvls": "p", "nvls_tree": "group", "collnet_direct": "group",
+    "collnet_chain": "group", "nccl_ring": "channels", "nccl_tree": "channels",
+}  # fmt: skip
+GROWTH_FROM = (16, 32)  # rank counts whose transfers tell how many there are at others
 
 
 @dataclass(frozen=True)
@@ -35,60 +53,109 @@ class Candidate:
 def candidates(
     collective: Collective, names: tuple[str, ...], nodes: int, ppn: int, nbytes: int
 ) -> Iterator[Candidate]:
-    """Each algorithm with its defaults and, where it can be, every segment that cuts something.
+    """Each algorithm with all parameters worth trying, and every segment that cuts something.
 
     Two levels are offered where there are two, with the ranks of a node as the group.
     """
     for name in names:
-        known = algorithms.describe(collective, name).params
-        if "group" in known and min(nodes, ppn) == 1:
-            continue
-        own = {**known, "group": ppn} if "group" in known else known
-        yield of(name, own)
-        for segment in SEGMENTS:
-            cuts = segment < _cut(name, nodes * ppn, nbytes)
-            if "segment" in known and segment != known["segment"] and cuts:
-                yield of(name, {**own, "segment": segment})
+        entry = algorithms.describe(collective, name)
+        if _is_for(entry, nodes, ppn):
+            for shape in _shapes(entry.params, nodes, ppn):
+                for segment in _segments(entry, shape, nodes * ppn, nbytes):
+                    yield of(collective, name, {**shape, **segment})
 
 
-def of(algorithm: str, params: Mapping[str, int]) -> Candidate:
-    """The candidate with these parameters; a segment of 0 is none."""
-    written = {key: value for key, value in params.items() if (key, value) != ("segment", 0)}
-    return Candidate(algorithm, written)
+def _is_for(entry: Algorithm, nodes: int, ppn: int) -> bool:
+    """Two levels want several nodes and ranks on each; an NVSwitch combines within one node."""
+    if "group" in entry.params:
+        return min(nodes, ppn) > 1
+    return nodes == 1 or entry.needs != NVSWITCH_REDUCTION
 
 
-def _cut(name: str, p: int, nbytes: int) -> int:
-    """Bytes of what is cut into segments: the message, or a rank's share of it."""
-    return -(-nbytes // p) if name == "segmented_ring" else nbytes
+def _shapes(known: Mapping[str, int], nodes: int, ppn: int) -> Iterator[dict[str, int]]:
+    """Combinations of all parameters but the segment."""
+    names = [name for name in known if name != "segment"]
+    p = nodes * ppn
+    values = []
+    for name in names:
+        own = () if OFFERED.get(name) == (GROUP,) else (known[name],)
+        offered = (ppn if value == GROUP else value for value in OFFERED.get(name, ()))
+        values.append(dict.fromkeys([*own, *(value for value in offered if value < max(p, 2))]))
+    for combined in product(*values):
+        yield dict(zip(names, combined, strict=True))
 
 
-def build(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> Schedule:
-    """The candidate's schedule, root 0; raises InputError for wrong parameters."""
-    return algorithms.build(
-        collective, candidate.algorithm, p, nbytes=nbytes, params=candidate.params
+def _segments(
+    entry: Algorithm, shape: Mapping[str, int], p: int, nbytes: int
+) -> Iterator[dict[str, int]]:
+    """Those that cut the message into some pieces but not too many, and the default."""
+    if "segment" not in entry.params:
+        yield {}
+        return
+    default = entry.params["segment"]
+    most = MOST_PIECES_ON_THE_WAY if entry.needs in ON_THE_WAY else MOST_PIECES
+    number = {
+        segment: pieces(entry.name, {**shape, "segment": segment}, p, nbytes)
+        for segment in (default, *SEGMENTS)
+    }
+    if number[default] <= most:
+        yield {"segment": default}
+    for segment in SEGMENTS:
+        if segment != default and 1 < number[segment] <= most:
+            yield {"segment": segment}
+
+
+def of(collective: Collective, algorithm: str, params: Mapping[str, int]) -> Candidate:
+    """The candidate with these parameters; an algorithm that need not be segmented is not by 0."""
+    optional = algorithms.describe(collective, algorithm).params.get("segment") == 0
+    unsegmented = optional and params.get("segment") == 0
+    return Candidate(
+        algorithm, {k: v for k, v in params.items() if k != "segment" or not unsegmented}
     )
 
 
-def counter(collective: Collective) -> Count:
-    """How many transfers a candidate makes, at most.
+def pieces(algorithm: str, params: Mapping[str, int], p: int, nbytes: int) -> int:
+    """How many segments there are: all that a schedule depends on besides p and parameters."""
+    segment = params.get("segment", 0)
+    shares = {"p": p, **params}.get(CUTTING_SHARES.get(algorithm, ""), 1)
+    return max(1, -(-nbytes // shares // segment)) if segment else 1
 
-    A pipeline makes those of the unsegmented schedule once for every segment; these are counted,
-    up to the limit, once for every p.
+
+def build(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> Schedule:
+    """The candidate's schedule, root 0; raises InputError for wrong parameters.
+
+    Not replayed: a study runs nothing, and makes so many schedules that it would do little else.
     """
+    return algorithms.build(
+        collective, candidate.algorithm, p, nbytes=nbytes, params=candidate.params, replayed=False
+    )
 
-    @cache
-    def whole(algorithm: str, fixed: tuple[tuple[str, int], ...], p: int) -> int:
-        transfers = 0
-        for r in build(collective, Candidate(algorithm, dict(fixed)), p, 0).rounds():
-            transfers += len(r)
-            if transfers > MOST_TRANSFERS:
-                break
-        return transfers
 
-    def count(candidate: Candidate, p: int, nbytes: int) -> int:
-        fixed = {name: value for name, value in candidate.params.items() if name != "segment"}
-        segment = candidate.params.get("segment", 0)
-        pieces = -(-_cut(candidate.algorithm, p, nbytes) // segment) if segment else 1
-        return max(1, pieces) * whole(candidate.algorithm, tuple(sorted(fixed.items())), p)
+def transfers(collective: Collective, candidate: Candidate, p: int, nbytes: int) -> float:
+    """About how many transfers the candidate makes, without building it.
 
-    return count
+    What an unsegmented schedule has at two numbers of ranks tells how it grows, as a power of p,
+    and a pipeline has so many of each segment.
+    """
+    fixed = {name: value for name, value in candidate.params.items() if name != "segment"}
+    few, more = (
+        _counted(collective, candidate.algorithm, tuple(sorted(fixed.items())), ranks)
+        for ranks in GROWTH_FROM
+    )
+    power = max(1.0, math.log2(more / few))
+    number = pieces(candidate.algorithm, candidate.params, p, nbytes)
+    return float(number * more * (p / GROWTH_FROM[1]) ** power)
+
+
+@cache
+def _counted(
+    collective: Collective, algorithm: str, fixed: tuple[tuple[str, int], ...], p: int
+) -> int:
+    params = {name: min(value, p // 2) for name, value in fixed}
+    if "segment" in algorithms.describe(collective, algorithm).params:
+        params["segment"] = 0
+    try:
+        made = build(collective, Candidate(algorithm, params), p, 0)
+    except (InputError, ScheduleError):  # not for so many ranks; whoever prices it finds out
+        return p
+    return max(1, sum(map(len, made.rounds())))

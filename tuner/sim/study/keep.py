@@ -23,24 +23,24 @@ class Rules:
     @property
     def candidate(self) -> Candidate | None:
         """What to simulate for it, where one of our schedules describes it."""
-        if self.choice.algorithm not in algorithms.names(self.collective):
+        if self.choice.algorithm not in algorithms.names(self.collective, algorithms.NEEDS):
             return None
         known = algorithms.describe(self.collective, self.choice.algorithm).params
         if not set(self.choice.params) <= set(known):
             return None
-        return of(self.choice.algorithm, {**known, **self.choice.params})
+        return of(self.collective, self.choice.algorithm, {**known, **self.choice.params})
 
 
 def rules_for(
-    table: TuningTable, collective: Collective, nodes: int, ppn: int, nbytes: int
+    table: TuningTable, collective: Collective, nodes: int, ppn: int, nbytes: int, memory: str
 ) -> Rules:
     """As a library reads its rules: those of the same ranks, else of the most ranks below.
 
-    For operators that commute, as the usual ones do, and buffers in host memory.
+    For operators that commute, as the usual ones do.
     """
     fitting = [
         key for key in table.keys
-        if key.collective is collective and key.memory == "host" and key.p <= nodes * ppn
+        if key.collective is collective and key.memory == memory and key.p <= nodes * ppn
     ]  # fmt: skip
     key = max(fitting, key=lambda key: _closeness(key, nodes, ppn), default=None)
     rule = None if key is None else table.lookup(key, nbytes)
@@ -68,6 +68,6 @@ def _regret(rules: Rules, timings: Sequence[Timing]) -> tuple[float | None, str]
         return None, "no schedule describes it"
     own = next((t for t in timings if t.is_same(rules.candidate)), None)
     if own is None:
-        return None, "too many transfers to simulate"
+        return None, "too many transfers to simulate, or not for so many ranks"
     best = timings[0].seconds
     return (own.seconds / best - 1.0 if best > 0.0 else 0.0), ""

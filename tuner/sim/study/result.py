@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, is_dataclass
 from itertools import pairwise
 from typing import Any
 
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.files import from_record
-from tuner.sim.study.axes import NBYTES, Place
+from tuner.sim.study.axes import NBYTES, Place, Value
 from tuner.sim.study.candidates import Candidate
 
 FORMAT_VERSION = 1
@@ -74,7 +73,7 @@ class StudyPoint:
         return next(others, None)
 
     @property
-    def coordinates(self) -> dict[str, float]:
+    def coordinates(self) -> dict[str, Value]:
         """Values of the axes and the message size."""
         return {**self.at, NBYTES: self.nbytes}
 
@@ -93,8 +92,8 @@ class Switch:
     axis: str
     collective: Collective
     at: Place
-    below: float
-    above: float
+    below: Value
+    above: Value
     before: Candidate
     after: Candidate
 
@@ -115,23 +114,25 @@ class StudyResult:
 
     name: str
     topology: str
-    axes: Mapping[str, tuple[float, ...]]
+    axes: Mapping[str, tuple[Value, ...]]
     points: tuple[StudyPoint, ...]
     switches: tuple[Switch, ...]
     keeping: Keeping | None = None
 
 
-def switches(points: Sequence[StudyPoint]) -> Iterator[Switch]:
+def switches(
+    points: Sequence[StudyPoint], axes: Mapping[str, tuple[Value, ...]]
+) -> Iterator[Switch]:
     """Where the best choice changes along each axis and along the size, the others held fixed."""
     by_place = {_key(point.collective, point.coordinates): point for point in points}
-    coordinates = points[0].coordinates
-    for axis in coordinates:
-        values = sorted({point.coordinates[axis] for point in points})
-        for below, above in pairwise(values):
-            for point in points:
-                if point.coordinates[axis] == below:
-                    moved = {**point.coordinates, axis: above}
-                    yield from _switch(axis, point, by_place[_key(point.collective, moved)])
+    sizes: tuple[Value, ...] = tuple(dict.fromkeys(point.nbytes for point in points))
+    for axis, values in {**axes, NBYTES: sizes}.items():
+        following = dict(pairwise(values))
+        for point in points:
+            at = point.coordinates
+            if at[axis] in following:
+                moved = {**at, axis: following[at[axis]]}
+                yield from _switch(axis, point, by_place[_key(point.collective, moved)])
 
 
 def _key(collective: Collective, coordinates: Place) -> tuple[object, ...]:
@@ -161,8 +162,16 @@ def keeping(points: Sequence[StudyPoint]) -> Keeping | None:
 
 def result_record(result: StudyResult) -> dict[str, Any]:
     """What JSON can hold of it; the same study gives the same record."""
-    record = {"kind": "study", "version": FORMAT_VERSION, **asdict(result)}
-    return dict(json.loads(json.dumps(record)))
+    return {"kind": "study", "version": FORMAT_VERSION, **_plain(result)}
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as mappings and tuples as lists, all the way down."""
+    if is_dataclass(value):
+        return {name: _plain(inner) for name, inner in vars(value).items()}
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
 
 
 def result_from_record(record: Any) -> StudyResult:

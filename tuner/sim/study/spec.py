@@ -8,19 +8,22 @@
     collectives: [bcast, allreduce]
     sizes: [1KiB, 64KiB, 1MiB]
 
-The topology is in its short form, a `topology_record`, or named: a file beside the study's, or
-what the service calls it. So are, optionally, `calibration` (costs measured on the nodes; the
-topology says the others) and `table` (whose choices are kept on the new machine). `algorithms`
-restricts the candidates. An axis that is left out stays as the topology has it: all nodes, one
-rank per node.
+The topology is in one of its short forms, a `topology_record`, or named: `preset:NAME`, a file
+beside the study's, or what the service calls it. A preset brings its costs with it; for others
+`calibration` names those that were measured on the nodes, and the topology says the rest. `table`
+names the one whose choices are kept on the new machine. `algorithms` restricts the candidates. An
+axis that is left out stays as the machine has it: all nodes, host memory and one rank per node, or
+where there are GPUs a rank for each of them and their memory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,21 +38,17 @@ from tuner.cost import (
 )
 from tuner.errors import InputError, quoted
 from tuner.sim import simulate
-from tuner.sim.study.axes import AXES, MOST_NODES, MOST_RANKS, Place, varied
-from tuner.sim.traffic import LARGEST
+from tuner.sim.study.axes import AXES, MOST_NODES, MOST_RANKS, Place, Value, placed, varied
+from tuner.sim.study.values import axes_from, collectives_from, names_from, sizes_from
 from tuner.table import TuningTable, parse_table, read_table, table_record
-from tuner.topologies import (
-    given_calibration,
-    load_topology,
-    topology_from_record,
-    topology_record,
-)
+from tuner.topologies import given_calibration, topology_from_record, topology_record
+from tuner.topologies.machines import load_machine
+from tuner.topologies.presets import Machine
 from tuner.topologies.safe_yaml import MOST_CHARACTERS, parse_yaml
-from tuner.topologies.short import require_keys, topology_from
-from tuner.topology import Placement, Topology
-from tuner.units import parse_size
+from tuner.topologies.short import PREFIX, machine_from, require_keys
+from tuner.topology import CUDA, GPU, Topology
 
-MOST_POINTS = 10_000
+MOST_POINTS = 100_000
 NEEDED = {"name", "topology", "collectives", "sizes"}
 KNOWN = NEEDED | {"vary", "algorithms", "calibration", "table"}
 
@@ -57,8 +56,8 @@ KNOWN = NEEDED | {"vary", "algorithms", "calibration", "table"}
 class References(Protocol):
     """How a name in a study becomes what it stands for; each raises InputError when it cannot."""
 
-    def topology(self, name: str) -> Topology:
-        """The topology of that name."""
+    def machine(self, name: str) -> Machine:
+        """The machine of that name."""
 
     def calibration(self, name: str) -> Calibration:
         """The calibration of that name."""
@@ -73,9 +72,9 @@ class Files:
 
     beside: Path
 
-    def topology(self, name: str) -> Topology:
-        """From a topology file of any format."""
-        return load_topology(self.beside / name)
+    def machine(self, name: str) -> Machine:
+        """From a topology file of any format, or a preset."""
+        return load_machine(name, self.beside)
 
     def calibration(self, name: str) -> Calibration:
         """From a file of `tuner calibrate`."""
@@ -90,13 +89,17 @@ class Files:
 class Study:
     """Made by `study_from`, which checks it.
 
-    axes            axis -> its values, ascending; always with nodes and ppn
+    machine         with the calibration where one was given
+    written         the machine as the study's record has it
+    axes            axis -> its values, numbers ascending, words as they were written; always with
+                    nodes, ppn and memory
     algorithms      candidates by name; all when empty
     """
 
     name: str
-    topology: Topology
-    axes: Mapping[str, tuple[float, ...]]
+    machine: Machine
+    written: Any
+    axes: Mapping[str, tuple[Value, ...]]
     collectives: tuple[Collective, ...]
     sizes: tuple[int, ...]
     algorithms: tuple[str, ...] = ()
@@ -104,11 +107,9 @@ class Study:
     table: TuningTable | None = None
 
     @property
-    def costs(self) -> Calibration:
-        """What was measured where it was measured, and what the topology says elsewhere."""
-        if self.calibration is None:
-            return given_calibration(self.topology)
-        return replace(self.calibration, given=True)
+    def topology(self) -> Topology:
+        """The machine's."""
+        return self.machine.topology
 
     @property
     def number_of_points(self) -> int:
@@ -116,15 +117,33 @@ class Study:
         axes = math.prod(len(values) for values in self.axes.values())
         return axes * len(self.collectives) * len(self.sizes)
 
-    def places(self) -> Iterator[Place]:
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
         """Every machine of the study, the last axis fastest."""
-        for values in product(*self.axes.values()):
-            yield dict(zip(self.axes, values, strict=True))
+        return tuple(
+            dict(zip(self.axes, values, strict=True)) for values in product(*self.axes.values())
+        )
 
-    def names(self, collective: Collective) -> tuple[str, ...]:
-        """The candidates of one collective."""
-        known = algorithms.names(collective)
+    @cached_property
+    def digest(self) -> str:
+        """The same for two studies exactly when they ask the same."""
+        text = json.dumps(study_record(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def names(self, collective: Collective, at: Place) -> tuple[str, ...]:
+        """The candidates of one collective on the machine at one place."""
+        offers = self._offers[at.get("gpu")]
+        known = algorithms.names(collective, offers | ({GPU} if at["memory"] == CUDA else set()))
         return tuple(name for name in known if not self.algorithms or name in self.algorithms)
+
+    @cached_property
+    def _offers(self) -> dict[Value | None, frozenset[str]]:
+        """What the machine with each of the GPUs offers."""
+        first = {name: values[0] for name, values in self.axes.items()}
+        return {
+            gpu: varied(self.machine, {**first, **({"gpu": gpu} if gpu else {})}).topology.offers
+            for gpu in self.axes.get("gpu", (None,))
+        }
 
 
 def read_study(path: Path) -> Study:
@@ -145,24 +164,28 @@ def study_from(spec: Any, references: References) -> Study:
     require_keys("the study", spec, KNOWN, NEEDED)
     if not isinstance(spec["name"], str) or not spec["name"]:
         raise InputError(f"name must be a name, not {quoted(spec['name'])}")
-    topology = _topology(spec["topology"], references)
+    machine = _machine(spec["topology"], references)
+    measured = _calibration(spec.get("calibration"), references)
+    if measured is not None:
+        machine = replace(machine, calibration=replace(measured, given=True))
     study = Study(
-        spec["name"], topology, _axes(spec.get("vary", {}), topology),
-        _collectives(spec["collectives"]), _sizes(spec["sizes"]),
-        _listed("algorithms", spec["algorithms"]) if "algorithms" in spec else (),
-        _calibration(spec.get("calibration"), references), _table(spec.get("table"), references),
+        spec["name"], machine, _written_machine(spec["topology"], machine),
+        axes_from(spec.get("vary", {}), machine.topology),
+        collectives_from(spec["collectives"]), sizes_from(spec["sizes"]),
+        names_from("algorithms", spec["algorithms"]) if "algorithms" in spec else (),
+        measured, _table(spec.get("table"), references),
     )  # fmt: skip
-    _require_candidates(study)
     _require_bounds(study)
     _require_costs(study)
+    _require_candidates(study)
     return study
 
 
 def study_record(study: Study) -> dict[str, Any]:
     """The same study complete in itself: whatever it named is part of it."""
     record: dict[str, Any] = {
-        "name": study.name, "topology": topology_record(study.topology),
-        "vary": {name: [_written(name, value) for value in values]
+        "name": study.name, "topology": study.written,
+        "vary": {name: [AXES[name].write(value) for value in values]
                  for name, values in study.axes.items()},
         "collectives": [collective.value for collective in study.collectives],
         "sizes": list(study.sizes),
@@ -176,18 +199,19 @@ def study_record(study: Study) -> dict[str, Any]:
     return record
 
 
-def _written(axis: str, value: float) -> int | str:
-    """A value as a study file writes it, without loss."""
-    unit = {"latency": "s", "bandwidth": "B/s"}.get(axis.rpartition("_")[2])
-    return int(value) if unit is None else f"{value!r}{unit}"
-
-
-def _topology(entry: Any, references: References) -> Topology:
+def _machine(entry: Any, references: References) -> Machine:
     if isinstance(entry, str):
-        return references.topology(entry)
+        return references.machine(entry)
     if isinstance(entry, dict) and "kind" in entry:
-        return topology_from_record(entry)
-    return topology_from(entry)
+        topology = topology_from_record(entry)
+        return Machine(topology.name, topology, given_calibration(topology))
+    return machine_from(entry)
+
+
+def _written_machine(entry: Any, machine: Machine) -> Any:
+    """What was written, where that says everything."""
+    whole = isinstance(entry, dict) or entry.startswith(PREFIX)
+    return entry if whole else topology_record(machine.topology)
 
 
 def _calibration(entry: Any, references: References) -> Calibration | None:
@@ -207,57 +231,20 @@ def _table(entry: Any, references: References) -> TuningTable | None:
     return references.table(entry) if isinstance(entry, str) else parse_table(json.dumps(entry))
 
 
-def _axes(vary: Any, topology: Topology) -> dict[str, tuple[float, ...]]:
-    require_keys("vary", vary, set(AXES), set())
-    given = {"nodes": [len(topology.nodes)], "ppn": [1], **vary}
-    return {name: _values(name, given[name]) for name in AXES if name in given}
-
-
-def _values(name: str, entry: Any) -> tuple[float, ...]:
-    if not isinstance(entry, list) or not entry:
-        raise InputError(f"vary: {name} must be a list of values, not {quoted(entry)}")
-    try:
-        return tuple(sorted({AXES[name].parse(value) for value in entry}))
-    except InputError as reason:
-        raise InputError(f"vary: {name}: {reason}") from None
-
-
-def _listed(what: str, entry: Any) -> tuple[str, ...]:
-    if not isinstance(entry, list) or not entry or not all(isinstance(e, str) for e in entry):
-        raise InputError(f"{what} must be a list of names, not {quoted(entry)}")
-    return tuple(dict.fromkeys(entry))
-
-
-def _collectives(entry: Any) -> tuple[Collective, ...]:
-    names = _listed("collectives", entry)
-    unknown = [name for name in names if name not in list(Collective)]
-    if unknown:
-        raise InputError(
-            f"there is no collective {quoted(unknown[0])}; known: {', '.join(Collective)}"
-        )
-    return tuple(Collective(name) for name in names)
-
-
-def _sizes(entry: Any) -> tuple[int, ...]:
-    if not isinstance(entry, list) or not entry:
-        raise InputError(f"sizes must be a list such as [1KiB, 1MiB], not {quoted(entry)}")
-    sizes = sorted({parse_size(value) for value in entry})
-    if sizes[-1] > LARGEST:
-        raise InputError(f"a message has 0 to {LARGEST} bytes, not {sizes[-1]}")
-    return tuple(sizes)
-
-
 def _require_candidates(study: Study) -> None:
+    known: set[str] = set()
     for collective in study.collectives:
-        if not study.names(collective):
+        own = {name for at in study.places for name in study.names(collective, at)}
+        if not own:
+            every = replace(study, algorithms=())
+            here = dict.fromkeys(n for at in study.places for n in every.names(collective, at))
             raise InputError(
-                f"none of the algorithms is one of {collective}; it has:"
-                f" {', '.join(algorithms.names(collective))}"
+                f"none of the algorithms is one of {collective}; it has: {', '.join(here)}"
             )
-    known = {name for collective in study.collectives for name in study.names(collective)}
+        known |= own
     for name in study.algorithms:
         if name not in known:
-            raise InputError(f"no collective of the study has an algorithm {quoted(name)}")
+            raise InputError(f"no collective of the study has an algorithm {quoted(name)} here")
 
 
 def _require_bounds(study: Study) -> None:
@@ -275,11 +262,17 @@ def _require_bounds(study: Study) -> None:
 
 
 def _require_costs(study: Study) -> None:
-    """Every axis finds its links, and messages inside a node have a price where there are any."""
-    largest = {name: values[-1] for name, values in study.axes.items()}
-    varied(study.topology, largest)
-    node = varied(study.topology, {"nodes": 1})
-    several = [int(ppn) for ppn in study.axes["ppn"] if ppn > 1]
-    for ppn in several[:1] + several[-1:]:  # the others have the path class of one of these
-        pair = Placement.consecutive(node, ppn, 2)
-        simulate(algorithms.build(Collective.BCAST, "linear", 2), pair, study.costs, 1)
+    """Every axis can be varied, and every message has a price.
+
+    Tried on two nodes: the outermost values of each axis with the first ones of the others.
+    """
+    first = {name: values[0] for name, values in study.axes.items()}
+    nodes = study.axes["nodes"]
+    varied(study.machine, {**first, "nodes": nodes[-1]})
+    for name, values in study.axes.items():
+        for value in values if isinstance(values[0], str) else {values[0], values[-1]}:
+            at = {**first, name: value, "nodes": min(2, nodes[-1])}
+            machine = varied(study.machine, at)
+            ranks = placed(machine, at)
+            made = algorithms.build(Collective.BCAST, "linear", ranks.p)
+            simulate(made, ranks, machine.calibration, 1, memory=str(at["memory"]))

@@ -1,0 +1,358 @@
+"""Who carries a study out: this process, many processes, a Dask cluster; how it is resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import LocalCluster
+
+from tuner.cli.main import INTERRUPTED, main
+from tuner.collective import Collective
+from tuner.errors import InputError, TunerError
+from tuner.sim import study
+from tuner.sim.study import carry
+from tuner.sim.study.answers import kept_in
+from tuner.sim.study.spec import Files, study_from
+from tuner.sim.study.tasks import Answer, Task, plan
+
+FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 4,
+        "local": {"latency": "300ns", "bandwidth": "10GB/s"}}  # fmt: skip
+SPEC: dict[str, Any] = {
+    "name": "small", "topology": FLAT, "collectives": ["bcast", "allreduce"],
+    "vary": {"nodes": [2, 5, 16], "ppn": [1, 2]}, "sizes": ["1KiB", "256KiB"],
+    "algorithms": ["binomial", "chain", "pipeline", "ring", "recursive_doubling", "hierarchical"],
+}  # fmt: skip
+LONG = {**SPEC, "vary": {"nodes": [128]}, "sizes": [2**i for i in range(14, 27)]}
+
+
+def made(**changed: Any) -> study.Study:
+    return study_from({**SPEC, **changed}, Files(Path("/nonexistent")))
+
+
+@pytest.fixture(scope="module")
+def serial() -> study.StudyResult:
+    return study.run(made())
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything goes to other processes."""
+    monkeypatch.setattr(carry, "ALONE", -1.0)
+    monkeypatch.setattr(carry, "SHORT", 0.0)
+    monkeypatch.setattr(carry, "BATCH", 0.02)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_processes_give_the_same_numbers_bit_for_bit(serial: study.StudyResult) -> None:
+    assert study.run(made(), carry=study.locally(2)) == serial
+
+
+def test_a_small_study_starts_no_process(
+    serial: study.StudyResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carry, "ALONE", 1e9)
+    monkeypatch.setattr(carry, "ProcessPoolExecutor", None)
+    assert study.run(made(), carry=study.locally(2)) == serial
+
+
+@pytest.mark.usefixtures("at_once")
+def test_cancelling_ends_the_processes() -> None:
+    calls: list[str] = []
+    before = children()
+    with pytest.raises(study.CancelledError):
+        study.run(made(**LONG), lambda _, text: calls.append(text), lambda: len(calls) > 2,
+                  carry=study.locally(2))  # fmt: skip
+    assert children() == before
+
+
+def children() -> set[int]:
+    """Processes of ours that price tasks: all that come from `multiprocessing.spawn`."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            parent = status.read_text().partition("PPid:")[2].split()[0]
+            command = status.with_name("cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(parent) == os.getpid() and b"spawn_main" in command:
+            found.add(int(status.parent.name))
+    return found
+
+
+def batches_of(tasks: dict[int, Task]) -> list[list[int]]:
+    return carry.batches(tasks)
+
+
+def test_batches_hold_every_task_once_and_one_machine_each() -> None:
+    tasks = dict(enumerate(plan(made(**{**LONG, "vary": {"nodes": [4, 8]}}), lambda _: None).tasks))
+    found = batches_of(tasks)
+    assert sorted(number for batch in found for number in batch) == list(tasks)
+    for batch in found:
+        assert len({tasks[number].place for number in batch}) == 1
+        assert sum(len(tasks[number].sizes) for number in batch) <= carry.MOST_ANSWERS
+        assert sum(tasks[number].effort for number in batch[:-1]) < carry.BATCH
+
+
+# ---- answers that are kept ----------------------------------------------------------------------
+
+
+def few() -> tuple[study.Study, tuple[Task, ...]]:
+    asked = made()
+    return asked, plan(asked, lambda _: None).tasks
+
+
+def interrupted_after(path: Path, number: int, **changed: Any) -> list[int]:
+    """Run until so many tasks were answered; the tasks that were carried out."""
+    carried: list[int] = []
+
+    def some(asked: study.Study, tasks: Any) -> Any:
+        for answered in carry.serially(asked, tasks):
+            if len(carried) == number:
+                raise KeyboardInterrupt
+            carried.extend(n for n, _ in answered)
+            yield answered
+
+    with pytest.raises(KeyboardInterrupt), kept_in(path) as keep:
+        study.run(made(**changed), carry=some, keep=keep)
+    return carried
+
+
+def test_an_interrupted_study_goes_on(tmp_path: Path, serial: study.StudyResult) -> None:
+    path = tmp_path / "s.partial"
+    done = interrupted_after(path, 7)
+    carried: list[int] = []
+
+    def watched(asked: study.Study, tasks: Any) -> Any:
+        carried.extend(tasks)
+        yield from carry.serially(asked, tasks)
+
+    with kept_in(path) as keep:
+        assert study.run(made(), carry=watched, keep=keep) == serial
+    assert len(done) == 7
+    assert sorted(done + carried) == list(range(len(few()[1])))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("torn", [1, 5])
+def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: int, serial: study.StudyResult) -> None:
+    path = tmp_path / "s.partial"
+    interrupted_after(path, 7)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-torn])
+    with kept_in(path) as keep:
+        answers = keep(*few())
+        assert len(answers.known) == 6
+        answers.add(200, None)
+        assert path.read_bytes() == whole[: whole[:-1].rindex(b"\n") + 1] + b"[200, null]\n"
+
+
+def test_nothing_is_left_of_a_study_that_did_not_begin(tmp_path: Path) -> None:
+    interrupted_after(tmp_path / "s.partial", 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_changed_study_is_not_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "s.partial"
+    interrupted_after(path, 3)
+    before = path.read_bytes()
+    with (
+        pytest.raises(InputError, match="of another study, or of this one before it was changed"),
+        kept_in(path) as keep,
+    ):
+        study.run(made(sizes=["2KiB"]), keep=keep)
+    assert path.read_bytes() == before
+
+
+def test_two_at_once_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "s.partial"
+    with (
+        kept_in(path) as keep,
+        kept_in(path) as other,
+    ):
+        keep(*few())
+        with pytest.raises(InputError, match="another process is at work on this study"):
+            other(*few())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["garbage", "[0]", "[-1, null]", "[1e9, null]", '[0, "x"]', "[0, [1.0, 2.0, 3.0, 4.0]]",
+     "[0, [true]]", "[0, [-1.0]]", "[0, [NaN]]", "[" * 100_000],
+)  # fmt: skip
+def test_damaged_answers_are_refused_by_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "s.partial"
+    interrupted_after(path, 3)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], line, *lines[2:]]) + "\n")
+    with pytest.raises(InputError, match="line 3: not an answer; give --fresh"), kept_in(path) as k:
+        k(*few())
+
+
+def test_answers_that_cannot_be_kept(tmp_path: Path) -> None:
+    missing = tmp_path / "absent" / "s.partial"
+    with pytest.raises(InputError, match="cannot be kept beside the study"), kept_in(missing) as k:
+        k(*few())
+
+
+# ---- the real command ---------------------------------------------------------------------------
+
+
+def started(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """`tuner whatif` in a session of its own, as a terminal starts it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tuner.cli.main", "whatif", "study.yaml", *options], cwd=folder,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def answered(folder: Path) -> int:
+    path = folder / "study.yaml.partial"
+    return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
+
+
+def wait_for(folder: Path, number: int, running: subprocess.Popen[str]) -> None:
+    """Until so many tasks are answered."""
+    while answered(folder) < number:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def long_study(tmp_path: Path) -> Path:
+    (tmp_path / "study.yaml").write_text(json.dumps(LONG))
+    return tmp_path
+
+
+def test_a_killed_study_is_resumed(long_study: Path) -> None:
+    """SIGKILL of the process alone: those that it started notice, and answers are kept."""
+    running = started(long_study, "--jobs", "2")
+    wait_for(long_study, 30, running)
+    helpers = [int(pid) for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children")
+               .read_text().split()]  # fmt: skip
+    running.kill()
+    running.communicate()
+    kept = answered(long_study)
+    assert kept >= 30
+    assert main(["whatif", str(long_study / "study.yaml"), "--json", "--jobs", "1"]) == 0
+    assert not (long_study / "study.yaml.partial").exists()
+    ends = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in helpers):
+        assert time.monotonic() < ends, "processes of a killed study live on"
+        time.sleep(0.05)
+
+
+def test_ctrl_c_ends_at_once_and_says_how_to_go_on(long_study: Path) -> None:
+    running = started(long_study, "--jobs", "2", "--json")
+    wait_for(long_study, 10, running)
+    os.killpg(running.pid, signal.SIGINT)
+    out, error = running.communicate(timeout=20)
+    assert running.returncode == INTERRUPTED
+    assert out == ""
+    assert "the same command again resumes where it stopped" in error
+    assert "Traceback" not in error
+    assert answered(long_study) >= 10
+    resumed = started(long_study, "--json")
+    out, error = resumed.communicate(timeout=120)
+    assert (resumed.returncode, json.loads(out)["name"]) == (0, "small")
+    assert [path.name for path in long_study.iterdir()] == ["study.yaml"]
+
+
+def test_fresh_starts_anew_and_a_changed_study_says_so(
+    long_study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = long_study / "study.yaml"
+    path.write_text(json.dumps(SPEC))
+    (long_study / "study.yaml.partial").write_text('{"kind": "partial study"}\n')
+    assert main(["whatif", str(path)]) == 1
+    assert "study.yaml.partial: holds the answers of another study" in capsys.readouterr().err
+    assert main(["whatif", str(path), "--fresh"]) == 0
+
+
+@pytest.mark.parametrize("jobs", ["0", "x", "-1", "5000"])
+def test_a_number_of_processes(jobs: str, tmp_path: Path, capsys: Any) -> None:
+    assert main(["whatif", str(tmp_path / "s.yaml"), "--jobs", jobs]) == 1
+    assert "--jobs is a number of processes from 1 to 1024" in capsys.readouterr().err
+
+
+# ---- a Dask cluster -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A scheduler and two processes on loopback."""
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0",
+        silence_logs=50,
+    ) as running:  # fmt: skip
+        yield running
+
+
+def test_a_dask_cluster_gives_the_same_numbers(
+    cluster: LocalCluster, serial: study.StudyResult, tmp_path: Path, capsys: Any
+) -> None:
+    address = str(cluster.scheduler_address)
+    assert study.run(made(), carry=study.on_cluster(address)) == serial
+    (tmp_path / "study.yaml").write_text(json.dumps(SPEC))
+    assert main(["whatif", str(tmp_path / "study.yaml"), "--scheduler", address, "--json"]) == 0
+    assert study.result_from_record(json.loads(capsys.readouterr().out)) == serial
+
+
+def test_a_study_on_a_cluster_is_cancelled(cluster: LocalCluster) -> None:
+    calls: list[str] = []
+    with pytest.raises(study.CancelledError):
+        study.run(made(**LONG), lambda _, text: calls.append(text), lambda: len(calls) > 1,
+                  carry=study.on_cluster(str(cluster.scheduler_address)))  # fmt: skip
+
+
+def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
+    """What pricing refuses there is one sentence here; anything else names the cluster."""
+    address = str(cluster.scheduler_address)
+    asked = made()
+    unknown = Task(99, asked.collectives[0], "ring", {}, (8,), 1.0)  # there is no such machine
+    with pytest.raises(TunerError, match="the Dask cluster lost a task"):
+        list(study.on_cluster(address)(asked, {0: unknown}))
+    odd = Task(0, asked.collectives[0], "linear", {}, (1 << 61,), 1.0)
+    with pytest.raises(InputError, match="a message has 0 to"):
+        list(study.on_cluster(address)(asked, {0: odd}))
+
+
+def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.sim.study.cluster.PATIENCE", 0.5)
+    for address in ("tcp://127.0.0.1:1", "nonsense://x", "tcp://127.0.0.1"):
+        with pytest.raises(InputError, match=f"no Dask scheduler answers at {address}"):
+            list(study.on_cluster(address)(*few_mapped()))
+
+
+def few_mapped() -> tuple[study.Study, dict[int, Task]]:
+    asked, tasks = few()
+    return asked, dict(enumerate(tasks))
+
+
+def test_a_scheduler_without_anybody_to_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.sim.study.cluster.PATIENCE", 1.0)
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0", silence_logs=50) as c,
+        pytest.raises(InputError, match="has nobody who works for it: start some with"),
+    ):
+        list(study.on_cluster(str(c.scheduler_address))(*few_mapped()))
+
+
+def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.sim.study.cluster.find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"pip install 'tuner\[dask\]'"):
+        study.on_cluster("tcp://127.0.0.1:8786")
+
+
+def test_an_answer_may_be_that_the_algorithm_is_not_for_so_many_ranks() -> None:
+    wrong = Task(0, Collective.BCAST, "chain", {"chains": -1}, (8,), 1.0)
+    answers: list[tuple[int, Answer]] = next(carry.serially(made(), {0: wrong}))
+    assert answers == [(0, None)]

@@ -1,0 +1,152 @@
+"""What the command line makes of a study's result: tables, CSV, plots."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from itertools import groupby
+
+from tuner.cli.output import console, print_table
+from tuner.sim import study
+from tuner.sim.study.axes import FORMATS, NBYTES
+from tuner.sim.study.result import TIE
+from tuner.units import format_size, format_time
+
+SHOWN_RUNS = 60
+SHOWN_SWITCHES = 20
+Run = list[study.StudyPoint]  # neighbouring sizes with the same best algorithm
+
+
+def show(result: study.StudyResult) -> None:
+    """Best algorithms, where they change, and what a table would cost."""
+    _print_runs(result)
+    _print_switches(result)
+    keeping = result.keeping
+    if keeping is not None:
+        console().print(
+            f"Keeping the table, read as its exported file is (the rules of the most ranks not"
+            f" above): on average {keeping.mean:.1%} slower than the best, at worst"
+            f" {keeping.worst:.1%}, over {keeping.points} points; {keeping.unknown} more where the"
+            " library decides by itself, and how is not known",
+            markup=False,
+        )
+
+
+def runs(result: study.StudyResult) -> Iterator[Run]:
+    """The points of each machine and collective, cut where the best algorithm changes."""
+    for _, points in groupby(result.points, key=lambda p: (p.at, p.collective, p.best.algorithm)):
+        yield list(points)
+
+
+def _print_runs(result: study.StudyResult) -> None:
+    axes = _varying(result)
+    kept = ("table's cost",) if result.points[0].kept else ()
+    found = list(runs(result))
+    fixed = ", ".join(
+        f"{_title(axis)} {FORMATS[axis](values[0])}"
+        for axis, values in result.axes.items()
+        if axis not in axes
+    )
+    where = f"{result.topology} ({fixed})" if fixed else result.topology
+    print_table(
+        f"{result.name}: the best algorithm on {where}",
+        (*map(_title, axes), "call", "sizes", "best", "time", "runner-up", "slower by", *kept),
+        (_row(run, axes) for run in found[:SHOWN_RUNS]),
+        right=(*map(_title, axes), "time", "slower by", *kept),
+    )
+    if len(found) > SHOWN_RUNS:
+        console().print(f"and {len(found) - SHOWN_RUNS} more rows: --csv and --plots have them all")
+
+
+def _varying(result: study.StudyResult) -> tuple[str, ...]:
+    return tuple(axis for axis, values in result.axes.items() if len(values) > 1)
+
+
+def _row(run: Run, axes: tuple[str, ...]) -> list[str]:
+    """The cells of a run of sizes."""
+    cells = [FORMATS[axis](run[0].at[axis]) for axis in axes]
+    cells += [run[0].collective, _range([format_size(point.nbytes) for point in run])]
+    choices = list(dict.fromkeys(str(point.best) for point in run))
+    cells.append(choices[0] if len(choices) == 1 else f"{choices[0]} … {choices[-1]}")
+    cells.append(_range([format_time(point.best.seconds) for point in run]))
+    cells += _runner_up(run)
+    if run[0].kept:
+        known = [point.kept.regret for point in run if point.kept and point.kept.regret is not None]
+        cells.append(f"{max(known):+.1%}" if known else "?")
+    return cells
+
+
+def _range(texts: list[str]) -> str:
+    """From the first to the last one."""
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} … {texts[-1]}"
+
+
+def _runner_up(run: Run) -> list[str]:
+    """The closest one with another algorithm, and by how much it is slower at least."""
+    others = [
+        (other.seconds / point.best.seconds - 1, other.algorithm)
+        for point in run
+        if (other := point.runner_up) and point.best.seconds > 0
+    ]
+    if not others:
+        return ["", ""]
+    slower, name = min(others)
+    return [name, "equal" if slower <= TIE else f"{slower:.1%}"]
+
+
+def _print_switches(result: study.StudyResult) -> None:
+    """Changes of the algorithm itself; those of parameters alone are in the JSON."""
+    changed = [one for one in result.switches if one.before.algorithm != one.after.algorithm]
+    fixed = {axis for axis, values in result.axes.items() if len(values) == 1}
+    alike = [list(group) for _, group in groupby(changed, key=_but_size)]
+    print_table(
+        "where the algorithm changes" if changed else "the algorithm is the same everywhere",
+        ("call", "along", "between", "at", "from", "to"),
+        (_change(group, fixed) for group in alike[:SHOWN_SWITCHES]),
+    )
+    if len(alike) > SHOWN_SWITCHES:
+        console().print(f"and {len(alike) - SHOWN_SWITCHES} more: --json has them all")
+
+
+def _but_size(switch: study.Switch) -> tuple[object, ...]:
+    """The same for changes that differ in the message size alone."""
+    others = tuple((axis, value) for axis, value in switch.at.items() if axis != NBYTES)
+    ends = (switch.before.algorithm, switch.after.algorithm)
+    return (switch.collective, switch.axis, switch.below, switch.above, others, ends)
+
+
+def _change(alike: list[study.Switch], fixed: set[str]) -> list[str]:
+    """The cells of switches at neighbouring sizes; axes of one value go without saying."""
+    first, last = alike[0], alike[-1]
+    shown = FORMATS[first.axis]
+    where = [
+        f"{_title(axis)} {_range([FORMATS[axis](one.at[axis]) for one in (first, last)])}"
+        for axis in first.at
+        if axis not in fixed
+    ]
+    one = len(alike) == 1
+    return [
+        first.collective, _title(first.axis), f"{shown(first.below)} and {shown(first.above)}",
+        ", ".join(where), str(first.before) if one else first.before.algorithm,
+        str(first.after) if one else first.after.algorithm,
+    ]  # fmt: skip
+
+
+def _title(axis: str) -> str:
+    return "size" if axis == NBYTES else axis.replace("_", " ")
+
+
+def csv_text(result: study.StudyResult) -> str:
+    """One line per point and candidate; latencies in seconds, bandwidths in bytes per second."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow([*result.axes, "collective", "nbytes", "algorithm", "params", "seconds", "best"])
+    for point in result.points:
+        for timing in point.timings:
+            params = ";".join(f"{name}={value}" for name, value in sorted(timing.params.items()))
+            lines.writerow([
+                *point.at.values(), point.collective, point.nbytes, timing.algorithm, params,
+                timing.seconds, int(timing is point.best),
+            ])  # fmt: skip
+    return text.getvalue()

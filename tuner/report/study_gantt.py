@@ -1,0 +1,115 @@
+"""One run as a Gantt chart: ranks as rows, transfers as bars, the critical path marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from tuner.errors import InputError
+from tuner.report.figures import COLOURS
+from tuner.sim.critical import NONE, Span, Visits
+from tuner.sim.events import Bar
+from tuner.units import format_time
+
+SENDING, RECEIVING, WORKING = COLOURS[0], COLOURS[3], COLOURS[8]
+PATH = "#CC3311"
+MOST_RANKS = 128
+MOST_BARS = 20_000
+# Rows are one high, counted downwards: sends lie above receives.
+SEND, RECEIVE, MIDDLE = (-0.4, -0.02), (0.02, 0.4), (-0.1, 0.1)
+
+
+def require_drawable(ranks: int, transfers: int) -> None:
+    """Raises InputError for what nobody could see anything in."""
+    if ranks > MOST_RANKS or transfers > MOST_BARS:
+        raise InputError(
+            f"a Gantt chart of {ranks} ranks and {transfers} transfers shows nothing: at most"
+            f" {MOST_RANKS} ranks and {MOST_BARS} transfers; take fewer ranks or larger segments"
+        )
+
+
+def draw_gantt(
+    figure: Figure, title: str, bars: Sequence[Bar], visits: Visits, path: Sequence[Span]
+) -> None:
+    """Fill an empty figure."""
+    axes = figure.add_subplot()
+    ranks = int(visits.rank.max(initial=0)) + 1
+    flowing = np.array([[bar.started, bar.released] for bar in bars]).reshape(-1, 2)
+    src, dst = (np.array([getattr(bar, end) for bar in bars]) for end in ("src", "dst"))
+    arrived = np.array([bar.arrived for bar in bars])
+    _boxes(axes, src, flowing, SEND, SENDING)
+    _boxes(axes, dst, flowing, RECEIVE, RECEIVING)
+    for begin, end in ((visits.entered, visits.copied), (visits.complete, visits.left)):
+        _boxes(axes, visits.rank, np.stack([begin, end], axis=1), MIDDLE, WORKING)
+    middle = sum(RECEIVE) / 2
+    tails = np.stack([np.stack([flowing[:, 1], dst + middle], axis=1),
+                      np.stack([arrived, dst + middle], axis=1)], axis=1)  # fmt: skip
+    axes.add_collection(LineCollection(list(tails), colors=RECEIVING, linewidths=1.0))
+    axes.add_collection(LineCollection(_marked(path, bars), colors=PATH, linewidths=1.6, zorder=5))
+    _label(axes, title, ranks, max(float(visits.left.max(initial=0.0)), arrived.max(initial=0.0)))
+    worked = (visits.left > visits.complete) | (visits.copied > visits.entered)
+    _legend(figure, works=bool(worked.any()))
+
+
+def _boxes(
+    axes: Axes,
+    rank: NDArray[np.int64],
+    times: NDArray[np.float64],
+    height: tuple[float, float],
+    colour: str,
+) -> None:
+    there = times[:, 1] > times[:, 0]
+    (begin, end), row = times[there].T, rank[there]
+    low, high = row + height[0], row + height[1]
+    corners = np.stack([[begin, low], [end, low], [end, high], [begin, high]]).transpose(2, 0, 1)
+    axes.add_collection(PolyCollection(list(corners), facecolors=colour, edgecolors="white",
+                                       linewidths=0.4))  # fmt: skip
+
+
+def _marked(path: Sequence[Span], bars: Sequence[Bar]) -> list[list[tuple[float, float]]]:
+    """Along each span's row, and across to the row of the next one."""
+    lines: list[list[tuple[float, float]]] = []
+    for span in path:
+        row = span.rank + _level(span, bars)
+        if lines:
+            lines.append([lines[-1][-1], (span.begin, row)])
+        lines.append([(span.begin, row), (span.end, row)])
+    return lines
+
+
+def _level(span: Span, bars: Sequence[Bar]) -> float:
+    """The height of a span within its row."""
+    if span.number == NONE:
+        return 0.0
+    return sum(SEND if span.rank == bars[span.number].src else RECEIVE) / 2
+
+
+def _label(axes: Axes, title: str, ranks: int, end: float) -> None:
+    axes.set_title(title)
+    axes.set_ylim(ranks - 0.4, -0.6)
+    axes.set_xlim(0, end * 1.01 or 1.0)
+    axes.yaxis.set_major_locator(MaxNLocator(min(ranks, 32), integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda t, _: format_time(t) if t else "0"))
+    axes.grid(visible=False, axis="y")
+    axes.set_axisbelow(True)
+    axes.set_ylabel("rank")
+    axes.set_xlabel("time")
+
+
+def _legend(figure: Figure, *, works: bool) -> None:
+    handles = [
+        Patch(color=SENDING, label="sending"), Patch(color=RECEIVING, label="receiving"),
+        Line2D([], [], color=RECEIVING, label="last byte on its way (latency)"),
+        *([Patch(color=WORKING, label="reducing, copying")] if works else []),
+        Line2D([], [], color=PATH, linewidth=1.6, label="critical path"),
+    ]  # fmt: skip
+    figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.02), frameon=False,
+                  ncols=5)  # fmt: skip

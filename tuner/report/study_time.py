@@ -1,0 +1,67 @@
+"""Where the time of a call goes: the parts of its critical path over the message size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from tuner.report.figures import COLOURS
+from tuner.sim.critical import MEANING, PARTS
+from tuner.units import format_size, format_time
+
+LOOK = dict(zip(PARTS, ((COLOURS[3], ""), (COLOURS[0], ""), (COLOURS[1], "///"), (COLOURS[8], ""),
+                        (COLOURS[2], "xxx"), ("#bbbbbb", "...")), strict=True))  # fmt: skip
+
+LETTERS = 13  # that fit below a bar
+LINE = 0.045  # height of a line of them, of the bars' height
+
+
+@dataclass(frozen=True)
+class Bill:
+    """One run: what was run, at which size, and the seconds of each part."""
+
+    algorithm: str
+    nbytes: int
+    parts: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """All together."""
+        return sum(self.parts.values())
+
+
+def draw_bills(figure: Figure, title: str, bills: Sequence[Bill]) -> None:
+    """One bar of height 100 % for each bill; fills an empty figure."""
+    axes = figure.add_subplot()
+    for at, bill in enumerate(bills):
+        bottom = 0.0
+        for part in PARTS:
+            share = 100 * bill.parts[part] / (bill.seconds or 1.0)
+            colour, hatch = LOOK[part]
+            axes.bar(at, share, 0.82, bottom, color=colour, hatch=hatch, edgecolor="white",
+                     linewidth=0.8)  # fmt: skip
+            bottom += share
+        axes.text(at, 101, format_time(bill.seconds), ha="center", va="bottom", fontsize=8)
+    names = [f"{format_size(bill.nbytes)}\n{_folded(bill.algorithm)}" for bill in bills]
+    axes.set_xticks(range(len(bills)), names, fontsize=7.5)
+    axes.set_xlim(-0.6, len(bills) - 0.4)
+    axes.set_ylim(0, 100)
+    axes.set_ylabel("share of the critical path, %")
+    axes.set_title(title, pad=18)
+    axes.grid(visible=False)
+    axes.tick_params(bottom=False)
+    used = [part for part in PARTS if any(bill.parts[part] > 0 for bill in bills)]
+    handles = [Patch(facecolor=LOOK[part][0], hatch=LOOK[part][1], edgecolor="white",
+                     label=f"{part}: {MEANING[part]}") for part in used[::-1]]  # fmt: skip
+    below = -0.06 - LINE * max(name.count("\n") + 1 for name in names)
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.0, below), frameon=False,
+                fontsize=8)  # fmt: skip
+
+
+def _folded(name: str) -> str:
+    """Long names of algorithms over several lines."""
+    return "\n".join(wrap(name.replace("_", " "), LETTERS))

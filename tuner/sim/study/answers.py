@@ -1,0 +1,142 @@
+"""The answers of a study that is under way, kept beside its file so that nothing is lost.
+
+Lines of JSON: the first says of which study, each further one is a task's number and its seconds.
+A line that was cut off when the study was killed is dropped. When the study is done the file goes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from tuner.errors import InputError
+from tuner.sim.study.spec import Study
+from tuner.sim.study.tasks import Answer, Task
+
+FORMAT_VERSION = 1
+
+
+class Answers:
+    """What was answered already, and a place for what will be."""
+
+    def __init__(self, file: IO[str] | None = None, known: dict[int, Answer] | None = None) -> None:
+        self._file = file
+        self.known = known or {}
+
+    def add(self, number: int, answer: Answer) -> None:
+        """Kept from now on, whatever happens to this process."""
+        self.known[number] = answer
+        if self._file is not None:
+            try:
+                self._file.write(json.dumps([number, answer]) + "\n")
+                self._file.flush()
+            except OSError as reason:
+                raise InputError(
+                    f"answers cannot be kept beside the study: {reason.strerror}"
+                ) from None
+
+
+Keep = Callable[[Study, Sequence[Task]], Answers]
+
+
+@contextmanager
+def kept_in(path: Path) -> Iterator[Keep]:
+    """Answers in a file, which is deleted when the block ends well: then they are somewhere else.
+
+    What it gives raises InputError when the file belongs to another study, when somebody else is
+    at work on this one, and when the file cannot be written.
+    """
+    with ExitStack() as stack:
+        found: list[Answers] = []
+
+        def keep(study: Study, tasks: Sequence[Task]) -> Answers:
+            file = stack.enter_context(_opened(path))
+            header = {"kind": "partial study", "version": FORMAT_VERSION, "study": study.digest,
+                      "tasks": len(tasks)}  # fmt: skip
+            known = _read(path, file, header, [len(task.sizes) for task in tasks])
+            found.append(Answers(file, known))
+            return found[-1]
+
+        try:
+            yield keep
+        except BaseException:
+            if found and not found[-1].known:
+                path.unlink()
+            raise
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
+    """For reading and adding, by one process at a time."""
+    try:
+        file = path.open("a+", encoding="utf-8", errors="replace")
+    except OSError as reason:
+        raise InputError(
+            f"{path}: answers cannot be kept beside the study: {reason.strerror}; copy it to a"
+            " directory of yours"
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"{path}: another process is at work on this study") from None
+        yield file
+
+
+def _read(path: Path, file: IO[str], header: dict[str, Any], sizes: list[int]) -> dict[int, Answer]:
+    """The answers in the file, which is cut after its last whole line."""
+    file.seek(0)
+    known: dict[int, Answer] = {}
+    whole = 0
+    for number, line in enumerate(file, start=1):
+        if not line.endswith("\n"):
+            break
+        if number == 1:
+            _require_same(path, line, header)
+        else:
+            at, answer = _answer(path, number, line, sizes)
+            known[at] = answer
+        whole += len(line.encode())
+    file.seek(whole)
+    file.truncate()
+    if whole == 0:
+        file.write(json.dumps(header) + "\n")
+        file.flush()
+    return known
+
+
+def _require_same(path: Path, line: str, header: dict[str, Any]) -> None:
+    try:
+        same = json.loads(line) == header
+    except (ValueError, RecursionError):
+        same = False
+    if not same:
+        raise InputError(
+            f"{path}: holds the answers of another study, or of this one before it was changed:"
+            " delete the file or give --fresh to start anew"
+        )
+
+
+def _answer(path: Path, number: int, line: str, sizes: list[int]) -> tuple[int, Answer]:
+    try:
+        at, seconds = json.loads(line)
+        if type(at) is not int or not 0 <= at < len(sizes):
+            raise ValueError
+        if seconds is not None and not _are_seconds(seconds, sizes[at]):
+            raise ValueError
+    except (ValueError, TypeError, RecursionError):
+        raise InputError(
+            f"{path}, line {number}: not an answer; give --fresh to start anew"
+        ) from None
+    return at, seconds
+
+
+def _are_seconds(values: Any, number: int) -> bool:
+    if not isinstance(values, list) or len(values) != number:
+        return False
+    return all(type(value) is float and 0.0 <= value < float("inf") for value in values)

@@ -1,0 +1,86 @@
+"""A study on a Dask cluster: its scheduler distributes the tasks, its processes price them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from tuner.errors import InputError, TunerError
+from tuner.sim.study.carry import TICK, Answered, Carry, batches
+from tuner.sim.study.spec import Study
+from tuner.sim.study.tasks import Pricer, Task
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+PATIENCE = 5.0  # seconds that a scheduler has to answer, and to name a process that works for it
+
+
+def on_cluster(address: str) -> Carry:
+    """On the cluster whose scheduler has this address, such as `tcp://10.0.0.1:8786`.
+
+    Raises InputError when Dask is not installed; the carrying out, when nobody answers there.
+    """
+    if find_spec("distributed") is None:
+        raise InputError("--scheduler needs Dask: pip install 'tuner[dask]'")
+
+    def carry(study: Study, tasks: Mapping[int, Task]) -> Generator[Answered]:
+        with _client(address) as client:
+            yield from _spread(client, study, tasks)
+
+    return carry
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Client]:
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as reason:
+        raise InputError(
+            f"no Dask scheduler answers at {address} within {PATIENCE:g} s ({reason}): start one"
+            " with `dask scheduler`, and give the address that it prints"
+        ) from None
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
+        yield client
+    except TimeoutError:
+        raise InputError(
+            f"the Dask scheduler at {address} has nobody who works for it: start some with"
+            f" `dask worker {address}`"
+        ) from None
+    finally:
+        client.close(timeout=PATIENCE)
+
+
+def _spread(client: Client, study: Study, tasks: Mapping[int, Task]) -> Iterator[Answered]:
+    price = client.scatter(Pricer(study), hash=False)
+    pending = {
+        client.submit(_priced, price, {number: tasks[number] for number in batch}, pure=False)
+        for batch in batches(tasks)
+    }
+    while pending:
+        done = {future for future in pending if future.status != "pending"}
+        pending -= done
+        yield [pair for future in done for pair in _result(future)]
+        time.sleep(TICK)
+
+
+def _priced(price: Pricer, batch: Mapping[int, Task]) -> Answered:
+    return [(number, price(task)) for number, task in batch.items()]
+
+
+def _result(future: Future[Answered]) -> Answered:
+    if future.status == "finished":
+        return future.result()
+    reason = future.exception() if future.status == "error" else None
+    if isinstance(reason, TunerError):
+        raise reason
+    raise TunerError(
+        f"the Dask cluster lost a task ({reason or future.status}): do all who work for it have"
+        " this version of tuner, and memory enough? The same command goes on"
+    )
