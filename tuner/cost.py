@@ -38,6 +38,7 @@ class Segment:
     hi: float
     alpha: Estimate  # s, from first byte sent to last byte received, beyond the flow itself
     beta: Estimate  # s per byte
+    staged: bool = False  # through host memory at both ends, though the buffers are elsewhere
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,19 @@ FREE_REDUCTION = ReductionCost(Estimate.exact(0.0), Estimate.exact(0.0))
 class Calibration:
     """Everything the simulator needs to know about a cluster besides its shape.
 
-    paths       (path class, memory kind) -> PathCost; `self` prices local copies, free without it
-    reduction   memory kind -> ReductionCost
+    paths       (path class, memory kind) -> PathCost; `self` prices local copies, free without it,
+                and `staging` copies between device and host memory
+    reduction   "host" -> ReductionCost; in device memory the cheaper of "cuda", a kernel, and
+                "cuda_by_cpu", the CPU through a window
     capacities  name of a shared resource (a link class of the topology) -> bytes per second
     shared_from messages of at least this many bytes share a port side by side (fluid);
                 smaller ones queue for it, one at a time (FIFO)
+    network_port
+                a rank has one port for messages inside its node and another for the network, as
+                GPUs have; else one for both
+    stripe_from messages between nodes of at least this many bytes use all NICs in equal parts
+    pointer_query
+                seconds per call to find out that a buffer is in device memory; 0 with a cache
     envelope    bytes added to every message
     given       nothing was measured: paths that `paths` does not name cost what the topology says
     """
@@ -95,6 +104,9 @@ class Calibration:
     reduction: Mapping[str, ReductionCost] = field(default_factory=dict)
     capacities: Mapping[str, Estimate] = field(default_factory=dict)
     shared_from: float = math.inf
+    network_port: bool = False
+    stripe_from: float = math.inf
+    pointer_query: float = 0.0
     envelope: float = 0.0
     given: bool = False
     provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -14,6 +14,10 @@ class InputError(TunerError):
     """A file, argument or environment that cannot be used as it is."""
 
 
+class TooLargeError(InputError):
+    """What was asked is meant, but there is too much of it for this computer."""
+
+
 class ScheduleError(TunerError):
     """A schedule that is malformed or does not do what its collective promises."""
 

@@ -86,8 +86,9 @@ def _value(name: str, hint: Any, value: Any) -> Any:
     if _fits(hint, value):
         return value
     origin, inner = _parts(hint)
-    if origin is UnionType:  # `kind | None`
-        return None if value is None else _value(name, inner[0], value)
+    if origin is UnionType:  # `kind | None`, or of the kinds the one that it is
+        fitting = next((kind for kind in inner if _fits(kind, value)), inner[0])
+        return None if value is None else _value(name, fitting, value)
     if hint is float and value == "inf":
         return math.inf
     if origin is tuple and isinstance(value, list):

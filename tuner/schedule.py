@@ -93,6 +93,11 @@ class Schedule:
 
     Chunks [0, n_chunks) are the user's buffer, [n_chunks, 2 n_chunks) are scratch. `make` gives a
     fresh iterator over the rounds each time, so that rounds may be produced lazily.
+
+    staged          scratch lies in host memory, whatever memory the user's buffer lies in
+    in_network      rows of a round with one source and the same chunks are one message that the
+                    network replicates on its way; rows of a round that reduce into one slot are
+                    combined on their way and arrive as one message
     """
 
     collective: Collective
@@ -102,6 +107,8 @@ class Schedule:
     algorithm: str = ""
     root: int = 0
     params: Mapping[str, int] = field(default_factory=dict)
+    staged: bool = False
+    in_network: bool = False
 
     def __post_init__(self) -> None:
         if self.p < 1 or self.n_chunks < 1 or not 0 <= self.root < self.p:
@@ -155,18 +162,39 @@ def concat(collective: Collective, *parts: Schedule, root: int = 0) -> Schedule:
         for part in parts:
             yield from part.rounds()
 
-    return Schedule(collective, p, n_chunks, make, root=root)
+    return Schedule(
+        collective, p, n_chunks, make, root=root,
+        staged=any(part.staged for part in parts),
+        in_network=any(part.in_network for part in parts),
+    )  # fmt: skip
 
 
 def relabel(part: Schedule, rank_of: ArrayLike, p: int | None = None, root: int = 0) -> Schedule:
-    """The schedule with rank r's role played by `rank_of[r]` in a communicator of p ranks."""
+    """The schedule with rank r's role played by `rank_of[r]` in a communicator of p ranks.
+
+    Rounds that share a column of ranks share it afterwards, too.
+    """
     ranks = np.asarray(rank_of, dtype=np.int32)
 
     def make() -> Iterator[Round]:
+        src, dst = _Renamed(ranks), _Renamed(ranks)
         for r in part.rounds():
-            yield replace(r, src=_column(ranks[r.src]), dst=_column(ranks[r.dst]))
+            yield replace(r, src=src.of(r.src), dst=dst.of(r.dst))
 
     return replace(part, p=part.p if p is None else p, make=make, root=root)
+
+
+class _Renamed:
+    """The last column that was renamed, and what it became."""
+
+    def __init__(self, ranks: Ints) -> None:
+        self._ranks = ranks
+        self._old = self._new = np.empty(0, np.int32)
+
+    def of(self, column: Ints) -> Ints:
+        if column is not self._old:
+            self._old, self._new = column, _column(self._ranks[column])
+        return self._new
 
 
 def rotate(part: Schedule, root: int) -> Schedule:
@@ -187,8 +215,8 @@ def reverse(part: Schedule, collective: Collective, reduce: int = NO_REDUCTION) 
         ascending = np.argsort(r.dst, kind="stable")
         return Round.of(r.dst, r.src, r.into, r.first, r.count, reduce).take(ascending)
 
-    rounds = [turned(r) for r in part.rounds()]
-    return schedule(collective, part.p, part.n_chunks, rounds[::-1], root=part.root)
+    rounds = tuple(turned(r) for r in part.rounds())[::-1]
+    return replace(part, collective=collective, make=lambda: rounds)
 
 
 def rotate_chunks(part: Schedule, shift: int) -> Schedule:
@@ -211,5 +239,5 @@ def rotate_chunks(part: Schedule, shift: int) -> Schedule:
             reduce=np.concatenate([r.reduce, r.reduce[wraps]]),
         )  # fmt: skip
 
-    rounds = [turned(r) for r in part.rounds()]
-    return schedule(part.collective, part.p, n, rounds, root=part.root)
+    rounds = tuple(turned(r) for r in part.rounds())
+    return replace(part, make=lambda: rounds)

@@ -1,28 +1,26 @@
-"""Where ranks live and what lies between them.
-
-A `Topology` is nodes, switches and directed links; a `Placement` maps ranks to nodes. Routes are
-shortest paths in hops (ties: the smaller latency).
-"""
+"""Nodes with what is inside them, switches, and the links between all of these: `Topology`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, dijkstra
+from numpy.typing import NDArray
 
 from tuner.errors import InputError
-
-NODE = "node"  # path class: two ranks of one node, each with a core of its own
-NODE_OVERSUBSCRIBED = "node_oversubscribed"  # the same with more ranks than cores on the node
-MOST_RANKS = 1 << 20
-MEMORY_BUS = "memory_bus"  # the shared resource inside a node
+from tuner.topology.graph import Graph
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+GPU, CPU, NIC, SWITCH = KINDS_OF_DEVICES = ("gpu", "cpu", "nic", "switch")
+KINDS_OF_LINKS = ("network", "nvlink", "pcie", "socket", "memory")
+MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION = OFFERS = (
+    "multicast", "switch_reduction", "nvswitch_reduction",
+)  # fmt: skip
+ROUTINGS = ("spread", "first")
 
 
 @dataclass(frozen=True)
@@ -33,22 +31,91 @@ class Link:
     target: str
     capacity: float  # bytes per second, all cables together
     latency: float  # seconds
+    kind: str = "network"
+    count: int = 1  # cables
+
+
+@dataclass(frozen=True)
+class Device:
+    """A part of a node: a GPU, a CPU (a socket with its memory), a NIC, a PCIe or NVLink switch."""
+
+    name: str
+    kind: str
+    product: str = ""
+    cores: int = 0  # of a CPU
+
+
+@dataclass(frozen=True)
+class Interior:
+    """What is inside a node. GPUs and NICs end routes and never forward.
+
+    Raises InputError for a link to an unknown device and for devices that cannot reach each other.
+    """
+
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...]
+
+    def __post_init__(self) -> None:
+        for device in self.devices:
+            if device.kind not in KINDS_OF_DEVICES:
+                known = ", ".join(KINDS_OF_DEVICES)
+                raise InputError(f"device {device.name}: kind {device.kind!r} is none of {known}")
+        require_sound("the node's interior", self.links, [device.name for device in self.devices])
+        ends = np.flatnonzero([device.kind != SWITCH for device in self.devices])
+        unreached = np.argwhere(np.isinf(self.distance[np.ix_(ends, ends)]))
+        if len(unreached):
+            a, b = (self.devices[ends[i]].name for i in unreached[0])
+            raise InputError(f"inside a node {b} cannot be reached from {a}; add the missing link")
+
+    def numbers(self, kind: str) -> Indices:
+        """The devices of one kind, by number."""
+        return np.array([i for i, d in enumerate(self.devices) if d.kind == kind], dtype=np.int64)
+
+    @cached_property
+    def _routes(self) -> tuple[Indices, Floats]:
+        graph = Graph([device.name for device in self.devices], self.links)
+        ends = [device.kind in (GPU, NIC) for device in self.devices]
+        return graph.all_routes(np.array(ends))
+
+    @property
+    def routes(self) -> Indices:
+        """Link numbers from device to device, shape (devices, devices, most links), -1: none."""
+        return self._routes[0]
+
+    @property
+    def distance(self) -> Floats:
+        """Links from device to device and, below one, their latencies; shape (devices, devices)."""
+        return self._routes[1]
 
 
 @dataclass(frozen=True)
 class Node:
-    """A host: `cores` bound how many ranks run undisturbed."""
+    """A host: `cores` bound how many ranks run undisturbed; nodes alike share their interior."""
 
     name: str
     cores: int = 1
+    interior: Interior | None = None
+
+    @cached_property
+    def ports(self) -> tuple[str, ...]:
+        """Where links of the network end: the node itself, or each of its several NICs."""
+        if self.interior is None:
+            return (self.name,)
+        nics = [d.name for d in self.interior.devices if d.kind == NIC]
+        return (self.name,) if len(nics) < 2 else tuple(f"{self.name}.{nic}" for nic in nics)
 
 
 @dataclass(frozen=True)
 class Topology:
     """Raises InputError when a node cannot reach another one.
 
-    Inside a node: `local_latency` and `local_bandwidth` of one message (None: not known), and
-    `memory_bandwidth`, the capacity that all messages inside one node share.
+    Inside a node without a known interior: `local_latency` and `local_bandwidth` of one message
+    (None: not known). `memory_bandwidth`: what all messages in one node's host memory share.
+
+    routing     which of equally short routes is taken: "spread" chooses by destination (D-mod-k:
+                E. Zahavi, D-Mod-K routing, Technion CCIT 776, 2010), "first" the first in the order
+                of links (dimension order in a torus whose links are so ordered)
+    offers      what the network can do besides moving messages, of `OFFERS`
     """
 
     name: str
@@ -58,25 +125,35 @@ class Topology:
     local_latency: float | None = None
     local_bandwidth: float | None = None
     memory_bandwidth: float = float("inf")
+    routing: str = "spread"
+    offers: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if len(self._index) < len(self.nodes) + len(self.switches):
-            raise InputError(f"topology {self.name}: two nodes or switches have the same name")
-        seen: set[tuple[str, str]] = set()
-        for link in self.links:
-            for end in (link.source, link.target):
-                if end not in self._index:
-                    raise InputError(
-                        f"topology {self.name}: link {link.source} -> {link.target}: there is no"
-                        f" node or switch {end!r}; declare it or mend the link"
-                    )
-            if (link.source, link.target) in seen:
-                raise InputError(
-                    f"topology {self.name}: link {link.source} -> {link.target} is written twice;"
-                    " write it once with a count"
-                )
-            seen.add((link.source, link.target))
+        where = f"topology {self.name}"
+        names = [*(node.name for node in self.nodes), *self.switches]
+        if len(set(names)) < len(names):
+            raise InputError(f"{where}: two nodes or switches have the same name")
+        if self.routing not in ROUTINGS:
+            raise InputError(f"{where}: routing is one of {', '.join(ROUTINGS)}")
+        if not self.offers <= set(OFFERS):
+            raise InputError(f"{where}: offers are some of {', '.join(OFFERS)}")
+        require_sound(where, self.links, [*self.ports, *self.switches])
         self._require_connected()
+
+    @cached_property
+    def ports(self) -> tuple[str, ...]:
+        """All ends of the network at nodes, node after node."""
+        return tuple(port for node in self.nodes for port in node.ports)
+
+    @cached_property
+    def first_port(self) -> Indices:
+        """Node n has ports first_port[n] .. first_port[n + 1] - 1."""
+        return offsets([len(node.ports) for node in self.nodes])
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The network: its vertices are the ports, then the switches."""
+        return Graph([*self.ports, *self.switches], self.links, len(self.ports), self.routing)
 
     @property
     def cores(self) -> Indices:
@@ -84,98 +161,70 @@ class Topology:
         return np.array([node.cores for node in self.nodes])
 
     @cached_property
-    def _index(self) -> dict[str, int]:
-        names = [*(node.name for node in self.nodes), *self.switches]
-        return {name: number for number, name in enumerate(names)}
-
-    def _require_connected(self) -> None:
-        for graph, direction in ((self._graph, "from"), (self._graph.T.tocsr(), "to")):
-            reached = breadth_first_order(graph, 0, return_predecessors=False)
-            missing = set(range(len(self.nodes))) - set(reached.tolist())
-            if missing:
-                raise InputError(
-                    f"topology {self.name}: node {self.nodes[min(missing)].name} cannot be reached"
-                    f" {direction} {self.nodes[0].name}; add the missing link"
-                )
-
-    def _matrix(self, values: ArrayLike) -> csr_array:
-        """One value per link as a sparse matrix over (source, target)."""
-        ends = [[self._index[link.source] for link in self.links],
-                [self._index[link.target] for link in self.links]]  # fmt: skip
-        return csr_array((values, ends), shape=(len(self._index), len(self._index)))
+    def interiors(self) -> tuple[tuple[Interior, Indices], ...]:
+        """Each distinct interior and the nodes, by number, that have it."""
+        found: dict[int, tuple[Interior, list[int]]] = {}
+        for number, node in enumerate(self.nodes):
+            if node.interior is not None:
+                found.setdefault(id(node.interior), (node.interior, []))[1].append(number)
+        return tuple((interior, np.array(nodes)) for interior, nodes in found.values())
 
     @cached_property
-    def _graph(self) -> csr_array:
-        """Hops as weights, with latencies as a tie-break too small to add up to one hop."""
-        total = sum(link.latency for link in self.links) or 1.0
-        return self._matrix([1.0 + 0.5 * link.latency / total for link in self.links])
+    def first_inner_link(self) -> Indices:
+        """Links inside node n have the numbers first_inner_link[n] .. first_inner_link[n + 1] - 1;
+        those of the network come before."""
+        inside = [len(node.interior.links) if node.interior else 0 for node in self.nodes]
+        return len(self.links) + offsets(inside)
 
-    def routes(self, source: Indices, target: Indices) -> Routes:
-        """Shortest routes between nodes, given by index; shapes (k,), source != target."""
-        origins, row = np.unique(source, return_inverse=True)
-        _, before = dijkstra(self._graph, indices=origins, return_predecessors=True)
-        number = self._matrix(np.arange(1, len(self.links) + 1))
-        at, hops = np.asarray(target), []
-        while (at != source).any():
-            previous = np.where(at == source, at, before[row, at])
-            hops.append(np.where(at == source, 0, number[previous, at]) - 1)
-            at = previous
-        links = np.array(hops[::-1], dtype=np.int64).reshape(len(hops), len(at)).T
-        return Routes(self, links)
+    @cached_property
+    def capacity(self) -> Floats:
+        """Bytes per second of every link, the network's and the nodes'."""
+        return np.array([link.capacity for link in self._all_links()])
 
-
-@dataclass(frozen=True)
-class Routes:
-    """`links[i]`: the link numbers of the i-th route, -1 where a route is shorter than others."""
-
-    topology: Topology
-    links: Indices
-
-    @property
+    @cached_property
     def latency(self) -> Floats:
-        """Seconds per route: the sum over its links."""
-        latency = np.array([*(link.latency for link in self.topology.links), 0.0])
-        total: Floats = latency[self.links].sum(axis=1)
-        return total
+        """Seconds of every link, the network's and the nodes'."""
+        return np.array([link.latency for link in self._all_links()])
 
-    @property
-    def bandwidth(self) -> Floats:
-        """Bytes per second per route: the narrowest of its links."""
-        capacity = np.array([*(link.capacity for link in self.topology.links), np.inf])
-        narrowest: Floats = capacity[self.links].min(axis=1, initial=np.inf)
-        return narrowest
+    def _all_links(self) -> Iterator[Link]:
+        yield from self.links
+        for node in self.nodes:
+            yield from node.interior.links if node.interior else ()
 
-    @property
-    def hops(self) -> Indices:
-        """Links per route."""
-        number: Indices = (self.links >= 0).sum(axis=1)
-        return number
+    def _require_connected(self) -> None:
+        """Every node has a port in each of the parts (rails) that the first node is on."""
+        part = self.graph.parts[: len(self.ports)]
+        wanted = set(part[: self.first_port[1]].tolist())
+        for number, node in enumerate(self.nodes):
+            own = set(part[self.first_port[number] : self.first_port[number + 1]].tolist())
+            if own != wanted:
+                there = self.graph.reaches(0, int(self.first_port[number]))
+                raise InputError(
+                    f"topology {self.name}: node {node.name} cannot be reached"
+                    f" {'to' if there else 'from'} {self.nodes[0].name}; add the missing link"
+                )
 
 
-@dataclass(frozen=True)
-class Placement:
-    """`node_of[r]` is the index of the node that rank r runs on."""
+def offsets(sizes: Sequence[int]) -> Indices:
+    """Where each of consecutive runs begins, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
-    topology: Topology
-    node_of: Indices
 
-    @classmethod
-    def consecutive(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
-        """Ranks 0..ppn-1 on the first node, and so on. Raises InputError when they do not fit."""
-        if ppn < 1:
-            raise InputError(f"ppn must be at least 1, not {ppn}")
-        available = ppn * len(topology.nodes)
-        wanted = available if p is None else p
-        if wanted > MOST_RANKS:
-            raise InputError(f"{wanted} ranks are more than can be simulated ({MOST_RANKS})")
-        if not 1 <= wanted <= available:
-            raise InputError(
-                f"{wanted} ranks do not fit on topology {topology.name}:"
-                f" {len(topology.nodes)} nodes x {ppn} ranks per node = {available}"
-            )
-        return cls(topology, np.arange(wanted) // ppn)
-
-    @property
-    def p(self) -> int:
-        """Number of ranks."""
-        return len(self.node_of)
+def require_sound(where: str, links: Sequence[Link], names: Sequence[str]) -> None:
+    """InputError unless the names differ and every link joins two of them, once."""
+    known = set(names)
+    if len(known) < len(names):
+        raise InputError(f"{where}: two parts have the same name")
+    seen: set[tuple[str, str]] = set()
+    for link in links:
+        what = f"{where}: link {link.source} -> {link.target}"
+        for end in (link.source, link.target):
+            if end not in known:
+                raise InputError(
+                    f"{what}: there is no node or switch {end!r}; declare it or mend the link"
+                )
+        if (link.source, link.target) in seen:
+            raise InputError(f"{what} is written twice; write it once with a count")
+        if link.kind not in KINDS_OF_LINKS:
+            raise InputError(f"{what}: kind {link.kind!r} is none of {', '.join(KINDS_OF_LINKS)}")
+        seen.add((link.source, link.target))

@@ -1,0 +1,42 @@
+"""Where ranks live and what lies between them.
+
+A `Topology` is nodes, switches and directed links, with the devices and links inside a node where
+they are known; a `Placement` maps ranks to nodes and devices; `paths` says what messages cross.
+"""
+
+from tuner.topology.machine import (
+    CPU,
+    GPU,
+    KINDS_OF_DEVICES,
+    KINDS_OF_LINKS,
+    MULTICAST,
+    NIC,
+    NVSWITCH_REDUCTION,
+    SWITCH,
+    SWITCH_REDUCTION,
+    Device,
+    Interior,
+    Link,
+    Node,
+    Topology,
+)
+from tuner.topology.paths import (
+    CROSS_SOCKET,
+    MEMORY_BUS,
+    NETWORK,
+    NODE,
+    NODE_OVERSUBSCRIBED,
+    NVLINK,
+    PCIE,
+    SAME_GPU,
+    Paths,
+    paths,
+)
+from tuner.topology.placement import CUDA, HOST, MOST_RANKS, Placement
+
+__all__ = [
+    "CPU", "CROSS_SOCKET", "CUDA", "GPU", "HOST", "KINDS_OF_DEVICES", "KINDS_OF_LINKS",
+    "MEMORY_BUS", "MOST_RANKS", "MULTICAST", "NETWORK", "NIC", "NODE", "NODE_OVERSUBSCRIBED",
+    "NVLINK", "NVSWITCH_REDUCTION", "PCIE", "SAME_GPU", "SWITCH", "SWITCH_REDUCTION", "Device",
+    "Interior", "Link", "Node", "Paths", "Placement", "Topology", "paths",
+]  # fmt: skip

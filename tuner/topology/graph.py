@@ -1,0 +1,178 @@
+"""Shortest routes in a graph of named vertices and directed links.
+
+Length is in links; of equally long routes the one with the smaller latency is shorter, and which of
+those that are still equal is taken is said by the routing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
+
+Indices = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+EQUAL = 1e-12  # lengths closer than this are equal
+
+
+class Edge(Protocol):
+    """What a graph needs to know of a link."""
+
+    @property
+    def source(self) -> str:
+        """The vertex where it begins."""
+
+    @property
+    def target(self) -> str:
+        """The vertex where it ends."""
+
+    @property
+    def latency(self) -> float:
+        """Seconds."""
+
+
+class Graph:
+    """Vertices [0, ends) are where routes begin and end; most of them hang on one other vertex."""
+
+    def __init__(
+        self, names: Sequence[str], links: Sequence[Edge], ends: int = 0, routing: str = "spread"
+    ) -> None:
+        number = {name: i for i, name in enumerate(names)}
+        self.vertices, self.ends, self.spread = len(names), ends, routing == "spread"
+        self.source = np.array([number[link.source] for link in links], dtype=np.int64)
+        self.target = np.array([number[link.target] for link in links], dtype=np.int64)
+        latency = np.array([link.latency for link in links])
+        # latencies together are less than one link
+        self.length = 1.0 + 0.5 * latency / (latency.sum() or 1.0)
+
+    def _matrix(self, links: Indices) -> csr_array:
+        """The lengths of the links as a sparse matrix (source, target)."""
+        ends = (self.source[links], self.target[links])
+        return csr_array((self.length[links], ends), shape=(self.vertices, self.vertices))
+
+    @cached_property
+    def parts(self) -> Indices:
+        """The part of each vertex: vertices of one part can reach one another."""
+        matrix = self._matrix(np.arange(len(self.source)))
+        part = connected_components(matrix, directed=True, connection="strong")[1]
+        return np.asarray(part, dtype=np.int64)
+
+    def reaches(self, a: int, b: int) -> bool:
+        """Whether there is a way from a to b."""
+        distance = dijkstra(self._matrix(np.arange(len(self.source))), indices=a, unweighted=True)
+        return bool(np.isfinite(distance[b]))
+
+    def all_routes(self, ending: NDArray[np.bool_]) -> tuple[Indices, Floats]:
+        """Routes and lengths between all vertices; the `ending` ones never forward.
+
+        Link numbers of shape (vertices, vertices, most links), -1 where there is none, and lengths.
+        """
+        n = self.vertices
+        distance, found = np.full((n, n), np.inf), []
+        link_of = {(a, b): i for i, (a, b) in enumerate(zip(self.source.tolist(),
+                   self.target.tolist(), strict=True))}  # fmt: skip
+        for a in range(n):
+            forwards = ~ending[self.source] | (self.source == a)
+            distance[a], before = dijkstra(
+                self._matrix(np.flatnonzero(forwards)), indices=a, return_predecessors=True
+            )
+            found += [_walk_back(before.tolist(), a, b, link_of) for b in range(n)]
+        routes = np.full((n * n, max(map(len, found), default=0)), -1)
+        for row, route in enumerate(found):
+            routes[row, : len(route)] = route
+        return routes.reshape(n, n, -1), distance
+
+    @cached_property
+    def _hanging(self) -> tuple[Indices, Indices, Indices]:
+        """For each vertex the one it hangs on, and the links up and down; itself and -1 if several.
+
+        Only ends hang: a route through one of them does not exist.
+        """
+        on, up, down = np.arange(self.vertices), *np.full((2, self.vertices), -1)
+        out = np.bincount(self.source, minlength=self.vertices)
+        back = np.bincount(self.target, minlength=self.vertices)
+        first_out = np.zeros(self.vertices, np.int64)
+        first_back = np.zeros(self.vertices, np.int64)
+        first_out[self.source], first_back[self.target] = (np.arange(len(self.source)),) * 2
+        single = (out == 1) & (back == 1) & (np.arange(self.vertices) < self.ends)
+        v = np.flatnonzero(single)
+        v = v[self.target[first_out[v]] == self.source[first_back[v]]]
+        v = v[self.target[first_out[v]] >= self.ends]
+        on[v], up[v], down[v] = self.target[first_out[v]], first_out[v], first_back[v]
+        return on, up, down
+
+    @cached_property
+    def _rank_of_end(self) -> Indices:
+        """Ends counted switch by switch: what a destination spreads by."""
+        order = np.argsort(self._hanging[0][: self.ends], kind="stable")
+        rank = np.empty(self.ends, np.int64)
+        rank[order] = np.arange(self.ends)
+        return rank
+
+    def routes(self, source: Indices, target: Indices) -> Indices:
+        """Link numbers of the routes between ends, shape (k, most links), -1 where there is none.
+
+        Between ends of one part alone.
+        """
+        on, up, down = self._hanging
+        near, far = on[source], on[target]
+        order = np.argsort(self.source, kind="stable")
+        first = np.searchsorted(self.source[order], np.arange(self.vertices + 1))
+        targets, column = np.unique(far, return_inverse=True)
+        between = np.flatnonzero((up[self.source] < 0) & (up[self.target] < 0))
+        backwards = self._matrix(between).T.tocsr()
+        distance = dijkstra(backwards, indices=targets)
+        most = distance[column, near]
+        width = int(most.max(initial=0.0)) if len(most) else 0
+        middle = np.full((len(source), width), -1)
+        _walk(near, far, column, self._rank_of_end[target], distance, first, order, self.target,
+              self.length, self.spread, middle)  # fmt: skip
+        same = source == target
+        ends = np.where(same, -1, up[source])[:, None], np.where(same, -1, down[target])[:, None]
+        return np.hstack([ends[0], middle, ends[1]])
+
+
+def _walk_back(before: list[int], a: int, b: int, link_of: dict[tuple[int, int], int]) -> list[int]:
+    route: list[int] = []
+    while b != a and before[b] >= 0:
+        route.append(link_of[before[b], b])
+        b = before[b]
+    return route[::-1]
+
+
+@njit(cache=True)
+def _walk(
+    near: Indices, far: Indices, column: Indices, rank: Indices, distance: Floats, first: Indices,
+    order: Indices, target: Indices, length: Floats, spread: bool, found: Indices,
+) -> None:  # fmt: skip
+    """Follow a shortest route link by link; `found` takes the links.
+
+    Where n links lead on equally well the destination's number chooses: its remainder by n at the
+    first such place, the remainder of what is left at the next one, and so on.
+    """
+    for i in range(len(near)):
+        at, to_go, hop = near[i], rank[i], 0
+        while at != far[i]:
+            left = distance[column[i], at]
+            equal = 0
+            for k in range(first[at], first[at + 1]):
+                rest = distance[column[i], target[order[k]]] + length[order[k]]
+                equal += abs(rest - left) < EQUAL
+            chosen = to_go % equal if spread else 0
+            to_go //= equal
+            for k in range(first[at], first[at + 1]):
+                rest = distance[column[i], target[order[k]]] + length[order[k]]
+                if abs(rest - left) < EQUAL:
+                    if chosen == 0:
+                        found[i, hop] = order[k]
+                        at = target[order[k]]
+                        hop += 1
+                        break
+                    chosen -= 1

@@ -1,0 +1,241 @@
+"""What messages between ranks cross: links in order, and the class of the path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.topology.machine import Topology
+from tuner.topology.placement import CUDA, Placement, Places
+
+Indices = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+MEMORY_BUS = "memory_bus"  # the shared resource inside a node
+
+NODE = "node"  # host memory of one socket, each rank with a core of its own
+NODE_OVERSUBSCRIBED = "node_oversubscribed"  # the same with more ranks than cores on the node
+CROSS_SOCKET = "cross_socket"  # over the bus between two CPUs
+SAME_GPU = "same_gpu"  # several ranks on one GPU
+NVLINK = "nvlink"  # over NVLink alone
+PCIE = "pcie"  # between devices of a node, all else
+NETWORK = "network"  # between nodes
+PATH_CLASSES = (
+    NODE, NODE_OVERSUBSCRIBED, CROSS_SOCKET, SAME_GPU, NVLINK, PCIE, NETWORK,
+)  # fmt: skip
+CLASS = {name: number for number, name in enumerate(PATH_CLASSES)}
+
+
+@dataclass(frozen=True)
+class Paths:
+    """k paths.
+
+    links       resource numbers, shape (k, most links), -1 where there is none: links of the
+                topology, and after them one memory bus for each node
+    use         bytes that cross each of them for one byte sent, same shape: 1, or a stripe's share
+    latency     seconds, shape (k,): sum over the links, the longest of a message's stripes
+    bandwidth   bytes per second, shape (k,): what the narrowest resource lets through
+    hops        links, shape (k,), of the longest stripe
+    path_class  numbers of `PATH_CLASSES`, shape (k,)
+    """
+
+    links: Indices
+    use: Floats
+    latency: Floats
+    bandwidth: Floats
+    hops: Indices
+    path_class: Indices
+
+
+def paths(
+    placement: Placement,
+    memory: str,
+    source: Indices,
+    target: Indices,
+    *,
+    staged: bool = False,
+    striped: bool = False,
+) -> Paths:
+    """Paths between the buffers of ranks, shapes (k,), source != target.
+
+    staged      through the host memory of both ends
+    striped     between nodes: over all NICs of both at once, in equal parts
+
+    Raises InputError as `Placement.places` does.
+    """
+    routes = _Routes(placement, memory, source, target)
+    stripes = routes.stripes() if striped else [routes.whole(staged)]
+    topology, local = placement.topology, routes.local
+    share = np.where(local, 1.0, 1.0 / len(stripes))
+    for extra in stripes[1:]:  # a local message has one stripe
+        extra[local] = -1
+    latency = _longest([_total(topology.latency, links) for links in stripes])
+    hops = _longest([_links_only(topology, links).sum(axis=1) for links in stripes])
+    links = _packed(np.hstack(stripes))
+    use = np.where(links >= 0, share[:, None], 0.0)
+    if staged or striped:  # it may cross a link more than once, in stripes or there and back
+        links, use = _merged(links, use)
+    width = _narrowest(topology, links, use)
+    return Paths(links, use, latency, width, hops, routes.path_class())
+
+
+class _Routes:
+    """The parts that paths are put together from."""
+
+    def __init__(self, placement: Placement, memory: str, source: Indices, target: Indices) -> None:
+        self.topology, self.memory = placement.topology, memory
+        self.source, self.target = source, target
+        self.node = placement.node_of
+        self.places: Places = placement.places(memory)
+        self.local = self.node[source] == self.node[target]
+        crowded = np.bincount(self.node, minlength=len(self.topology.nodes)) > self.topology.cores
+        self.crowded = crowded[self.node[source]]
+
+    def whole(self, staged: bool) -> Indices:
+        """One route per pair, through the host memory of both ends or straight."""
+        at, places = (self.source, self.target), self.places
+        first, last = (places.device[rank] for rank in at)
+        if not staged:
+            return self._route(first, last, places.nic)
+        through = [places.cpu[rank] for rank in at]
+        return np.hstack([
+            self._inside(self.node[self.source], first, through[0]),
+            self._route(through[0], through[1], places.cpu_nic),
+            self._inside(self.node[self.target], through[1], last),
+        ])  # fmt: skip
+
+    def stripes(self) -> list[Indices]:
+        """One route over each of the NICs that both nodes have."""
+        first_port = self.topology.first_port
+        ports = np.diff(first_port)
+        number = int(np.minimum(ports[self.node[self.source]], ports[self.node[self.target]])
+                     [~self.local].min(initial=int(ports.max())))  # fmt: skip
+        ends = (self.places.device[self.source], self.places.device[self.target])
+        return [self._route(*ends, first_port[self.node] + rail) for rail in range(number)]
+
+    def _route(self, first: Indices, last: Indices, port: Indices) -> Indices:
+        """From device to device, between nodes over the given port of each rank."""
+        a, b = self.node[self.source], self.node[self.target]
+        local = self.local
+        out, back = port[self.source], self._same_rail(port)
+        nothing = np.full((len(a), 0), -1)
+        between = nothing if local.all() else self._over(~local, out, back)
+        own = _only(self._inside(a, first, last), local)
+        if self.memory != CUDA:  # messages within a node's host memory share its bus
+            bus = len(self.topology.capacity) + a
+            own = np.hstack([own, np.where(local, bus, -1)[:, None]])
+        leave = _only(self._inside(a, first, self._nic(a, out)), ~local)
+        enter = _only(self._inside(b, self._nic(b, back), last), ~local)
+        return np.hstack([own, leave, between, enter])
+
+    def _over(self, remote: Flags, out: Indices, back: Indices) -> Indices:
+        found = self.topology.graph.routes(out[remote], back[remote])
+        between = np.full((len(remote), found.shape[1]), -1)
+        between[remote] = found
+        return between
+
+    def _same_rail(self, port: Indices) -> Indices:
+        """The receiver's port, on the sender's rail where rails are not joined."""
+        part = self.topology.graph.parts
+        out, back = port[self.source], port[self.target].copy()
+        for i in np.flatnonzero(part[out] != part[back]):
+            node = self.node[self.target[i]]
+            own = np.arange(*self.topology.first_port[node : node + 2])
+            back[i] = own[part[own] == part[out[i]]][0]
+        return back
+
+    def _nic(self, node: Indices, port: Indices) -> Indices:
+        """The device that a port is; -1 in a node that has none."""
+        device = np.full(len(node), -1)
+        for interior, nodes in self.topology.interiors:
+            nics = interior.numbers("nic")
+            if len(nics):
+                mine = np.isin(node, nodes)
+                device[mine] = nics[port[mine] - self.topology.first_port[node[mine]]]
+        return device
+
+    def _inside(self, node: Indices, first: Indices, last: Indices) -> Indices:
+        """Links between two devices of a node."""
+        width = max((i.routes.shape[2] for i, _ in self.topology.interiors), default=0)
+        found = np.full((len(node), width), -1)
+        for interior, nodes in self.topology.interiors:
+            mine = np.flatnonzero(np.isin(node, nodes) & (first >= 0) & (last >= 0))
+            route = interior.routes[first[mine], last[mine]]
+            start = self.topology.first_inner_link[node[mine]][:, None]
+            found[mine, : route.shape[1]] = np.where(route >= 0, route + start, -1)
+        return found
+
+    def path_class(self) -> Indices:
+        """Numbers of `PATH_CLASSES`."""
+        first, last = (self.places.device[rank] for rank in (self.source, self.target))
+        same = first == last
+        if self.memory != CUDA:
+            near = np.where(self.crowded, CLASS[NODE_OVERSUBSCRIBED], CLASS[NODE])
+            inside = np.where(same, near, CLASS[CROSS_SOCKET])
+        else:
+            kind = self._kind_of_links(first, last)
+            inside = np.where(same, CLASS[SAME_GPU], kind)
+        return np.where(self.local, inside, CLASS[NETWORK])
+
+    def _kind_of_links(self, first: Indices, last: Indices) -> Indices:
+        """Of device pairs within a node: NVLink alone, over the CPUs' bus, or else."""
+        node = self.node[self.source]
+        found = np.full(len(node), CLASS[PCIE])
+        for interior, nodes in self.topology.interiors:
+            mine = np.flatnonzero(np.isin(node, nodes) & self.local)
+            kinds = np.array([*(link.kind for link in interior.links), ""])
+            crossed = kinds[interior.routes[first[mine], last[mine]]]
+            nvlink = np.isin(crossed, ("nvlink", "")).all(axis=1)
+            socket = (crossed == "socket").any(axis=1)
+            found[mine] = np.select([nvlink, socket], [CLASS[NVLINK], CLASS[CROSS_SOCKET]],
+                                    CLASS[PCIE])  # fmt: skip
+        return found
+
+
+def _only(links: Indices, where: Flags) -> Indices:
+    return np.where(where[:, None], links, -1)
+
+
+def _links_only(topology: Topology, links: Indices) -> Flags:
+    """Without memory buses, which are no links."""
+    return (links >= 0) & (links < len(topology.capacity))
+
+
+def _total(latency: Floats, links: Indices) -> Floats:
+    """The sum over each route; memory buses have no latency."""
+    number = np.where(links < len(latency), links, -1)
+    total: Floats = np.append(latency, 0.0)[number].sum(axis=1)
+    return total
+
+
+def _longest(stripes: list[NDArray[np.generic]]) -> Any:
+    return stripes[0] if len(stripes) == 1 else np.max(stripes, axis=0)
+
+
+def _packed(links: Indices) -> Indices:
+    """The same with the links first and no column without any."""
+    order = np.argsort(links < 0, axis=1, kind="stable")
+    packed = np.take_along_axis(links, order, axis=1)
+    return packed[:, : max(1, int((links >= 0).sum(axis=1).max(initial=0)))]
+
+
+def _merged(links: Indices, use: Floats) -> tuple[Indices, Floats]:
+    """Every link once, with all that crosses it."""
+    same = links[:, :, None] == links[:, None, :]
+    load = np.where(same, use[:, None, :], 0.0).sum(axis=2)
+    before = np.tri(links.shape[1], k=-1, dtype=bool)
+    again = (same & before).any(axis=2)
+    return np.where(again, -1, links), np.where(again | (links < 0), 0.0, load)
+
+
+def _narrowest(topology: Topology, links: Indices, use: Floats) -> Floats:
+    buses = np.full(len(topology.nodes), topology.memory_bandwidth)
+    width = np.concatenate([topology.capacity, buses, [np.inf]])[links]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        through = np.where(links >= 0, width / use, np.inf)
+    narrowest: Floats = through.min(axis=1, initial=np.inf)
+    return narrowest

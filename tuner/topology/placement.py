@@ -1,0 +1,136 @@
+"""Which rank runs where: on which node, on which devices of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import InputError
+from tuner.topology.machine import CPU, GPU, NIC, Interior, Topology
+
+Indices = NDArray[np.int64]
+
+MOST_RANKS = 1 << 20
+HOST, CUDA = "host", "cuda"  # kinds of memory: what `tuner.table.Key.memory` says
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the buffers of ranks lie, by number of the device; 0 in nodes without an interior.
+
+    device      the GPU, or the CPU, shape (p,)
+    cpu         the CPU next to it
+    nic         the port (of those of all nodes) next to the device; ranks that share a device take
+                turns among equally near ones
+    cpu_nic     the port next to the CPU
+    """
+
+    device: Indices
+    cpu: Indices
+    nic: Indices
+    cpu_nic: Indices
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`node_of[r]` is the index of the node that rank r runs on."""
+
+    topology: Topology
+    node_of: Indices
+
+    @classmethod
+    def consecutive(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
+        """Ranks 0..ppn-1 on the first node, and so on. Raises InputError when they do not fit."""
+        return cls(topology, np.arange(_fitting(topology, ppn, p)) // ppn)
+
+    @classmethod
+    def cyclic(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
+        """Ranks dealt to the nodes one by one. Raises InputError when they do not fit."""
+        ranks = _fitting(topology, ppn, p)
+        return cls(topology, np.arange(ranks) % max(1, -(-ranks // ppn)))
+
+    @property
+    def p(self) -> int:
+        """Number of ranks."""
+        return len(self.node_of)
+
+    @cached_property
+    def local(self) -> Indices:
+        """The number of each rank among those of its node, shape (p,)."""
+        order = np.argsort(self.node_of, kind="stable")
+        start = np.searchsorted(self.node_of[order], self.node_of)
+        local = np.empty(self.p, dtype=np.int64)
+        local[order] = np.arange(self.p)
+        return local - start
+
+    def places(self, memory: str) -> Places:
+        """Raises InputError for device memory on a node without GPUs, and for unknown memory."""
+        if memory not in (HOST, CUDA):
+            raise InputError(f"memory is {HOST} or {CUDA}, not {memory!r}")
+        device, cpu = (np.zeros(self.p, dtype=np.int64) for _ in range(2))
+        nic = self.topology.first_port[self.node_of]
+        cpu_nic = nic.copy()
+        if memory == CUDA:
+            self._require_gpus()
+        for interior, nodes in self.topology.interiors:
+            mine = np.flatnonzero(np.isin(self.node_of, nodes))
+            device[mine], cpu[mine] = self._devices(interior, mine, memory)
+            nic[mine] += _nearest(interior, device[mine], self.node_of[mine])
+            cpu_nic[mine] += _nearest(interior, cpu[mine], self.node_of[mine])
+        return Places(device, cpu, nic, cpu_nic)
+
+    def _require_gpus(self) -> None:
+        for node in {int(n) for n in self.node_of}:
+            interior = self.topology.nodes[node].interior
+            if interior is None or not len(interior.numbers(GPU)):
+                raise InputError(
+                    f"node {self.topology.nodes[node].name} of topology {self.topology.name} has no"
+                    " GPU: price host memory, or choose a machine with GPUs"
+                )
+
+    def _devices(self, interior: Interior, ranks: Indices, memory: str) -> tuple[Indices, Indices]:
+        """The device and the CPU of each of the ranks; local rank i is on GPU i mod GPUs."""
+        gpus, cpus, local = interior.numbers(GPU), interior.numbers(CPU), self.local[ranks]
+        if len(gpus):
+            gpu = gpus[local % len(gpus)]
+            cpu = cpus[interior.distance[np.ix_(gpu, cpus)].argmin(axis=1)] if len(cpus) else gpu
+            return (gpu if memory == CUDA else cpu), cpu
+        if not len(cpus):
+            return np.zeros_like(local), np.zeros_like(local)
+        ppn = np.bincount(self.node_of)[self.node_of[ranks]]
+        cpu = cpus[np.minimum(local * len(cpus) // ppn, len(cpus) - 1)]
+        return cpu, cpu
+
+
+def _nearest(interior: Interior, device: Indices, node: Indices) -> Indices:
+    """The NIC next to each device, as a number among the node's NICs."""
+    nics = interior.numbers(NIC)
+    if len(nics) < 2:
+        return np.zeros_like(device)
+    chosen = np.empty_like(device)
+    for one in np.unique(device):
+        away = interior.distance[one, nics]
+        near = np.flatnonzero(away <= away.min() + 1e-9)
+        mine = np.flatnonzero(device == one)
+        turn = np.arange(len(mine)) - np.searchsorted(node[mine], node[mine])
+        alike = interior.numbers(interior.devices[one].kind)
+        chosen[mine] = near[(np.searchsorted(alike, one) + turn) % len(near)]
+    return chosen
+
+
+def _fitting(topology: Topology, ppn: int, p: int | None) -> int:
+    if ppn < 1:
+        raise InputError(f"ppn must be at least 1, not {ppn}")
+    available = ppn * len(topology.nodes)
+    wanted = available if p is None else p
+    if wanted > MOST_RANKS:
+        raise InputError(f"{wanted} ranks are more than can be simulated ({MOST_RANKS})")
+    if not 1 <= wanted <= available:
+        raise InputError(
+            f"{wanted} ranks do not fit on topology {topology.name}:"
+            f" {len(topology.nodes)} nodes x {ppn} ranks per node = {available}"
+        )
+    return wanted
