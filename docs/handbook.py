@@ -1,7 +1,9 @@
-"""The guide, the derivation of the cost formulas, and why things are as they are.
+"""The guide, the derivation of the cost formulas, machines, NCCL, and why things are as they are.
 
 .. include:: guide.md
 .. include:: cost-formulas.md
+.. include:: machines.md
+.. include:: nccl.md
 .. include:: decisions/0001-one-table-of-transfers.md
 .. include:: decisions/0002-two-environments.md
 .. include:: decisions/0003-measurements-are-lines.md
@@ -13,4 +15,6 @@
 .. include:: decisions/0009-libraries-and-runners.md
 .. include:: decisions/0010-dispatcher.md
 .. include:: decisions/0011-service.md
+.. include:: decisions/0012-what-is-inside-a-node.md
+.. include:: decisions/0013-rounds-first.md
 """

@@ -15,6 +15,7 @@ from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+LATER = ("network_port", "stripe_from", "pointer_query")  # not in records of the first release
 CLUSTER = {"name": "ares", "nodes": 2, "cores": 8, "cpu": "some", "memory": 1 << 40}
 
 
@@ -87,9 +88,30 @@ def test_a_topology_comes_back_as_record_and_as_source(client: httpx.Client) -> 
 
 
 @pytest.mark.parametrize(
+    ("source", "known_as", "nodes"),
+    [
+        ("SwitchName=leaf Nodes=n[1-3]\n", "slurm", 3),
+        ("\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n", "nvidia-smi", 1),
+        ('<system version="1"><cpu affinity="f"/></system>', "nccl", 1),
+        ('Ca 1 "H-1" # "n1 m0"\n[1] "H-2"[1] 4xEDR\nCa 1 "H-2" # "n2 m0"\n[1] "H-1"[1] 4xEDR\n',
+         "ibnetdiscover", 2),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("query", ["", "?format="])
+def test_what_computers_and_fabrics_say_is_stored(
+    client: httpx.Client, source: str, known_as: str, nodes: int, query: str
+) -> None:
+    told = query + known_as if query else ""
+    stored = good(client.post(f"/v1/topologies{told}", content=source), 201)
+    assert stored["format"] == known_as
+    assert len(good(client.get(f"/v1/topologies/{stored['id']}"))["record"]["nodes"]) == nodes
+
+
+@pytest.mark.parametrize(
     ("source", "query"),
     [
         (b"nodes: 8", ""),
+        (b"combine: {fabric: /etc/passwd, node: /etc/passwd}", ""),
         (b"\xff\xfe", ""),
         (b"name: a\0b", ""),
         (b"<?xml version='1.0'?><!DOCTYPE t [<!ENTITY a 'aa'>]><topology>&a;</topology>", ""),
@@ -154,6 +176,8 @@ def test_a_calibration_comes_back(client: httpx.Client) -> None:
     path = f"/v1/calibrations?measurements={source}"
     number = good(client.post(path, json=calibrations.EXAMPLE), 201)["id"]
     assert good(client.post(path, json=calibrations.EXAMPLE))["id"] == number
+    older = {name: value for name, value in calibrations.EXAMPLE.items() if name not in LATER}
+    assert good(client.post(path, json=older))["id"] == number
     assert good(client.get(f"/v1/calibrations/{number}")) == calibrations.EXAMPLE
     (summary,) = good(client.get("/v1/calibrations?cluster=one"))["items"]
     assert (summary["id"], summary["measurements_id"]) == (number, source)

@@ -192,8 +192,8 @@ def test_candidates_are_distinct_known_and_legal(
 def test_large_messages_see_every_algorithm() -> None:
     for collective in (BCAST, ALLREDUCE):
         offered = {arm.algorithm for arm in libraries.openmpi.candidates(collective, 4, 1 << 20)}
-        ours = set(algorithms.names(collective)) - {"hierarchical"}  # it has a component for that
-        assert offered == set(ALGORITHMS[collective]) == {*ours, "default"}
+        assert offered == set(ALGORITHMS[collective])
+        assert offered <= {*algorithms.names(collective), "default"}  # so they can be simulated
 
 
 def test_settings_of_the_default_undo_every_other() -> None:
