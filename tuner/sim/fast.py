@@ -255,5 +255,6 @@ def _state(sizes: Sizes, p: int, resources: int, rows: int) -> State:
     return State(
         time=np.zeros((z, p)), port=np.zeros((z, 2 * p), PASSED), busy=np.zeros((z, resources)),
         alive=np.ones(z, bool), eager=np.zeros(z, bool), send_free=np.zeros(2 * p),
+        latest=np.zeros((2, 2 * p)),
         work=np.zeros(p), free=np.zeros(resources), demand=np.zeros(resources), **room,
     )  # fmt: skip

@@ -70,7 +70,7 @@ def play_any(
                 state.size[i] = size_of(state, sizes, z, i, count)
             _price(state, m, z, src, dst, lane)
             if len(groups.rows) == 0:
-                alive = _queue(state, m, z, _order(state, src, dst, plain), lane)
+                alive = _queue(state, m, z, _order(state, m, lane, plain), lane)
             else:
                 alive = plain and _compete(state, m, z, groups, lane)
             state.alive[z] = alive
@@ -104,14 +104,27 @@ def _price(state: Any, m: Any, z: int, src: Ints32, dst: Ints32, lane: Ints) -> 
 
 
 @njit(cache=True)
-def _order(state: Any, src: Ints32, dst: Ints32, plain: bool) -> Ints:
+def _order(state: Any, m: Any, lane: Ints, plain: bool) -> Ints:
     """The order in which messages join queues: as they become ready, then by row."""
-    ready = state.ready[: len(src)]
-    if not plain:
-        for i in range(1, len(ready)):
-            if ready[i] < ready[i - 1]:
-                return np.argsort(ready, kind="mergesort")
-    return np.arange(len(ready))
+    if plain or _by_row(state, m, lane):
+        return np.arange(len(lane))
+    return np.argsort(state.ready[: len(lane)], kind="mergesort")
+
+
+@compiled()
+def _by_row(state: Any, m: Any, lane: Ints) -> bool:
+    """Whether the messages of every port become ready in the order of rows."""
+    for i in range(len(lane)):
+        if state.ready[i] < np.inf:
+            state.latest[0, m.out[lane[i]]] = state.latest[1, m.back[lane[i]]] = 0.0
+    for i in range(len(lane)):
+        ready = state.ready[i]
+        if ready < np.inf:
+            out, back = m.out[lane[i]], m.back[lane[i]]
+            if ready < state.latest[0, out] or ready < state.latest[1, back]:
+                return False
+            state.latest[0, out] = state.latest[1, back] = ready
+    return True
 
 
 @compiled()

@@ -92,6 +92,7 @@ class State(NamedTuple):
     narrow: Floats
     begun: Floats
     send_free: Floats
+    latest: Floats
     work: Floats
     free: Floats
     demand: Floats
