@@ -30,7 +30,7 @@ def empty_heap(items: int) -> Heap:
                 np.zeros(1, np.int64))  # fmt: skip
 
 
-@compiled(inline="always")
+@compiled()
 def put(heap: Heap, item: int, time: float) -> None:
     """Add the item, or move it to another time."""
     at = heap.where[item]
@@ -44,7 +44,7 @@ def put(heap: Heap, item: int, time: float) -> None:
         _sink(heap, at, item, time)
 
 
-@compiled(inline="always")
+@compiled()
 def pop(heap: Heap) -> int:
     """Take out the item with the smallest time."""
     item = heap.item[0]
@@ -61,7 +61,7 @@ def _set(heap: Heap, at: int, item: int, time: float) -> None:
     heap.time[at], heap.item[at], heap.where[item] = time, item, at
 
 
-@compiled(inline="always")
+@compiled()
 def _rise(heap: Heap, at: int, item: int, time: float) -> None:
     while at > 0:
         above = (at - 1) >> 1
@@ -72,7 +72,7 @@ def _rise(heap: Heap, at: int, item: int, time: float) -> None:
     _set(heap, at, item, time)
 
 
-@compiled(inline="always")
+@compiled()
 def _sink(heap: Heap, at: int, item: int, time: float) -> None:
     size = heap.size[0]
     while True:
