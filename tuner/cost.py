@@ -151,7 +151,7 @@ def _path(entry: Mapping[str, Any]) -> PathCost:
 
 
 def _require_sound(calibration: Calibration) -> None:
-    """ValueError for negative or infinite estimates and for segments with gaps or overlaps."""
+    """ValueError for negative or infinite figures and for segments with gaps or overlaps."""
     estimates = [*calibration.capacities.values()]
     if any(capacity.value == 0.0 for capacity in estimates):
         raise ValueError("a capacity of zero moves nothing")
@@ -165,6 +165,8 @@ def _require_sound(calibration: Calibration) -> None:
             raise ValueError("segments must follow one another from 0 to inf")
     if not all(0.0 <= estimate.value < math.inf for estimate in estimates):
         raise ValueError("an estimate is negative or infinite")
+    if not all(0.0 <= own < math.inf for own in (calibration.envelope, calibration.pointer_query)):
+        raise ValueError("envelope and pointer_query must be finite and not below 0")
 
 
 def write_calibration(calibration: Calibration, path: Path) -> None:

@@ -84,7 +84,9 @@ def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: P
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
     chosen = [proof for proof in proofs if not proof.rule.choice.is_default]
     assert {proof.rule.choice.algorithm for proof in chosen} == {
-        name for c in (BCAST, ALLREDUCE) for name in libraries.openmpi.ALGORITHMS[c]
+        name
+        for c in (BCAST, ALLREDUCE)
+        for name in libraries.openmpi.ALGORITHMS[c]
         if name != "default"
     }
     for proof in chosen:

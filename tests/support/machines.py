@@ -84,11 +84,11 @@ def memories(placement: Placement) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def placements(draw: st.DrawFn) -> Placement:
-    """Up to nine ranks anywhere on a random topology."""
+def placements(draw: st.DrawFn, most: int = 9) -> Placement:
+    """Up to `most` ranks anywhere on a random topology."""
     topology = draw(topologies())
     where = st.integers(0, len(topology.nodes) - 1)
-    return Placement(topology, np.array(draw(st.lists(where, min_size=1, max_size=9))))
+    return Placement(topology, np.array(draw(st.lists(where, min_size=1, max_size=most))))
 
 
 @st.composite

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -102,6 +103,21 @@ def test_overheads_and_copies_and_queries() -> None:
     assert run.parts == expected(
         latency=1e-6, overhead=3e-7, bandwidth=m * 1e-9, copying=1.3e-6 + m / 2 * 1e-9
     )
+
+
+def test_messages_that_take_no_time_do_not_wait_for_themselves() -> None:
+    """Two of them leave a port at the very instant at which the long one before them has."""
+    topology = topology_from({
+        "name": "two", "nodes": 2, "latency": "2us", "bandwidth": "1GB/s", "cores": 3
+    })  # fmt: skip
+    paths = {
+        ("network", "host"): PathCost.line(0.0, 1e-9),
+        ("node", "host"): PathCost.line(9e-6, 0),
+    }
+    made = schedule(BCAST, 4, 1, [Round.of(0, [3, 1, 2], 0)])
+    placement = Placement(topology, np.array([0, 0, 0, 1]))
+    run = explain(made, placement, Calibration("two", "any", paths), 1000)
+    assert run.parts == expected(bandwidth=1e-6, latency=9e-6)
 
 
 def test_one_rank_has_nothing_to_wait_for() -> None:

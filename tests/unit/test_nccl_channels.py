@@ -8,7 +8,7 @@ import pytest
 
 from tuner.errors import InputError
 from tuner.libraries.nccl import Rings, rings
-from tuner.libraries.nccl.channels import MOST_EXTENSIONS, generation, pack, vendor
+from tuner.libraries.nccl.channels import MOST_EXTENSIONS, brick, generation, pack, vendor
 from tuner.topologies.presets import preset
 from tuner.topology import Device, Interior, Link
 
@@ -99,6 +99,9 @@ def test_products() -> None:
     for cpu, maker in (("AMD EPYC 7742", "amd"), ("POWER9", "power"), ("Grace", "arm")):
         assert vendor(node("A100", cpu)) == maker
     assert vendor(node("A100", "Xeon")) == "intel"
+    assert [brick(node(gpu, "")) for gpu in ("P100", "V100", "sm86", "H100", "B200")] == [
+        18e9, 20e9, 12e9, 20.6e9, 40.1e9,
+    ]  # fmt: skip
     with pytest.raises(InputError, match="'Quadro' is none of K80"):
         generation(node("Quadro", ""))
 

@@ -196,14 +196,16 @@ def test_channels_are_cut_as_ncclsearch_cuts_them() -> None:
 def test_what_cannot_be_asked() -> None:
     with pytest.raises(InputError, match=r"2\.8\.4, 2\.30\.7, not of '3.0'"):
         nccl.times(SMALL, ALLREDUCE, 8, "3.0")
-    with pytest.raises(InputError, match="not for gather of 8"):
+    with pytest.raises(InputError, match=r"reduce_scatter, not for gather$"):
         nccl.times(SMALL, Collective.GATHER, 8)
+    with pytest.raises(InputError, match=r"at least one byte, not for [0-9]+ and 0$"):
+        nccl.times(SMALL, ALLREDUCE, 0)
     flat = Topology(
         "flat", (Node("a"), Node("b")), (), (Link("a", "b", 1, 0), Link("b", "a", 1, 0))
     )
     with pytest.raises(InputError, match="topology flat has no GPUs"):
         nccl.fleet_of(Placement.consecutive(flat, 1))
-    with pytest.raises(InputError, match="one GPU per rank"):
+    with pytest.raises(InputError, match=r"one GPU per rank .* 8 GPUs for 9 ranks"):
         nccl.fleet_of(Placement.consecutive(preset("dgx-h100", 1).topology, 9))
     with pytest.raises(InputError, match="single rank"):
         nccl.fleet_of(Placement.consecutive(preset("dgx-h100", 1).topology, 1))

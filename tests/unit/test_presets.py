@@ -28,6 +28,11 @@ from tuner.topologies.presets import (
 from tuner.topology import Interior, Link, Placement, paths
 from tuner.topology.paths import PATH_CLASSES
 
+MEASURED_ON = {  # machines -> how the sources of numbers measured there call them
+    ("dgx-1p",): "Tartan", ("dgx-1v", "dgx-2"): "TACCL", ("dgx-h100",): "ASTRA-sim",
+    ("dgx-a100",): "ABCI", ("summit",): "on Summit", ("sierra",): "on Lassen",
+}  # fmt: skip
+
 STRUCTURE = {  # GPUs, CPUs, NICs of a node; nodes; switches of the network
     "dgx-1p": (8, 2, 4, 124), "dgx-1v": (8, 2, 4, 660), "dgx-2": (16, 2, 8, 96),
     "dgx-a100": (8, 2, 8, 140), "dgx-h100": (8, 2, 8, 128), "hgx-h200": (8, 2, 8, 128),
@@ -102,6 +107,9 @@ def test_every_number_has_a_source(name: str) -> None:
     assert all(source and sure in CERTAINTIES for source, sure in
                (design.shape, *design.offers.values()))  # fmt: skip
     assert set(design.offers) == machine.topology.offers
+    for machines, mark in MEASURED_ON.items():
+        verified = [n for n in numbers.values() if mark in n.source and n.certainty == "verified"]
+        assert name in machines or not verified, "measured on another machine"
     edges = {frozenset((edge.a, edge.b)): edge for edge in design.inside.edges}
     for link in inside(machine).links:
         edge = edges[frozenset((link.source, link.target))]
@@ -152,7 +160,7 @@ def ring_of(pairs: Iterable[tuple[int, int]], gpus: Sequence[int]) -> bool:
     """Whether a ring through all these GPUs exists."""
     joined = {frozenset(pair) for pair in pairs}
     rings = ((gpus[0], *order, gpus[0]) for order in permutations(gpus[1:]))
-    return any(all(frozenset(step) in joined for step in pairwise(ring)) for ring in rings)
+    return any(all(frozenset(hop) in joined for hop in pairwise(ring)) for ring in rings)
 
 
 @pytest.mark.parametrize(("gpus", "exists"), [(3, True), (4, True), (5, False), (8, True)])

@@ -23,8 +23,9 @@ from tuner.schedule import Round, schedule
 from tuner.sim import agenda, events, fast, finish_times, simulate
 from tuner.sim.traffic import traffic
 from tuner.topologies import given_calibration
+from tuner.topologies.presets import PRESETS, preset
 from tuner.topologies.short import topology_from
-from tuner.topology import Placement
+from tuner.topology import CUDA, Placement
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ENGINES = pytest.mark.parametrize("engine", ["fast", "events"])
@@ -41,17 +42,41 @@ GOLDEN = [  # rows of simgrid_pure.csv: algorithm, ranks, bytes, seconds
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_the_engines_agree(data: st.DataObject) -> None:
-    """Any machine, memory, protocol, discipline and schedule; several sizes in one pass."""
-    placement = data.draw(placements())
+    """Any machine, memory, protocol, discipline and schedule; several sizes in one pass.
+
+    Nothing is too little to be played in two parts.
+    """
+    placement = data.draw(placements(most=12))
     made, nbytes = data.draw(calls(placement.p) | tangles(placement.p))
     calibration, memory = data.draw(calibrations()), data.draw(memories(placement))
-    sizes = [nbytes, nbytes // 3]
-    ours = fast.finish_times(made, placement, calibration, sizes, memory=memory)
+    sizes = [nbytes, nbytes // 3, 2 * nbytes]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fast, "FEW", 0)
+        patched.setattr(fast, "MARGIN", 1)
+        ours = fast.finish_times(made, placement, calibration, sizes, memory=memory)
     for row, size in zip(ours, sizes, strict=True):
         played = traffic(made, placement, calibration, size, memory=memory)
         reference = events.finish_times(played)
         np.testing.assert_allclose(row, reference, rtol=1e-12, atol=0.0)
         np.testing.assert_allclose(agenda.finish_times(played), reference, rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize(
+    "algorithm", ["ring", "rabenseifner", "double_tree", "two_level_ring", "nccl_tree"]
+)
+def test_the_engines_agree_on_presets(name: str, algorithm: str) -> None:
+    """Four nodes with four ranks each, dealt out, on buffers in device memory."""
+    machine = preset(name, 4)
+    placement = Placement.cyclic(machine.topology, 4)
+    known = algorithms.describe(ALLREDUCE, algorithm).params
+    made = algorithms.build(ALLREDUCE, algorithm, placement.p, nbytes=1 << 20,
+                            params={"group": 4} if "group" in known else {})  # fmt: skip
+    sizes = [1000, 1 << 20]
+    ours = fast.finish_times(made, placement, machine.calibration, sizes, memory=CUDA)
+    for row, size in zip(ours, sizes, strict=True):
+        played = traffic(made, placement, machine.calibration, size, memory=CUDA)
+        np.testing.assert_allclose(row, events.finish_times(played), rtol=1e-12, atol=0.0)
 
 
 @ENGINES

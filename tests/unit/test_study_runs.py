@@ -197,6 +197,11 @@ def test_damaged_answers_are_refused_by_line(tmp_path: Path, line: str) -> None:
         k(*few())
 
 
+def test_a_directory_is_no_study(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["whatif", "/"]) == 1
+    assert "tuner: /: cannot be read: Is a directory" in capsys.readouterr().err
+
+
 def test_answers_that_cannot_be_kept(tmp_path: Path) -> None:
     missing = tmp_path / "absent" / "s.partial"
     with pytest.raises(InputError, match="cannot be kept beside the study"), kept_in(missing) as k:
@@ -236,7 +241,7 @@ def test_a_killed_study_is_resumed(long_study: Path) -> None:
     """SIGKILL of the process alone: those that it started notice, and answers are kept."""
     running = started(long_study, "--jobs", "2")
     wait_for(long_study, 30, running)
-    helpers = [int(pid) for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children")
+    children = [int(pid) for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children")
                .read_text().split()]  # fmt: skip
     running.kill()
     running.communicate()
@@ -245,7 +250,7 @@ def test_a_killed_study_is_resumed(long_study: Path) -> None:
     assert main(["whatif", str(long_study / "study.yaml"), "--json", "--jobs", "1"]) == 0
     assert not (long_study / "study.yaml.partial").exists()
     ends = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in helpers):
+    while any(Path(f"/proc/{pid}").exists() for pid in children):
         assert time.monotonic() < ends, "processes of a killed study live on"
         time.sleep(0.05)
 
@@ -325,11 +330,19 @@ def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
         list(study.on_cluster(address)(asked, {0: odd}))
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["nonsense", "host:x", "tcp://", "x://h:1", "tcp://127.0.0.1", "h:99999"],
+)
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(InputError, match=r"written like tcp://10\.0\.0\.1:8786, not '"):
+        study.on_cluster(address)
+
+
 def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.sim.study.cluster.PATIENCE", 0.5)
-    for address in ("tcp://127.0.0.1:1", "nonsense://x", "tcp://127.0.0.1"):
-        with pytest.raises(InputError, match=f"no Dask scheduler answers at {address}"):
-            list(study.on_cluster(address)(*few_mapped()))
+    with pytest.raises(InputError, match="no Dask scheduler answers at tcp://127"):
+        list(study.on_cluster("tcp://127.0.0.1:1")(*few_mapped()))
 
 
 def few_mapped() -> tuple[study.Study, dict[int, Task]]:

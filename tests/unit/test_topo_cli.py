@@ -55,6 +55,13 @@ def test_show(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
+def test_a_preset_is_also_shown_as_other_commands_call_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert output(capsys, "show", "preset:summit:3") == output(capsys, "show", "summit",
+                                                               "--nodes", "3")  # fmt: skip
+
+
 def test_show_says_numbers_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "show", "dgx-1v")
     row = next(line for line in text.splitlines() if "nvlink" in line and "43.4 GB/s" in line)
@@ -77,11 +84,15 @@ def test_show_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no preset and no file 'summti'" in complaint(capsys, "show", "summti")
+    assert "there is no preset 'summti'" in complaint(capsys, "show", "preset:summti:4")
+    assert "1 to 65536 nodes, not -3" in complaint(capsys, "show", "summit", "--nodes", "-3")
+    twice = complaint(capsys, "show", "preset:summit:4", "--nodes", "3")
+    assert "--nodes is for a preset by its name, not for 'preset:summit:4'" in twice
     assert "absent.yaml: cannot be read" in complaint(capsys, "show", "absent.yaml")
     assert "1 to 65536 nodes, not 0" in complaint(capsys, "show", "summit", "--nodes", "0")[:400]
     path = tmp_path / "flat.yaml"
     path.write_text("name: flat\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n")
-    assert "--nodes is for those" in complaint(capsys, "show", str(path), "--nodes", "3")
+    assert "--nodes is for a preset" in complaint(capsys, "show", str(path), "--nodes", "3")
     wrong = complaint(capsys, "draw", "summit", "-o", str(tmp_path / "picture.pdf"))
     assert "the name of a picture ends in .svg or .png" in wrong
     said = complaint(capsys, "draw", str(path), "--what", "node", "-o", str(tmp_path / "x.svg"))

@@ -220,6 +220,9 @@ def test_calibrations_survive_being_written(tmp_path: Path) -> None:
         ('"launch"', '"start"'),
         ('"memory": "host"', '"kind": "host"'),
         ('"library"', '"mpi"'),
+        ('"envelope": 0.0', '"envelope": -1.0'),
+        ('"envelope": 0.0', '"envelope": "inf"'),
+        ('"pointer_query": 0.0', '"pointer_query": -1e-06'),
     ],
 )
 def test_calibrations_that_are_none(tmp_path: Path, old: str, new: str) -> None:

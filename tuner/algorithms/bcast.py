@@ -86,10 +86,10 @@ def binomial(p: int, root: int, nbytes: int, segment: int = 0) -> Schedule:
     """In the s-th round every holder serves the rank 2^s away, one child after the other.
 
     Segmented, the segments are pipelined down the same tree and a rank serves all its children at
-    once, as in Open MPI.
+    once.
 
     Cost: ceil(log2 p) (alpha + m beta) unsegmented
-    Source: MPICH bcast_intra_binomial.c; Open MPI coll_base_bcast.c, binomial
+    Source: Open MPI coll_base_bcast.c, binomial (MPICH's serves the farthest ranks first)
     """
     if segment > 0:
         return trees.broadcast(trees.binomial(p), segments(nbytes, segment), root)

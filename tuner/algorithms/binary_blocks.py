@@ -7,7 +7,8 @@ from itertools import pairwise, zip_longest
 
 import numpy as np
 
-from tuner.algorithms.butterfly import Butterfly, near_first, together
+from tuner.algorithms.butterfly import Butterfly, near_first
+from tuner.algorithms.columns import together
 from tuner.algorithms.groups import Ranks
 from tuner.schedule import DST_OP_ARRIVING, NO_REDUCTION, Round
 

@@ -122,7 +122,7 @@ def allgather(p: int) -> Schedule:
     """Chunks go to where the Bine butterfly needs them, then partners exchange all they have.
 
     Cost: (log2 p + 1) alpha + m beta, p a power of two, m the whole buffer
-    Source: Bine trees (arXiv 2508.17311), allgather, blocks sent to their place; as in Swing
+    Source: Bine trees (arXiv 2508.17311), allgather, chunks sent to their place; as in Swing
     """
     groups = Groups.of(p)
     return gathered(groups, butterfly(groups))
@@ -133,7 +133,7 @@ def reduce_scatter(p: int) -> Schedule:
     """Partners of the Bine butterfly exchange halves of what is left; at last chunks go home.
 
     Cost: (log2 p + 1) alpha + m beta + (p-1)/p m gamma, p a power of two, m the whole vector
-    Source: Bine trees (arXiv 2508.17311), reduce-scatter, blocks sent to their place; as in Swing
+    Source: Bine trees (arXiv 2508.17311), reduce-scatter, chunks sent to their place; as in Swing
     """
     groups = Groups.of(p)
     return scattered(groups, butterfly(groups))

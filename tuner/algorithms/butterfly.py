@@ -104,8 +104,3 @@ def swinging(q: int, direction: int = 1) -> list[Ranks]:
     player = np.arange(q)
     sign = direction * np.where(player % 2 == 0, 1, -1)
     return [(player + sign * ((1 - (-2) ** (s + 1)) // 3)) % q for s in range(q.bit_length() - 1)]
-
-
-def together(parts: Sequence[Round]) -> Round:
-    """One round with the rows of all parts."""
-    return Round.of(*(np.concatenate(c) for c in zip(*(r.columns for r in parts), strict=True)))

@@ -39,7 +39,7 @@ def chain_binomial(
     k the length of the chains, which divides p
     Source: CB-k of S-Caffe (A. A. Awan et al., PPoPP 2017); docs/cost-formulas.md
     """
-    levels, number = Levels.of(p, min(length, p), root), segments(nbytes, segment)
+    levels, number = Levels.of(p, length, root), segments(nbytes, segment)
     chain = trees.chain(levels.largest, 1)
     both = concat(
         REDUCE,
@@ -59,7 +59,7 @@ def chain_of_chains(
     Source: CC-k of S-Caffe (A. A. Awan et al., PPoPP 2017), both levels overlapped;
     docs/cost-formulas.md
     """
-    levels = Levels.of(p, min(length, p), root)
+    levels = Levels.of(p, length, root)
     up = trees.reduction(_of_chains(levels), segments(nbytes, segment))
     return relabel(up, levels.rank_of, root=root)
 
@@ -72,7 +72,7 @@ def chain_binomial_to_all(p: int, nbytes: int, length: int = 8, segment: int = 1
     gamma)), k the length of the chains, which divides p
     Source: CB-k of S-Caffe (A. A. Awan et al., PPoPP 2017); docs/cost-formulas.md
     """
-    levels, number = Levels.of(p, min(length, p)), segments(nbytes, segment)
+    levels, number = Levels.of(p, length), segments(nbytes, segment)
     chain = trees.chain(levels.largest, 1)
     heads = finer(binomial_up(levels.groups), number)
     return concat(
@@ -94,7 +94,7 @@ def chain_of_chains_to_all(
     Source: CC-k of S-Caffe (A. A. Awan et al., PPoPP 2017), both levels overlapped;
     docs/cost-formulas.md
     """
-    tree, number = _of_chains(Levels.of(p, min(length, p))), segments(nbytes, segment)
+    tree, number = _of_chains(Levels.of(p, length)), segments(nbytes, segment)
     return concat(ALLREDUCE, trees.reduction(tree, number), trees.broadcast(tree, number))
 
 

@@ -1,14 +1,16 @@
-"""Columns that many rounds share: made once, read-only, never copied.
+"""Columns of rounds, above all those that many rounds share: made once, read-only, never copied.
 
 An engine that meets the very same array again knows that nothing in it has changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tuner.schedule import Ints
+from tuner.schedule import Ints, Round
 
 
 def column(values: ArrayLike, length: int = -1) -> Ints:
@@ -30,3 +32,8 @@ class Wheel:
         """Shape (n,)."""
         start = turn % self._length
         return self._twice[start : start + self._length]
+
+
+def together(parts: Sequence[Round]) -> Round:
+    """One round with the rows of all parts."""
+    return Round.of(*(np.concatenate(c) for c in zip(*(r.columns for r in parts), strict=True)))

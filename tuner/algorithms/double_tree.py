@@ -34,10 +34,9 @@ def _down(p: int, half: int) -> trees.Hops:
 
 
 def _up(p: int, half: int) -> trees.Hops:
-    """The same turned round in time and direction."""
+    """The same turned round."""
     down = _down(p, half)
-    reduce = in_rank_order(down.dst, down.src)
-    return trees.Hops(down.dst, down.src, reduce, down.rounds - 1 - down.delay, down.first)
+    return down.backwards(in_rank_order(down.dst, down.src))
 
 
 def _turns(hops: trees.Hops) -> trees.Array:

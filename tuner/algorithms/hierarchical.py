@@ -24,7 +24,7 @@ def broadcast(p: int, root: int, nbytes: int, group: int = 4, segment: int = 0) 
     Cost: at most (ceil(log2 G) + ceil(log2 g)) (alpha + m beta) unsegmented,
     (G + ceil(log2 g) + S - 2) (alpha + (1 + ceil(log2 g)) m/S beta) segmented,
     with groups of g ranks, G of them
-    Source: hierarchical broadcast of MVAPICH2-GDR (arXiv 1707.09414), Open MPI coll_han_bcast.c;
+    Source: Open MPI coll_han_bcast.c, and the two levels of MVAPICH2's tuning tables;
     docs/cost-formulas.md
     """
     levels = Levels.of(p, group, root)

@@ -15,12 +15,15 @@ from functools import cache
 from itertools import count, islice
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tuner.algorithms import trees
+from tuner.algorithms.columns import together
+from tuner.algorithms.groups import Ranks
+from tuner.errors import InputError
 from tuner.schedule import Round, Schedule, relabel
 
-Ranks = NDArray[np.int64]
+MOST_AT_ONCE = 1 << 22  # transfers of one round, which is held in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +40,8 @@ class Levels:
 
     @classmethod
     def of(cls, p: int, group: int, root: int = 0) -> Levels:
-        """Groups of `group` ranks; the root's group, the first, is counted from the root round."""
-        bounds = np.append(np.arange(0, p, group), p)
+        """Groups of `group` ranks, or one of all; the root's, the first, begins with the root."""
+        bounds = np.append(np.arange(0, p, min(group, p)), p)
         home = root // group
         ranks = np.arange(p)
         ranks[bounds[home] : bounds[home + 1]] = np.roll(
@@ -61,6 +64,14 @@ class Levels:
     def largest(self) -> int:
         """Ranks of the largest group."""
         return int(self.size.max())
+
+    def require_few(self, parts: int) -> None:
+        """InputError when rounds in which every rank exchanges `parts` parts are too long."""
+        if self.p * parts > MOST_AT_ONCE:
+            raise InputError(
+                f"{self.p} ranks in groups of {self.largest} would exchange {self.p * parts}"
+                " messages at once: use smaller groups"
+            )
 
     def group_of(self, role: ArrayLike) -> Ranks:
         """The number of the group that a role belongs to."""
@@ -103,7 +114,7 @@ class Levels:
                     under_way.popleft()
                 if not under_way:
                     return
-                both = joined(
+                both = together(
                     [_of_segment(r, t - s, number, whole.n_chunks) for s, r in reversed(under_way)]
                 )
                 inside = self.group_of(both.src) == self.group_of(both.dst)
@@ -148,9 +159,3 @@ def _of_segment(r: Round, j: int, number: int, n_chunks: int) -> Round:
         for chunk in (r.first, r.into)
     )
     return Round.of(r.src, r.dst, first, into, r.count, r.reduce)
-
-
-def joined(rounds: list[Round]) -> Round:
-    """Everything that several rounds do, at once."""
-    columns = zip(*(r.columns for r in rounds), strict=True)
-    return Round.of(*(np.concatenate(column) for column in columns))

@@ -16,13 +16,12 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.algorithms import trees
 from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.registry import algorithm, segments
-from tuner.algorithms.trees import Hops, join, pipelined
+from tuner.algorithms.trees import Array, Hops, join, pipelined
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.schedule import (
@@ -38,15 +37,14 @@ BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLRE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
 MOST_MESSAGES = 1 << 22
 SLOT = 1 << 19  # bytes: what one slot of NCCL's buffers holds in Simple
-Array = NDArray[np.int64]
 
 
 def ring_order(levels: Levels, channel: int) -> Array:
     """The ranks in the order of a channel's ring."""
     start, size = levels.start, levels.size
     node = np.repeat(np.arange(len(start)), size)
-    step = np.arange(levels.p) - start[node]
-    local = np.where(node % 2, channel - 1 - step, channel + step) % size[node]
+    place = np.arange(levels.p) - start[node]
+    local = np.where(node % 2, channel - 1 - place, channel + place) % size[node]
     order: Array = start[node] + local
     return order
 
@@ -146,8 +144,8 @@ def sent_round_rings(
     Source: NCCL, src/device/broadcast.h
     """
     number = segments(-(-nbytes // channels), segment)
-    hops = _lines(_from(_orders(p, group, channels), root), number, NO_REDUCTION)
-    return replace(pipelined(BCAST, p, channels * number, hops, number), root=root)
+    lines = _lines(_from(_orders(p, group, channels), root), number, NO_REDUCTION)
+    return replace(pipelined(BCAST, p, channels * number, lines, number), root=root)
 
 
 @algorithm(REDUCE, "nccl_ring", needs="gpu")
@@ -162,8 +160,8 @@ def reduced_round_rings(
     """
     number = segments(-(-nbytes // channels), segment)
     to_root = np.roll(_from(_orders(p, group, channels), root), -1, axis=1)
-    hops = _lines(to_root, number, DST_OP_ARRIVING)
-    return replace(pipelined(REDUCE, p, channels * number, hops, number), root=root)
+    lines = _lines(to_root, number, DST_OP_ARRIVING)
+    return replace(pipelined(REDUCE, p, channels * number, lines, number), root=root)
 
 
 @algorithm(ALLREDUCE, "nccl_tree", needs="gpu")

@@ -15,33 +15,23 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.algorithms import trees
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.nccl import entered_at, hops
 from tuner.algorithms.registry import algorithm, segments
-from tuner.algorithms.trees import Hops, join, pipelined
+from tuner.algorithms.trees import Array, Hops, join, pipelined
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
 
 ALLREDUCE = Collective.ALLREDUCE
-MOST_AT_ONCE = 1 << 22  # transfers of one round, which is held in memory
 PART = 1 << 17  # bytes: NCCL's chunk for NVLS
-Array = NDArray[np.int64]
-
-
-def upside_down(down: Hops) -> Hops:
-    """The same hops from the leaves to the root, reducing."""
-    last = down.delay.max(initial=0)
-    return hops(down.dst, down.src, last - down.delay, DST_OP_ARRIVING)
 
 
 def at_once(levels: Levels) -> Hops:
     """From each leader to its whole group: one message that the NVSwitch replicates."""
     others = np.setdiff1d(np.arange(levels.p), levels.start)
-    return hops(levels.start[levels.group_of(others.astype(np.int32))], others, 0)
+    return hops(levels.start[levels.group_of(others)], others, 0)
 
 
 def one_by_one(levels: Levels) -> Hops:
@@ -83,26 +73,18 @@ def through_switches(levels: Levels, part: int) -> Hops:
     return hops(np.full_like(others, levels.start[root]), others, 0)
 
 
-def _require_few(p: int, group: int) -> None:
-    if p * group > MOST_AT_ONCE:
-        raise InputError(
-            f"{p} ranks in groups of {group} would exchange {p * group} messages at once: use"
-            " smaller groups"
-        )
-
-
 def _there_and_back(
     p: int, nbytes: int, group: int, segment: int,
     inside: Callable[[Levels], Hops], between: Callable[[Levels, int], Hops],
 ) -> Schedule:  # fmt: skip
     """Reduced inside the nodes, between them, and given back the same ways; all parts at once."""
     levels = Levels.of(p, group)
-    _require_few(p, levels.largest)
+    levels.require_few(levels.largest)
     number = segments(-(-nbytes // levels.largest), segment)
     parts = []
     for part in range(levels.largest):
         local, across = inside(levels), between(levels, part)
-        up, over = upside_down(local), upside_down(across)
+        up, over = local.backwards(DST_OP_ARRIVING), across.backwards(DST_OP_ARRIVING)
         after = up.rounds + over.rounds
         way = join(up, over.later(up.rounds), across.later(after),
                    local.later(after + across.rounds))  # fmt: skip
@@ -127,7 +109,7 @@ def nvls(p: int, nbytes: int, segment: int = PART) -> Schedule:
 
 def _pairs(p: int) -> tuple[Array, Array]:
     """Everybody with everybody else."""
-    _require_few(p, p)
+    Levels.of(p, p).require_few(p)
     src, dst = np.nonzero(~np.eye(p, dtype=bool))
     return src, dst
 

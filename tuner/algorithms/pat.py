@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.algorithms.registry import algorithm
+from tuner.algorithms.trees import Array
 from tuner.collective import Collective
-from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
-
-Array = NDArray[np.int64]
+from tuner.schedule import ARRIVING_OP_DST, Round, Schedule
 
 
 def spread(p: int, aggregate: int) -> list[tuple[int, Array]]:
@@ -41,20 +39,17 @@ def spread(p: int, aggregate: int) -> list[tuple[int, Array]]:
     return rounds
 
 
-def _rounds(p: int, aggregate: int) -> Iterator[Round]:
-    rank = np.arange(p)
+def _there(p: int, aggregate: int) -> Iterator[Round]:
+    rank = np.arange(p)[:, None]
     for distance, offsets in spread(p, aggregate):
-        home = (rank[:, None] - offsets) % p
-        yield Round.of(rank[:, None], ((rank + distance) % p)[:, None], home, reduce=NO_REDUCTION)
+        yield Round.of(rank, (rank + distance) % p, (rank - offsets) % p)
 
 
-def _rounds_back(p: int, aggregate: int) -> Iterator[Round]:
-    rank = np.arange(p)
+def _back(p: int, aggregate: int) -> Iterator[Round]:
+    rank = np.arange(p)[:, None]
     for distance, offsets in reversed(spread(p, aggregate)):
-        home = (rank[:, None] - offsets) % p
-        yield Round.of(
-            ((rank + distance) % p)[:, None], rank[:, None], home, reduce=ARRIVING_OP_DST
-        )
+        away = (rank + distance) % p
+        yield Round.of(away, rank, (rank - offsets) % p, reduce=ARRIVING_OP_DST)
 
 
 @algorithm(Collective.ALLGATHER, "pat", needs="gpu")
@@ -65,7 +60,7 @@ def gathered(p: int, aggregate: int = 8) -> Schedule:
     (log2 a + p/a) alpha + (p-1)/p m beta with an aggregate of a
     Source: S. Jeaugey, arXiv 2506.20252; NCCL, src/device/all_gather.h (PAT)
     """
-    return Schedule(Collective.ALLGATHER, p, p, partial(_rounds, p, aggregate))
+    return Schedule(Collective.ALLGATHER, p, p, partial(_there, p, aggregate))
 
 
 @algorithm(Collective.REDUCE_SCATTER, "pat", needs="gpu")
@@ -76,4 +71,4 @@ def scattered(p: int, aggregate: int = 8) -> Schedule:
     vector; at most (log2 a + p/a) alpha + (p-1)/p m (beta + gamma) with an aggregate of a
     Source: S. Jeaugey, arXiv 2506.20252; NCCL, src/device/reduce_scatter.h (PAT)
     """
-    return Schedule(Collective.REDUCE_SCATTER, p, p, partial(_rounds_back, p, aggregate))
+    return Schedule(Collective.REDUCE_SCATTER, p, p, partial(_back, p, aggregate))

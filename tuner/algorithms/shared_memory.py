@@ -25,7 +25,7 @@ def to_root(p: int, root: int, group: int = 4) -> Schedule:
     ranks, G a power of two
     Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, min(group, p), root)
+    levels = Levels.of(p, group, root)
     shares = Shares(levels, levels.largest)
     inside = schedule(REDUCE, p, shares.n_chunks, [shares.reduced(), shares.gathered()])
     between = levels.among_leaders(finer(binomial_up(levels.groups), shares.n_chunks))
@@ -43,7 +43,7 @@ def to_all(p: int, group: int = 4) -> Schedule:
     two, at least 2 (1 + log2 G) alpha + 2 (g-1)/g m beta + (G-1)/G m (2 beta + gamma) more
     Source: J. Hashmi et al., IPDPS 2018 (XPMEM); formula derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, min(group, p))
+    levels = Levels.of(p, group)
     between = allreduce.rabenseifner(levels.groups)
     shares = Shares(levels, levels.largest, between.n_chunks)
     n_chunks = shares.n_chunks

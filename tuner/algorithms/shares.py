@@ -13,11 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from tuner.algorithms.columns import column
-from tuner.algorithms.levels import Levels, Ranks
-from tuner.errors import InputError
+from tuner.algorithms.groups import Ranks
+from tuner.algorithms.levels import Levels
 from tuner.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, NO_REDUCTION, Round, Schedule
-
-MOST_AT_ONCE = 1 << 22  # transfers of one round, which is held in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +103,7 @@ class Shares:
 
         Raises InputError for groups whose ranks cannot all exchange at once.
         """
-        if self.levels.p * self.parts > MOST_AT_ONCE:
-            raise InputError(
-                f"{self.levels.p} ranks in groups of {self.levels.largest} would exchange"
-                f" {self.levels.p * self.parts} messages at once: use smaller groups"
-            )
+        self.levels.require_few(self.parts)
         member = np.repeat(np.arange(self.levels.p), self.parts)
         part = np.tile(np.arange(self.parts), self.levels.p)
         leader = np.repeat(self.leader, self.levels.size, axis=0).reshape(-1)

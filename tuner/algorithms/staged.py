@@ -14,8 +14,8 @@ from itertools import zip_longest
 import numpy as np
 
 from tuner.algorithms import allreduce, bcast, reduce, trees
-from tuner.algorithms.columns import column
-from tuner.algorithms.levels import Levels, joined
+from tuner.algorithms.columns import column, together
+from tuner.algorithms.levels import Levels
 from tuner.algorithms.registry import algorithm, segments
 from tuner.collective import Collective
 from tuner.schedule import Round, Schedule, concat, relabel
@@ -123,7 +123,7 @@ def _down(tree: trees.Tree) -> Schedule:
         yield first
         for ranks, r in zip_longest(arrived, others):
             copies = Round.of(ranks, ranks, 1, 0)
-            yield joined([copies, r]) if r else copies
+            yield together([copies, r]) if r else copies
 
     return Schedule(BCAST, p, 1, make, staged=True)
 

@@ -3,7 +3,8 @@
 import numpy as np
 
 from tuner.algorithms.allreduce import exchanged
-from tuner.algorithms.butterfly import Butterfly, swinging, together
+from tuner.algorithms.butterfly import Butterfly, swinging
+from tuner.algorithms.columns import together
 from tuner.algorithms.groups import Groups
 from tuner.algorithms.registry import algorithm
 from tuner.collective import Collective

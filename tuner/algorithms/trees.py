@@ -128,6 +128,11 @@ class Hops(NamedTuple):
         """The same after a number of rounds."""
         return self._replace(delay=self.delay + rounds)
 
+    def backwards(self, reduce: Array | int) -> Hops:
+        """The same turned round in time and direction, with this reduction."""
+        kinds = np.zeros_like(self.reduce) + reduce
+        return Hops(self.dst, self.src, kinds, self.rounds - 1 - self.delay, self.first)
+
     def of_chunks(self, first: int) -> Hops:
         """The same with segment 0 in another chunk."""
         return self._replace(first=self.first + first)

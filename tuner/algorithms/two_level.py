@@ -24,7 +24,7 @@ def ring(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Schedule:
     Cost: 2 (g+G-2) alpha + (1 - 1/p) m (2 beta + gamma) unsegmented, p = g G, groups of g ranks
     Source: derived in docs/cost-formulas.md; the two levels: Horovod's hierarchical allreduce
     """
-    levels = Levels.of(p, min(group, p))
+    levels = Levels.of(p, group)
     shares = Shares(levels, levels.largest, levels.groups)
 
     def make() -> Iterator[Round]:
@@ -46,7 +46,7 @@ def recursive_doubling(p: int, nbytes: int, group: int = 4, segment: int = 0) ->
     G groups of g ranks, G a power of two
     Source: derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, min(group, p))
+    levels = Levels.of(p, group)
     return _direct(levels, levels.largest, allreduce.recursive_doubling(levels.groups),
                    segments(nbytes, segment))  # fmt: skip
 
@@ -57,9 +57,9 @@ def rabenseifner(p: int, nbytes: int, group: int = 4, segment: int = 0) -> Sched
 
     Cost: 2 (1 + log2 G) alpha + (1 - 1/p) m (2 beta + gamma) unsegmented, p = g G, groups of g
     ranks, G a power of two
-    Source: derived in docs/cost-formulas.md; CUDA-aware allreduce of MVAPICH2-GDR (CCGrid 2019)
+    Source: derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, min(group, p))
+    levels = Levels.of(p, group)
     return _direct(levels, levels.largest, allreduce.rabenseifner(levels.groups),
                    segments(nbytes, segment))  # fmt: skip
 
@@ -78,7 +78,7 @@ def multi_leader(
     l leaders, G a power of two
     Source: SALaR (CLUSTER 2018); formulas derived in docs/cost-formulas.md
     """
-    levels = Levels.of(p, min(group, p))
+    levels = Levels.of(p, group)
     between = allreduce.rabenseifner(levels.groups)
     return _direct(levels, min(leaders, levels.largest), between, segments(nbytes, segment))
 

@@ -52,9 +52,10 @@ def run(options: argparse.Namespace) -> None:
     topology = load_machine(options.topology).topology
     interior = topology.nodes[0].interior
     gpus = len(interior.numbers(GPU)) if interior else 0
-    if options.ppn is None and not gpus:
+    if not gpus:
         raise InputError(f"topology {topology.name} has no GPUs in its nodes: choose another one")
-    placement = Placement.consecutive(topology, options.ppn or gpus, options.p)
+    ppn = gpus if options.ppn is None else options.ppn
+    placement = Placement.consecutive(topology, ppn, options.p)
     fleet = nccl.fleet_of(placement, options.collnet)
     records = list(_records(options, fleet))
     emit(options, records, lambda: _print(options, fleet, topology.name, records))

@@ -11,7 +11,7 @@ from tuner.cli.output import add_json, emit, print_table
 from tuner.errors import InputError
 from tuner.files import write_atomically
 from tuner.topologies.machines import load_machine
-from tuner.topologies.presets import PRESETS, Design, Machine, design
+from tuner.topologies.presets import PRESETS, Design, Machine, design, with_nodes
 from tuner.topologies.short import PREFIX
 from tuner.topology import GPU
 
@@ -24,7 +24,8 @@ EXAMPLES = """examples:
   tuner topo draw summit -o fabric.png --what fabric
   tuner simulate --topology preset:dgx-h100:16 --collective allreduce --sizes 64MiB --ppn 8
 
-A NAME is one that `tuner topo list` prints; everything else is a topology file of any format."""
+A NAME is one that `tuner topo list` prints, also written preset:NAME or preset:NAME:NODES;
+everything else is a topology file of any format."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,14 +116,12 @@ def run_draw(options: argparse.Namespace) -> None:
 
 def _machine(options: argparse.Namespace) -> Machine:
     """By name, or from a file, which has as many nodes as it says."""
-    if options.machine in PRESETS:
-        nodes = "" if options.nodes is None else f":{options.nodes}"
-        return load_machine(f"{PREFIX}{options.machine}{nodes}", node=options.node)
+    name, known = options.machine, ", ".join(PRESETS)
+    if name in PRESETS:
+        found = load_machine(f"{PREFIX}{name}", node=options.node)
+        return found if options.nodes is None else with_nodes(found, options.nodes)
     if options.nodes is not None:
-        raise InputError(
-            f"{options.machine} is no preset: --nodes is for those; known: {', '.join(PRESETS)}"
-        )
-    if "." not in options.machine and not Path(options.machine).exists():
-        known = ", ".join(PRESETS)
-        raise InputError(f"there is no preset and no file {options.machine!r}; presets: {known}")
-    return load_machine(options.machine, node=options.node)
+        raise InputError(f"--nodes is for a preset by its name, not for {name!r}; known: {known}")
+    if not name.startswith(PREFIX) and "." not in name and not Path(name).exists():
+        raise InputError(f"there is no preset and no file {name!r}; presets: {known}")
+    return load_machine(name, node=options.node)

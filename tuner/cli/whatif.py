@@ -67,7 +67,7 @@ def _jobs(text: str) -> int:
 def run(options: argparse.Namespace) -> None:
     """Run the study, write and print its result."""
     carry = _carry(options)
-    answers = options.study.with_name(options.study.name + PARTIAL)
+    answers = Path(f"{options.study}{PARTIAL}")
     if options.fresh:
         answers.unlink(missing_ok=True)
     display = Display(console(error=options.json))

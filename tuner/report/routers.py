@@ -83,8 +83,8 @@ def _draw_grid(
             near.append(ends)
         else:
             away = math.dist(*ends)
-            step = [0.28 * scale * (p - q) / away for p, q in zip(*ends, strict=True)]
-            stubs.append((ends[0], (ends[0][0] + step[0], ends[0][1] + step[1])))
+            reach = [0.28 * scale * (p - q) / away for p, q in zip(*ends, strict=True)]
+            stubs.append((ends[0], (ends[0][0] + reach[0], ends[0][1] + reach[1])))
     colour = colours[links[0].capacity] if links else INK
     axes.add_collection(LineCollection(near, colors=colour, linewidths=1.2, zorder=1))
     axes.add_collection(LineCollection(stubs, colors=colour, linewidths=1.0, zorder=1,

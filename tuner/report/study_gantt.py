@@ -21,6 +21,7 @@ from tuner.units import format_time
 
 SENDING, RECEIVING, WORKING = COLOURS[0], COLOURS[3], COLOURS[8]
 PATH = "#CC3311"
+LABELS = 0.5  # inches for what is written below the axis
 MOST_RANKS = 128
 MOST_BARS = 20_000
 # Rows are one high, counted downwards: sends lie above receives.
@@ -111,5 +112,6 @@ def _legend(figure: Figure, *, works: bool) -> None:
         *([Patch(color=WORKING, label="reducing, copying")] if works else []),
         Line2D([], [], color=PATH, linewidth=1.6, label="critical path"),
     ]  # fmt: skip
-    figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.02), frameon=False,
+    below = figure.subplotpars.bottom - LABELS / figure.get_figheight()
+    figure.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, below), frameon=False,
                   ncols=5)  # fmt: skip

@@ -158,10 +158,15 @@ class _Walk:
         self.visit_of[0, traffic.posts[sends]] = owner[sends]
         self.visit_of[1, traffic.posts[~sends]] = owner[~sends]
         self.alone = _seconds_alone(traffic)
-        self.freed: dict[tuple[int, float], int] = {}  # (port, time) -> what released it then
-        for number, bar in enumerate(bars):
+        # (port, time) -> what released it then, the first of several that took no time
+        self.freed: dict[tuple[int, float], int] = {}
+        for number in sorted(range(len(bars)), key=self._turn, reverse=True):
             for port in self._ports(number):
-                self.freed[port, bar.released] = number
+                self.freed[port, bars[number].released] = number
+
+    def _turn(self, number: int) -> tuple[float, int]:
+        """What transfers queue for ports by."""
+        return float(self.visits.entered[self._latest(number)]), number
 
     def _ports(self, number: int) -> tuple[int, int]:
         """The port of the sender, and that of the receiver, numbered after all of those."""
@@ -232,8 +237,10 @@ class _Walk:
     def _ahead(self, number: int) -> int:
         """The transfer that released the sender's or the receiver's port when this one started."""
         started = self.bars[number].started
-        at_sender, at_receiver = ((port, started) for port in self._ports(number))
-        return self.freed[at_sender if at_sender in self.freed else at_receiver]
+        at_sender, at_receiver = (
+            self.freed.get((port, started), number) for port in self._ports(number)
+        )
+        return at_receiver if at_sender == number else at_sender
 
 
 def _seconds_alone(traffic: Traffic) -> Floats:

@@ -41,11 +41,9 @@ from tuner.errors import InputError, quoted
 from tuner.topologies.calibrated import given_calibration
 from tuner.topologies.fabrics import fabric_topology
 from tuner.topologies.presets import Machine, preset, with_gpu, with_nics, with_taper
-from tuner.topologies.safe_yaml import parse_yaml
 from tuner.topologies.wires import ends_of, flat
 from tuner.topologies.written import (
     LINK_KEYS,
-    MOST_NODES,
     fabric_from,
     interior_from,
     listed_links,
@@ -58,11 +56,6 @@ from tuner.topologies.written import (
 from tuner.topology import Interior, Link, Node, Topology
 from tuner.units import parse_bandwidth, parse_time
 
-__all__ = [
-    "LINK_KEYS", "MOST_NODES", "machine_from", "parse_short", "preset_reference", "require_keys",
-    "topology_from",
-]  # fmt: skip
-
 PREFIX = "preset:"
 COMMON_KEYS = {"name", "nodes", "cores", "local", "interior", "offers"}
 FLAT_KEYS = COMMON_KEYS | {"latency", "bandwidth"}
@@ -70,11 +63,6 @@ LINKED_KEYS = COMMON_KEYS | {"switches", "links"}
 FABRIC_KEYS = COMMON_KEYS | {"fabric"}
 PRESET_KEYS = {"name", "preset", "nodes", "gpu", "nics", "taper"}
 LOCAL_KEYS = {"latency", "bandwidth", "memory_bandwidth"}
-
-
-def parse_short(text: str) -> Topology:
-    """A topology from YAML text. Raises InputError that names place and remedy."""
-    return topology_from(parse_yaml(text))
 
 
 def topology_from(record: Any) -> Topology:

@@ -20,6 +20,7 @@ Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 EQUAL = 1e-12  # lengths closer than this are equal
+MOST_DISTANCES = 1 << 24  # that are known at a time: 128 megabytes
 
 
 class Edge(Protocol):
@@ -122,21 +123,40 @@ class Graph:
         Between ends of one part alone.
         """
         on, up, down = self._hanging
-        near, far = on[source], on[target]
-        order = np.argsort(self.source, kind="stable")
-        first = np.searchsorted(self.source[order], np.arange(self.vertices + 1))
-        targets, column = np.unique(far, return_inverse=True)
-        between = np.flatnonzero((up[self.source] < 0) & (up[self.target] < 0))
-        backwards = self._matrix(between).T.tocsr()
-        distance = dijkstra(backwards, indices=targets)
-        most = distance[column, near]
-        width = int(most.max(initial=0.0)) if len(most) else 0
-        middle = np.full((len(source), width), -1)
-        _walk(near, far, column, self._rank_of_end[target], distance, first, order, self.target,
-              self.length, self.spread, middle)  # fmt: skip
+        targets, column = np.unique(on[target], return_inverse=True)
+        middle = np.full((len(source), 0), -1)
+        few = max(1, MOST_DISTANCES // self.vertices)
+        for begin in range(0, len(targets), few):
+            mine = np.flatnonzero((begin <= column) & (column < begin + few))
+            distance = dijkstra(self._backwards, indices=targets[begin : begin + few])
+            found = self._walks(on[source[mine]], target[mine], column[mine] - begin, distance)
+            wider = max(0, found.shape[1] - middle.shape[1])
+            middle = np.pad(middle, ((0, 0), (0, wider)), constant_values=-1)
+            middle[mine, : found.shape[1]] = found
         same = source == target
         ends = np.where(same, -1, up[source])[:, None], np.where(same, -1, down[target])[:, None]
         return np.hstack([ends[0], middle, ends[1]])
+
+    @cached_property
+    def _backwards(self) -> csr_array:
+        """The lengths of the links that do not end at hanging vertices, by (target, source)."""
+        up = self._hanging[1]
+        between = np.flatnonzero((up[self.source] < 0) & (up[self.target] < 0))
+        return self._matrix(between).T.tocsr()
+
+    @cached_property
+    def _outgoing(self) -> tuple[Indices, Indices]:
+        """Where the links out of each vertex begin in the second, shape (vertices + 1,); those."""
+        order = np.argsort(self.source, kind="stable")
+        return np.searchsorted(self.source[order], np.arange(self.vertices + 1)), order
+
+    def _walks(self, near: Indices, target: Indices, column: Indices, distance: Floats) -> Indices:
+        """Links from `near` to what the targets hang on, to which row `column` has distances."""
+        first, order = self._outgoing
+        found = np.full((len(near), int(distance[column, near].max(initial=0.0))), -1)
+        _walk(near, self._hanging[0][target], column, self._rank_of_end[target], distance, first,
+              order, self.target, self.length, self.spread, found)  # fmt: skip
+        return found
 
 
 def _walk_back(before: list[int], a: int, b: int, link_of: dict[tuple[int, int], int]) -> list[int]:

@@ -151,6 +151,11 @@ class Topology:
         return offsets([len(node.ports) for node in self.nodes])
 
     @cached_property
+    def ports_of(self) -> Indices:
+        """How many ports each node has, shape (nodes,)."""
+        return np.diff(self.first_port)
+
+    @cached_property
     def graph(self) -> Graph:
         """The network: its vertices are the ports, then the switches."""
         return Graph([*self.ports, *self.switches], self.links, len(self.ports), self.routing)

@@ -69,14 +69,12 @@ def paths(
     """
     routes = _Routes(placement, memory, source, target)
     stripes = routes.stripes() if striped else [routes.whole(staged)]
-    topology, local = placement.topology, routes.local
-    share = np.where(local, 1.0, 1.0 / len(stripes))
-    for extra in stripes[1:]:  # a local message has one stripe
-        extra[local] = -1
+    topology = placement.topology
+    number = np.sum([(links >= 0).any(axis=1) for links in stripes], axis=0)
     latency = _longest([_total(topology.latency, links) for links in stripes])
     hops = _longest([_links_only(topology, links).sum(axis=1) for links in stripes])
     links = _packed(np.hstack(stripes))
-    use = np.where(links >= 0, share[:, None], 0.0)
+    use = np.where(links >= 0, 1.0 / np.maximum(1, number)[:, None], 0.0)
     if staged or striped:  # it may cross a link more than once, in stripes or there and back
         links, use = _merged(links, use)
     width = _narrowest(topology, links, use)
@@ -109,13 +107,14 @@ class _Routes:
         ])  # fmt: skip
 
     def stripes(self) -> list[Indices]:
-        """One route over each of the NICs that both nodes have."""
-        first_port = self.topology.first_port
-        ports = np.diff(first_port)
-        number = int(np.minimum(ports[self.node[self.source]], ports[self.node[self.target]])
-                     [~self.local].min(initial=int(ports.max())))  # fmt: skip
+        """One route over each of the NICs that both nodes have; one only within a node."""
+        first, ports = (of[self.node] for of in (self.topology.first_port, self.topology.ports_of))
+        number = np.where(self.local, 1, np.minimum(ports[self.source], ports[self.target]))
         ends = (self.places.device[self.source], self.places.device[self.target])
-        return [self._route(*ends, first_port[self.node] + rail) for rail in range(number)]
+        return [
+            _only(self._route(*ends, first + np.minimum(rail, ports - 1)), rail < number)
+            for rail in range(int(number.max(initial=1)))
+        ]
 
     def _route(self, first: Indices, last: Indices, port: Indices) -> Indices:
         """From device to device, between nodes over the given port of each rank."""
@@ -140,13 +139,12 @@ class _Routes:
 
     def _same_rail(self, port: Indices) -> Indices:
         """The receiver's port, on the sender's rail where rails are not joined."""
-        part = self.topology.graph.parts
-        out, back = port[self.source], port[self.target].copy()
-        for i in np.flatnonzero(part[out] != part[back]):
-            node = self.node[self.target[i]]
-            own = np.arange(*self.topology.first_port[node : node + 2])
-            back[i] = own[part[own] == part[out[i]]][0]
-        return back
+        part, nodes = self.topology.graph.parts, np.arange(len(self.topology.nodes))
+        out, back = part[port[self.source]], part[port[self.target]]
+        node = np.repeat(nodes, self.topology.ports_of)
+        rails, first = np.unique(node * len(part) + part[: len(node)], return_index=True)
+        same = np.searchsorted(rails, self.node[self.target] * len(part) + out)
+        return np.where(out == back, port[self.target], first[same])
 
     def _nic(self, node: Indices, port: Indices) -> Indices:
         """The device that a port is; -1 in a node that has none."""

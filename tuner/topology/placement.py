@@ -60,11 +60,7 @@ class Placement:
     @cached_property
     def local(self) -> Indices:
         """The number of each rank among those of its node, shape (p,)."""
-        order = np.argsort(self.node_of, kind="stable")
-        start = np.searchsorted(self.node_of[order], self.node_of)
-        local = np.empty(self.p, dtype=np.int64)
-        local[order] = np.arange(self.p)
-        return local - start
+        return _turns(self.node_of)
 
     def places(self, memory: str) -> Places:
         """Raises InputError for device memory on a node without GPUs, and for unknown memory."""
@@ -115,10 +111,18 @@ def _nearest(interior: Interior, device: Indices, node: Indices) -> Indices:
         away = interior.distance[one, nics]
         near = np.flatnonzero(away <= away.min() + 1e-9)
         mine = np.flatnonzero(device == one)
-        turn = np.arange(len(mine)) - np.searchsorted(node[mine], node[mine])
         alike = interior.numbers(interior.devices[one].kind)
-        chosen[mine] = near[(np.searchsorted(alike, one) + turn) % len(near)]
+        turn = np.searchsorted(alike, one) + _turns(node[mine])
+        chosen[mine] = near[turn % len(near)]
     return chosen
+
+
+def _turns(values: Indices) -> Indices:
+    """How many equal values there are before each one."""
+    order = np.argsort(values, kind="stable")
+    turn = np.empty(len(values), dtype=np.int64)
+    turn[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])
+    return turn
 
 
 def _fitting(topology: Topology, ppn: int, p: int | None) -> int:

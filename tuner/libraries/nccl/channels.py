@@ -28,10 +28,10 @@ from tuner.libraries.nccl.constants import (
     INTEL,
     INTEL_PEER_SHARE,
     MOST_CHANNELS,
-    NVLINK,
     POWER,
     SOCKET,
 )
+from tuner.topologies.interiors import nvlink_bandwidth
 from tuner.topology import CPU, GPU, SWITCH, Interior, Link
 
 MOST_EXTENSIONS = 200_000  # of partial rings: a bound on the time a search takes
@@ -77,8 +77,7 @@ def vendor(interior: Interior) -> str:
 
 def brick(interior: Interior) -> float:
     """Bytes per second that NCCL reckons with per NVLink brick."""
-    known = [first for first in NVLINK if first <= generation(interior)]
-    return NVLINK[max(known, default=min(NVLINK))] * GB
+    return nvlink_bandwidth(generation(interior))
 
 
 def bricks_to_switch(interior: Interior, gpus: Sequence[str]) -> int:

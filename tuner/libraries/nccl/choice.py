@@ -33,10 +33,12 @@ def times(
     """
     if version not in VERSIONS:
         raise InputError(f"NCCL's choice is known of {', '.join(VERSIONS)}, not of {version!r}")
-    if collective not in OFFERED or fleet.p < 2 or nbytes < 1:
+    if collective not in OFFERED:
+        raise InputError(f"NCCL chooses for {', '.join(OFFERED)}, not for {collective}")
+    if fleet.p < 2 or nbytes < 1:
         raise InputError(
-            f"NCCL chooses for {', '.join(OFFERED)} of two ranks or more and at least one byte, not"
-            f" for {collective} of {fleet.p} and {nbytes} bytes"
+            f"NCCL chooses for two ranks or more and at least one byte, not for {fleet.p} and"
+            f" {nbytes}"
         )
     found = _lines(fleet, collective, version)
     return {

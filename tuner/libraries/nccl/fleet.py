@@ -65,7 +65,6 @@ class Fleet:
     has_nvlink          GPUs have NVLinks, wherever these lead
     nvswitch_reduction  NVSwitches reduce (NVLink SHARP)
     switch_reduction    the network's switches reduce (SHARP), and NCCL was told to let them
-    nic_latency         s, beyond what the tables hold
     """
 
     nodes: int
@@ -81,7 +80,6 @@ class Fleet:
     has_nvlink: bool = True
     nvswitch_reduction: bool = False
     switch_reduction: bool = False
-    nic_latency: float = 0.0
 
     @property
     def p(self) -> int:
@@ -110,8 +108,8 @@ def fleet_of(placement: Placement, collnet: bool = False, coupled: bool = False)
         raise InputError("NCCL has nothing to choose for a single rank: place two or more")
     if len(set(ranks.tolist())) > 1 or ppn > len(interior.numbers(GPU)):
         raise InputError(
-            f"NCCL wants one GPU per rank and equally many on each node; the nodes have"
-            f" {len(interior.numbers(GPU))} GPUs for {int(ranks.min())} to {int(ranks.max())} ranks"
+            f"NCCL wants one GPU per rank and equally many ranks on each node: here are"
+            f" {len(interior.numbers(GPU))} GPUs for {_range(ranks.tolist())} ranks"
         )
     gpus = [interior.devices[int(i)].name for i in interior.numbers(GPU)[:ppn]]
     generation = channels.generation(interior)
@@ -129,6 +127,11 @@ def fleet_of(placement: Placement, collnet: bool = False, coupled: bool = False)
         nvswitch_reduction=NVSWITCH_REDUCTION in offers and generation >= HOPPER,
         switch_reduction=collnet and SWITCH_REDUCTION in offers,
     )  # fmt: skip
+
+
+def _range(numbers: Sequence[int]) -> str:
+    """Such as `4`, or `1 to 4`."""
+    return " to ".join(map(str, sorted({min(numbers), max(numbers)})))
 
 
 def _from_first(order: tuple[int, ...]) -> tuple[int, ...]:

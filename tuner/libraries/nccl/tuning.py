@@ -179,7 +179,6 @@ def _latency(fleet: Fleet, collective: Collective, way: Way) -> float:
         inside = TABLE.pci[Way(of.RING, of.SIMPLE)]
     alone = fleet.ppn == 1 and fleet.nodes > 1
     across = TABLE.net[Way(of.TREE, way.protocol) if alone else way]
-    across += fleet.nic_latency * (2 if way.protocol == of.SIMPLE else 1)
     levels, local = fleet.nodes.bit_length() - 1, fleet.ppn - 1
     base = TABLE.base[way]
     if way.algorithm == of.RING:

@@ -45,7 +45,7 @@ Keep = Callable[[Study, Sequence[Task]], Answers]
 
 @contextmanager
 def kept_in(path: Path) -> Iterator[Keep]:
-    """Answers in a file, which is deleted when the block ends well: then they are somewhere else.
+    """Answers in a file, which is deleted when all ends well: then they are somewhere else.
 
     What it gives raises InputError when the file belongs to another study, when somebody else is
     at work on this one, and when the file cannot be written.

@@ -18,7 +18,8 @@ from tuner.units import format_size
 
 SEGMENTS = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # bytes
 ON_THE_WAY = (MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION)  # who combines or replicates there
-MOST_PIECES_ON_THE_WAY = 16  # they need no pipeline to keep all links busy
+BUSY_ANYWAY = ("segmented_ring", "two_level_ring")  # so are rings
+MOST_PIECES_BUSY_ANYWAY = 16  # of those that need no pipeline to keep all links busy
 MOST_PIECES = 128  # a message cut into more is all latency, and dear to simulate
 GROUP = 0  # stands for the ranks of a node, which are the group where there are two levels
 OFFERED: Mapping[str, tuple[int, ...]] = {  # beside an algorithm's own default
@@ -93,7 +94,8 @@ def _segments(
         yield {}
         return
     default = entry.params["segment"]
-    most = MOST_PIECES_ON_THE_WAY if entry.needs in ON_THE_WAY else MOST_PIECES
+    busy = entry.needs in ON_THE_WAY or entry.name in BUSY_ANYWAY
+    most = MOST_PIECES_BUSY_ANYWAY if busy else MOST_PIECES
     number = {
         segment: pieces(entry.name, {**shape, "segment": segment}, p, nbytes)
         for segment in (default, *SEGMENTS)

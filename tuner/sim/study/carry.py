@@ -123,7 +123,7 @@ def _end_with_parent() -> None:
 def _processes(
     given: tuple[Study, Mapping[int, Task]], number: int
 ) -> Iterator[ProcessPoolExecutor]:
-    """A pool whose processes are gone when the block ends, in the middle of a task if need be."""
+    """A pool whose processes are gone when it is left, in the middle of a task if need be."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(number, multiprocessing.get_context("spawn"), _begin, given)
     try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tuner.errors import InputError, TunerError
+from tuner.errors import InputError, TunerError, quoted
 from tuner.sim.study.carry import TICK, Answered, Carry, batches
 from tuner.sim.study.spec import Study
 from tuner.sim.study.tasks import Pricer, Task
@@ -16,14 +17,20 @@ from tuner.sim.study.tasks import Pricer, Task
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?[^\s/]+:([0-9]{1,5})")
+MOST_PORTS = 65535
 PATIENCE = 5.0  # seconds that a scheduler has to answer, and to name a process that works for it
 
 
 def on_cluster(address: str) -> Carry:
     """On the cluster whose scheduler has this address, such as `tcp://10.0.0.1:8786`.
 
-    Raises InputError when Dask is not installed; the carrying out, when nobody answers there.
+    Raises InputError when Dask is not installed and for what is no address; the carrying out, when
+    nobody answers there.
     """
+    match = ADDRESS.fullmatch(address)
+    if match is None or int(match[1]) > MOST_PORTS:
+        raise InputError(f"--scheduler is written like tcp://10.0.0.1:8786, not {quoted(address)}")
     if find_spec("distributed") is None:
         raise InputError("--scheduler needs Dask: pip install 'tuner[dask]'")
 

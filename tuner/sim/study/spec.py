@@ -45,7 +45,8 @@ from tuner.topologies import given_calibration, topology_from_record, topology_r
 from tuner.topologies.machines import load_machine
 from tuner.topologies.presets import Machine
 from tuner.topologies.safe_yaml import MOST_CHARACTERS, parse_yaml
-from tuner.topologies.short import PREFIX, machine_from, require_keys
+from tuner.topologies.short import PREFIX, machine_from
+from tuner.topologies.written import require_keys
 from tuner.topology import CUDA, GPU, Topology
 
 MOST_POINTS = 100_000

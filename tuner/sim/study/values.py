@@ -8,7 +8,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError, quoted
 from tuner.sim.study.axes import AXES, Value
 from tuner.sim.traffic import LARGEST
-from tuner.topologies.short import require_keys
+from tuner.topologies.written import require_keys
 from tuner.topology import CUDA, GPU, HOST, Topology
 from tuner.units import parse_size
 

@@ -48,7 +48,7 @@ def _paths(product: str, port: Sourced, sockets: int = 2) -> dict[PathKey, Costs
 
 def _peers(product: str, port: Sourced) -> dict[PathKey, Costs]:
     """Several GPUs: under one socket, and across."""
-    near = line(micros(9.7, PEER, "assumed"), giga(10.0, OVERHEAD, "verified"))
+    near = line(micros(9.7, PEER, "assumed"), giga(10.0, OVERHEAD, "computed"))
     far = line(micros(24.0, ACROSS, "assumed"), giga(9.19, ACROSS, "assumed"))
     return {**_paths(product, port), (PCIE, CUDA): near, (CROSS_SOCKET, CUDA): far}
 

@@ -35,10 +35,14 @@ DOUBLE = ((0, 1), (0, 4), (1, 3), (2, 3), (2, 6), (4, 5), (5, 7), (6, 7))
 SINGLE = ((0, 2), (0, 3), (1, 2), (1, 5), (3, 7), (4, 6), (4, 7), (5, 6))
 RAILS = ("one rail per NIC and 18 nodes under a leaf of 36 ports, as later SuperPODs", "assumed")
 GPU_DIRECT = Costs(
-    (Line(0.0, micros(2.6, f"{TACCL}, DGX-1V", "verified"),
-          giga(9.5, f"{TACCL}: 105 us per MB", "verified")),),
+    (Line(0.0, micros(2.6, f"{TACCL}, DGX-1V and DGX-2", "verified"),
+          giga(9.5, f"{TACCL}, DGX-1V and DGX-2: 105 us per MB", "verified")),),
     Sourced(8.0 * KIB, "B", f"{NOT_MEASURED}; as MVAPICH2-GDR's MV2_GPUDIRECT_LIMIT", "assumed"),
 )  # fmt: skip
+NOT_ADJACENT = line(
+    micros(24.0, f"{TARTAN}: 22 to 26 us, DGX-1P", "verified"),
+    giga(9.19, f"{TARTAN}: GPUs that are not adjacent, DGX-1P", "verified"),
+)
 BROADWELL = Device("", CPU, "Xeon E5-2698 v4", 20)
 
 
@@ -52,10 +56,11 @@ def cube_mesh(product: str, double: int) -> Inside:
     return nvlink_mesh(inside, bricks, nvlink(product))
 
 
-def _dgx1(name: str, title: str, product: str, nodes: Sourced, near: Costs, double: int) -> Design:
+def _dgx1(
+    name: str, title: str, product: str, nodes: Sourced, double: int, *,
+    near: Costs, far: Costs, network: Costs,
+) -> Design:  # fmt: skip
     gpu = GPUS[product]
-    far = line(micros(24.0, f"{TARTAN}: 22 to 26 us, DGX-1P", "verified"),
-               giga(9.19, f"{TARTAN}: GPUs that are not adjacent, DGX-1P", "verified"))  # fmt: skip
     return Design(
         name=name, title=title, source=f"{TARTAN}; {TACCL}; DGX-1 white paper WP-08437-001",
         nodes=nodes, product=product, inside=cube_mesh(product, double),
@@ -63,7 +68,7 @@ def _dgx1(name: str, title: str, product: str, nodes: Sourced, near: Costs, doub
         shape=RAILS, port=EDR, hop=HOP,
         paths={
             **host_paths(edr_host(giga(11.0, "one EDR port, as on Summit", "assumed"))),
-            **device_paths(gpu, near.lines[0].alpha, GPU_DIRECT, copies(gpu.pcie)),
+            **device_paths(gpu, near.lines[0].alpha, network, copies(gpu.pcie)),
             (NVLINK, CUDA): near, (CROSS_SOCKET, CUDA): far,
         },
         reduction=reductions(gpu),
@@ -78,7 +83,8 @@ def dgx_1p() -> Design:
     near = line(micros(9.7, f"{TARTAN}: adjacent pair, 9.1 to 10.3 us", "verified"),
                 giga(18.41, f"{TARTAN}: adjacent pair", "verified"))  # fmt: skip
     nodes = Sourced(124, "", "DGX SATURNV of 2016", "remembered")
-    return _dgx1("dgx-1p", "NVIDIA DGX-1, P100", "P100", nodes, near, 1)
+    return _dgx1("dgx-1p", "NVIDIA DGX-1, P100", "P100", nodes, 1,
+                 near=near, far=NOT_ADJACENT, network=GPU_DIRECT.elsewhere())  # fmt: skip
 
 
 def dgx_1v() -> Design:
@@ -86,4 +92,5 @@ def dgx_1v() -> Design:
     near = line(micros(0.3, f"{TACCL}: 0.3 us at the scale of 1 MB", "verified"),
                 giga(43.5, f"{TACCL}: 23 us per MB on a double link", "verified"))  # fmt: skip
     nodes = Sourced(660, "", "DGX SATURNV of 2017", "remembered")
-    return _dgx1("dgx-1v", "NVIDIA DGX-1, V100", "V100", nodes, near, 2)
+    return _dgx1("dgx-1v", "NVIDIA DGX-1, V100", "V100", nodes, 2,
+                 near=near, far=NOT_ADJACENT.elsewhere(), network=GPU_DIRECT)  # fmt: skip

@@ -30,7 +30,7 @@ from tuner.topologies.presets.interiors import (
     nvswitched,
 )
 from tuner.topologies.presets.sourced import Sourced, giga, line, micros
-from tuner.topologies.presets.switched import SUPERPOD, hopper_network
+from tuner.topologies.presets.switched import NVSWITCH_ALPHA, SUPERPOD, hopper_network
 from tuner.topology import CPU, CUDA, GPU, NIC, NVLINK, Device
 
 TRAYS = 18
@@ -63,7 +63,7 @@ def gb200_nvl72() -> Design:
     """Racks of 72 B200 and 36 Grace; eight make a SuperPOD unit."""
     b200 = GPUS["B200"]
     near = line(
-        micros(1.8725, "ASTRA-sim's HGX-H100: 936.25 ns per half link; not measured", "assumed"),
+        NVSWITCH_ALPHA.elsewhere(),
         giga(b200.bricks * 40.1, f"{NCCL}: 40.1 GB/s per link of 18", "computed"),
     )
     staging = line(

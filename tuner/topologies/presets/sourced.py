@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tuner.cost import Estimate, PathCost, ReductionCost, Segment
@@ -24,6 +24,10 @@ class Sourced:
     unit: str
     source: str
     certainty: str
+
+    def elsewhere(self) -> Sourced:
+        """The same, taken for a machine on which nobody measured it."""
+        return replace(self, source=f"{self.source}; not measured here", certainty="assumed")
 
 
 def micros(value: float, source: str, certainty: str) -> Sourced:
@@ -60,6 +64,14 @@ class Costs:
     lines: tuple[Line, ...]
     eager_limit: Sourced = Sourced(0.0, "B", "no message goes ahead of its receiver", "assumed")
     overhead: Sourced = Sourced(0.0, "s", "contained in alpha", "computed")
+
+    def elsewhere(self) -> Costs:
+        """The same lines, taken for a machine on which nobody measured them."""
+        lines = tuple(
+            replace(line, alpha=line.alpha.elsewhere(), rate=line.rate.elsewhere())
+            for line in self.lines
+        )
+        return replace(self, lines=lines)
 
     def path_cost(self) -> PathCost:
         """What a calibration holds."""

@@ -47,6 +47,9 @@ from tuner.topology import CPU, CUDA, NVLINK, Device
 HDR = giga(23.6, f"{ABCI}: 94.27 GB/s of host memory over 4 NICs", "computed")
 RNDV = Sourced(8.0 * KIB + 1, "B", f"{ABCI}: the time jumps between 8 and 16 KiB", "computed")
 SUPERPOD = "DGX SuperPOD reference architecture"
+NVSWITCH_ALPHA = micros(
+    1.8725, "ASTRA-sim's validated HGX-H100: 936.25 ns per half link", "verified"
+)
 # osu_multi_lat of one pair, microseconds per bytes, medians
 HOST_TIMES = {0: 1.47, 8192: 4.24, 16384: 6.21, 65536: 9.62, 1048576: 28.94, 4194304: 97.56}
 DEVICE_TIMES = {0: 3.29, 8192: 4.88, 16384: 7.61, 65536: 10.67, 1048576: 74.45, 4194304: 280.76}
@@ -105,7 +108,7 @@ def dgx_2() -> Design:
 def dgx_a100() -> Design:
     """DGX A100; costs from ABCI, whose nodes have the same GPUs and half of the NICs."""
     a100 = GPUS["A100"]
-    xgmi = Cable("socket", giga(16.0, f"{NCCL}: between AMD sockets", "verified"))
+    xgmi = Cable("socket", giga(16.0, f"{NCCL}: between AMD CPUs; taken for each link", "assumed"))
     rome = Device("", CPU, "EPYC 7742", 64)
     near = line(micros(3.2, f"{ABCI}: GPU-timed peer latency", "verified"),
                 giga(273.8, f"{ABCI}: median of 56 ordered pairs", "verified"))  # fmt: skip
@@ -129,12 +132,13 @@ def dgx_a100() -> Design:
     )  # fmt: skip
 
 
-def _hopper(name: str, title: str, product: str, nodes: Sourced, source: str) -> Design:
+def _hopper(
+    name: str, title: str, product: str, nodes: Sourced, source: str, peer: Sourced
+) -> Design:
     gpu = GPUS[product]
-    upi = Cable("socket", giga(22.0, f"{NCCL}: Sapphire Rapids", "verified"))
-    half = "ASTRA-sim's validated HGX-H100: 936.25 ns per half link"
-    near = line(micros(1.8725, half, "verified"),
-                giga(370.8, f"{NCCL}: 20.6 GB/s for each of 18 links", "computed"))  # fmt: skip
+    told = f"{NCCL}: between Sapphire Rapids; taken for each link"
+    upi = Cable("socket", giga(22.0, told, "assumed"))
+    near = line(peer, giga(370.8, f"{NCCL}: 20.6 GB/s for each of 18 links", "computed"))
     host = edr_host(giga(42.6, "as device memory over NDR", "assumed"))
     return Design(
         name=name, title=title, source=source, nodes=nodes, product=product,
@@ -158,11 +162,11 @@ def dgx_h100() -> Design:
     """DGX H100: third generation of NVSwitch, which reduces."""
     nodes = Sourced(128, "", f"{SUPERPOD}: 4 units of 32 nodes", "published")
     source = f"{SUPERPOD}; {NCCL}; ASTRA-sim"
-    return _hopper("dgx-h100", "NVIDIA DGX H100", "H100", nodes, source)
+    return _hopper("dgx-h100", "NVIDIA DGX H100", "H100", nodes, source, NVSWITCH_ALPHA)
 
 
 def hgx_h200() -> Design:
     """HGX H200 on the fabric of DGX H100; NVIDIA's MLPerf entry has two further NICs per node."""
     nodes = Sourced(128, "", f"{SUPERPOD}: 4 units of 32 nodes, as with H100", "assumed")
     source = f"{SUPERPOD}; {NCCL}; MLPerf system description"
-    return _hopper("hgx-h200", "HGX H200", "H200", nodes, source)
+    return _hopper("hgx-h200", "HGX H200", "H200", nodes, source, NVSWITCH_ALPHA.elsewhere())
