@@ -18,7 +18,6 @@ PATIENCE = 120.0  # seconds after which a test program counts as hung
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that launch ranks share one queue: two launches at once starve each other's ranks."""
     for item in items:

@@ -173,7 +173,7 @@ def test_events_follow_a_job_to_its_end_and_resume(client: httpx.Client, databas
             if job["progress"] > 0 and not job["cancel_requested"]:
                 good(client.post(f"/v1/jobs/{number}/cancel"), 202)
     states = [job["state"] for _, job in seen]
-    assert states[0] == "queued"
+    assert states[0] in ("queued", "running")  # who runs it may be faster than who asks
     assert "running" in states
     assert states[-1] == "cancelled"
     assert len({event for event, _ in seen}) == len(seen)

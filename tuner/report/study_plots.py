@@ -32,8 +32,10 @@ def save(path: Path, width: float, height: float, draw: Callable[[Figure], None]
     with mpl.rc_context({**STYLE, "hatch.linewidth": 0.7}):
         figure = Figure(figsize=(width, height))
         draw(figure)
-        kinds = [path.suffix[1:]] if path.suffix in (".svg", ".png") else ["svg", "png"]
-        return [_written(figure, path.with_suffix(f".{kind}"), kind) for kind in kinds]
+        if path.suffix in (".svg", ".png"):
+            return [_written(figure, path, path.suffix[1:])]
+        both = ("svg", "png")
+        return [_written(figure, path.with_name(f"{path.name}.{kind}"), kind) for kind in both]
 
 
 def _written(figure: Figure, path: Path, kind: str) -> Path:

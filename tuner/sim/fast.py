@@ -122,9 +122,8 @@ class _Call:
         """
         transfers = np.cumsum([len(r) for r in self.rounds])
         end = 2 * died + MARGIN
-        while self.fits(nbytes) and end < len(transfers) and 2 * transfers[end] < transfers[-1]:
-            if transfers[-1] <= FEW:
-                break
+        regular = self.fits(nbytes) and transfers[-1] > FEW and self._ends_regularly()
+        while regular and end < len(transfers) and 2 * transfers[end] < transfers[-1]:
             before = agenda.outcome(self._traffic(nbytes, end))
             times, again = self.by_rounds(np.array([nbytes // self.itemsize]), end, before)
             if again[0] < 0:
@@ -132,6 +131,11 @@ class _Call:
                 return last
             end = 2 * int(again[0]) + MARGIN
         return agenda.finish_times(self._traffic(nbytes, len(self.rounds)))
+
+    def _ends_regularly(self) -> bool:
+        """Whether the last round has the same pairs as others."""
+        which = self._prepared[1]
+        return bool((which == which[-1]).sum() > 1)
 
     def _traffic(self, nbytes: int, end: int) -> Traffic:
         """Of the first rounds."""
@@ -177,7 +181,8 @@ class _Play:
     def _round(self, r: Round, number: int) -> None:
         pattern, done = self.found[number], self.none
         groups = self._groups(number)
-        if pattern.plain and len(groups.rows) == len(groups.start) - 1:
+        alone = pattern.plain and len(groups.rows) == len(groups.start) - 1
+        if alone and (self.often[number] or len(groups.rows)):  # else it is not worth preparing
             prices = self._lines(number, r)
             done = prices.valid
             least, most = self._range(r.reduce)
