@@ -63,8 +63,7 @@ class Round:
         Raises ScheduleError for a number beyond 32 bits.
         """
         into = first if into is None else into
-        columns = np.broadcast_arrays(src, dst, first, into, count, reduce)
-        return cls(*(_column(column) for column in columns))
+        return cls(*map(_column, np.broadcast_arrays(src, dst, first, into, count, reduce)))
 
     def __len__(self) -> int:
         return len(self.src)
@@ -80,6 +79,9 @@ class Round:
 
 
 def _column(values: NDArray[np.int_] | Ints) -> Ints:
+    flags = values.flags
+    if values.dtype == np.int32 and values.ndim == 1 and flags.c_contiguous and not flags.writeable:
+        return values  # a column already: engines know it again
     column = np.array(values, dtype=np.int32).reshape(-1)
     if (column != np.ravel(values)).any():
         raise ScheduleError("a rank or chunk number is too large for a schedule")

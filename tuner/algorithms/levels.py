@@ -9,7 +9,7 @@ leader first; `relabel` gives the roles to the real ranks in the end.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Reversible
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, islice
@@ -106,24 +106,40 @@ class Levels:
             return whole
 
         def make() -> Iterator[Round]:
-            source = whole.rounds()
+            source = enumerate(whole.rounds())
             under_way: deque[tuple[int, Round]] = deque()  # with the number of each round
+            made, of_round = Round.of([], [], []), -1
             for t in count():
-                under_way.extend((t, r) for r in islice(source, 1))
-                if under_way and t - under_way[0][0] == number:
+                come = list(islice(source, 1))
+                gone = bool(under_way) and t - under_way[0][0] == number
+                under_way.extend(come)
+                if gone:
                     under_way.popleft()
                 if not under_way:
                     return
-                both = together(
-                    [_of_segment(r, t - s, number, whole.n_chunks) for s, r in reversed(under_way)]
-                )
-                inside = self.group_of(both.src) == self.group_of(both.dst)
-                yield both.take(np.argsort(inside, kind="stable"))
+                if come or gone:
+                    made, of_round = self._at_once(under_way, t, number, whole.n_chunks), t
+                yield _later(made, (t - of_round) * whole.n_chunks)
 
         return Schedule(
             whole.collective, self.p, number * whole.n_chunks, make,
             staged=whole.staged, in_network=whole.in_network,
         )  # fmt: skip
+
+    def _at_once(
+        self, under_way: Reversible[tuple[int, Round]], t: int, number: int, n_chunks: int
+    ) -> Round:
+        """Round s of the only segment becomes that of segment t - s of several, for all s."""
+        rounds = [*reversed(under_way)]
+        both = together([r for _, r in rounds])
+        inside = self.group_of(both.src) == self.group_of(both.dst)
+        segment = np.repeat([t - s for s, _ in rounds], [len(r) for _, r in rounds])
+        first, into = (
+            chunk + (segment + np.where(chunk >= n_chunks, number - 1, 0)) * n_chunks
+            for chunk in (both.first, both.into)
+        )
+        made = Round.of(both.src, both.dst, first, into, both.count, both.reduce)
+        return made.take(np.argsort(inside, kind="stable"))
 
     def tree(self, leaders: trees.Tree, inside: Callable[[int], trees.Tree]) -> trees.Tree:
         """The tree `leaders` of leaders; each serves its children there first, then its group.
@@ -151,11 +167,9 @@ def finer(part: Schedule, pieces: int) -> Schedule:
     return replace(part, n_chunks=part.n_chunks * pieces, make=make)
 
 
-def _of_segment(r: Round, j: int, number: int, n_chunks: int) -> Round:
-    """What a round says of the only segment, said of the j-th of several."""
-
-    first, into = (
-        chunk + j * n_chunks + np.where(chunk >= n_chunks, (number - 1) * n_chunks, 0)
-        for chunk in (r.first, r.into)
-    )
-    return Round.of(r.src, r.dst, first, into, r.count, r.reduce)
+def _later(r: Round, chunks: int) -> Round:
+    """The same with chunks so many further on; the columns that stay are the very same ones."""
+    if not chunks:
+        return r
+    further = np.int64(chunks)
+    return Round.of(r.src, r.dst, r.first + further, r.into + further, r.count, r.reduce)

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.sim.compiled import compiled
-from tuner.sim.flows import Flows, ascend, begin, end, flows, share
+from tuner.sim.flows import Flows, begin, end, flows
 from tuner.sim.heap import Heap, empty_heap, pop, put
 from tuner.sim.meeting import meeting_links, narrowest
+from tuner.sim.resharing import ascend, share
 from tuner.sim.traffic import Traffic
 
 Ints = NDArray[np.int64]
@@ -83,11 +84,23 @@ class Outcome:
 
 def finish_times(traffic: Traffic) -> Floats:
     """When each rank is done, in seconds, shape (p,); all ranks start at 0."""
-    return outcome(traffic).time
+    return _played(traffic).rank["done"].copy()
 
 
 def outcome(traffic: Traffic) -> Outcome:
     """Play it; all ranks start at 0."""
+    agenda, p = _played(traffic), traffic.p
+    release = agenda.call["release"]
+    port_free, joined, busy = np.zeros(2 * p), np.zeros(2 * p), np.zeros(len(traffic.capacity) + 1)
+    np.maximum.at(port_free, traffic.back, release)
+    np.maximum.at(joined, traffic.back, agenda.call["joined"])
+    last = np.zeros(len(traffic.links))
+    np.maximum.at(last, traffic.path, release)
+    np.maximum.at(busy, traffic.links, np.broadcast_to(last[:, None], traffic.links.shape))
+    return Outcome(agenda.rank["done"].copy(), port_free, joined, busy[:-1])
+
+
+def _played(traffic: Traffic) -> _Agenda:
     p, k = traffic.p, len(traffic.src)
     call, rank, port = np.zeros(k, CALL), np.zeros(p, RANK), np.zeros(2 * p, PORT)
     for name in ("alpha", "overhead", "src", "dst", "out", "back", "eager", "shared"):
@@ -103,13 +116,7 @@ def outcome(traffic: Traffic) -> Outcome:
     )  # fmt: skip
     meeting = _meeting(traffic)
     _play(agenda, flows(traffic, meeting, _lonely(traffic, meeting)))
-    port_free, joined, busy = np.zeros(2 * p), np.zeros(2 * p), np.zeros(len(traffic.capacity) + 1)
-    np.maximum.at(port_free, traffic.back, call["release"])
-    np.maximum.at(joined, traffic.back, call["joined"])
-    last = np.zeros(len(traffic.links))
-    np.maximum.at(last, traffic.path, call["release"])
-    np.maximum.at(busy, traffic.links, np.broadcast_to(last[:, None], traffic.links.shape))
-    return Outcome(rank["done"].copy(), port_free, joined, busy[:-1])
+    return agenda
 
 
 def _meeting(traffic: Traffic) -> NDArray[np.bool_]:

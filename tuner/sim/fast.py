@@ -30,7 +30,7 @@ from tuner.sim.state import (
     Sizes,
     State,
 )
-from tuner.sim.traffic import Traffic, copy_tariff, reduction_lines, require_call, traffic
+from tuner.sim.traffic import Calls, copy_tariff, reduction_lines, require_call
 from tuner.topology import CUDA, HOST, Placement
 
 Floats = NDArray[np.float64]
@@ -124,21 +124,24 @@ class _Call:
         end = 2 * died + MARGIN
         regular = self.fits(nbytes) and transfers[-1] > FEW and self._ends_regularly()
         while regular and end < len(transfers) and 2 * transfers[end] < transfers[-1]:
-            before = agenda.outcome(self._traffic(nbytes, end))
+            before = agenda.outcome(self._first_rounds(end).of(nbytes))
             times, again = self.by_rounds(np.array([nbytes // self.itemsize]), end, before)
             if again[0] < 0:
                 last: Floats = times[0]
                 return last
             end = 2 * int(again[0]) + MARGIN
-        return agenda.finish_times(self._traffic(nbytes, len(self.rounds)))
+        return agenda.finish_times(self._whole.of(nbytes))
 
     def _ends_regularly(self) -> bool:
         """Whether the last round has the same pairs as others."""
         which = self._prepared[1]
         return bool((which == which[-1]).sum() > 1)
 
-    def _traffic(self, nbytes: int, end: int) -> Traffic:
-        """Of the first rounds."""
+    @cached_property
+    def _whole(self) -> Calls:
+        return self._first_rounds(len(self.rounds))
+
+    def _first_rounds(self, end: int) -> Calls:
         rows = sum(len(r) for r in self.rounds[:end])
         if rows > MOST_EVENTS:
             raise TooLargeError(
@@ -147,7 +150,7 @@ class _Call:
                 " longer segments"
             )
         part = replace(self.schedule, make=lambda: self.rounds[:end])
-        return traffic(part, self.placement, self.calibration, nbytes, self.itemsize, self.memory)
+        return Calls(part, self.placement, self.calibration, self.itemsize, self.memory)
 
 
 class _Play:

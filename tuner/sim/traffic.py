@@ -6,8 +6,8 @@ in prices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numba import njit
@@ -17,7 +17,9 @@ from tuner.cost import FREE_REDUCTION, Calibration, PathCost, ReductionCost
 from tuner.errors import InputError
 from tuner.schedule import NO_REDUCTION, Schedule
 from tuner.sim.distinct import distinct
+from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, together
 from tuner.sim.lanes import Tariff, lanes, segment_of, table, tariff_of, way_of
+from tuner.sim.rows import Rows, rows_of
 from tuner.topology import CUDA, HOST, Placement
 
 Ints = NDArray[np.int64]
@@ -75,30 +77,6 @@ class Traffic:
     folding: Floats
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of a schedule that have bytes, in (round, row) order.
-
-    cuda        the buffers are in device memory
-    staging     a local row that moves between host and device
-    """
-
-    src: Ints
-    dst: Ints
-    round: Ints
-    first: Ints
-    into: Ints
-    count: Ints
-    reduce: Ints
-    size: Floats
-    cuda: Flags
-    staging: Flags
-
-    def take(self, rows: Ints | Flags) -> Rows:
-        """The given rows, by index or mask."""
-        return Rows(*(getattr(self, column.name)[rows] for column in fields(self)))
-
-
 def traffic(
     schedule: Schedule,
     placement: Placement,
@@ -112,16 +90,86 @@ def traffic(
     Transfers without bytes do not happen. Raises InputError when nbytes is not a whole number of
     elements, the placement has another p than the schedule, or a path has no price.
     """
-    require_call(schedule, placement, nbytes, itemsize)
-    rows = _rows(schedule, nbytes // itemsize, itemsize, memory)
-    copying, folding = _copying(calibration, rows), _folding(calibration, rows)
-    moves = rows.src != rows.dst
-    if schedule.in_network:
-        folding[_folded_on_the_way(rows)] = 0.0
-    visits = _visits(schedule.p, rows.src, rows.dst, rows.round, moves, copying, folding)
-    moving = rows.take(moves)
-    priced = _priced(placement, calibration, schedule.p, moving, visits)
-    return _replicated(priced, moving) if schedule.in_network else priced
+    return Calls(schedule, placement, calibration, itemsize, memory).of(nbytes)
+
+
+class Calls:
+    """Calls of one schedule on one machine, of any size; what no size changes is found once."""
+
+    def __init__(
+        self, schedule: Schedule, placement: Placement, calibration: Calibration,
+        itemsize: int = 1, memory: str = HOST,
+    ) -> None:  # fmt: skip
+        self._schedule, self._placement, self._itemsize = schedule, placement, itemsize
+        self._rows = rows_of(schedule, memory)
+        self._on = partial(_Moves, placement, calibration, schedule.in_network)
+
+    def of(self, nbytes: int) -> Traffic:
+        """Price one call; raises InputError as `traffic` does."""
+        require_call(self._schedule, self._placement, nbytes, self._itemsize)
+        offsets = self._schedule.offsets(nbytes // self._itemsize)
+        begin = self._rows.first % self._schedule.n_chunks
+        size = (offsets[begin + self._rows.count] - offsets[begin]) * float(self._itemsize)
+        there = size > 0.0
+        moves = self._whole if there.all() else self._on(self._rows.only(there))
+        return moves.priced(size[there])
+
+    @cached_property
+    def _whole(self) -> _Moves:
+        """Nearly every call has bytes in all rows."""
+        return self._on(self._rows)
+
+
+class _Moves:
+    """Rows on a machine, all of them with bytes."""
+
+    def __init__(
+        self, placement: Placement, calibration: Calibration, in_network: bool, rows: Rows
+    ) -> None:
+        self.p, self.calibration, self.rows = placement.p, calibration, rows
+        self.in_network, self.moves = in_network, rows.src != rows.dst
+        self.moving = moving = rows.only(self.moves)
+        pairs, self.lane = distinct((moving.cuda * self.p + moving.src) * self.p + moving.dst)
+        cuda, pair = np.divmod(pairs, self.p * self.p)
+        self.lanes = lanes(placement, calibration, *np.divmod(pair, self.p), cuda.astype(bool))
+        self.crossed = lru_cache(1)(self._crossed)
+
+    def priced(self, size: Floats) -> Traffic:
+        """What they are at these sizes, shape (rows,)."""
+        rows, calibration = self.rows, self.calibration
+        copying, folding = _copying(calibration, rows, size), _folding(calibration, rows, size)
+        folding[self._folded] = 0.0
+        visits = _visits(self.p, rows.src, rows.dst, rows.round, self.moves, copying, folding)
+        moving, there, size = self.moving, self.lanes, size[self.moves]
+        kind = there.kind[self.lane]
+        alpha, beta, way = prices(there.tariff, kind, size)
+        return Traffic(
+            self.p, moving.src, moving.dst, moving.round, there.out[self.lane],
+            there.back[self.lane], size + calibration.envelope, alpha, beta,
+            there.tariff.overhead[kind], size < there.tariff.eager_limit[kind],
+            self.in_network | (size >= calibration.shared_from), *self.crossed(way.tobytes()),
+            there.capacity, *visits,
+        )  # fmt: skip
+
+    @cached_property
+    def _folded(self) -> Flags | slice:
+        """Rows that cost no reduction because a switch did it."""
+        return folded_on_the_way(self.rows) if self.in_network else slice(0)
+
+    def _crossed(self, way: bytes) -> tuple[Floats, Ints, Ints, Floats, Ints, Ints]:
+        """port_share, path, links, use, path_out and path_back of `Traffic`."""
+        there = self.lanes
+        links, use, start = table(there)
+        path = start[np.frombuffer(way, np.int64)] + self.lane
+        if not self.in_network:
+            out, back = (np.tile(port, len(there.ways)) for port in (there.out, there.back))
+            return np.ones((len(path), 2)), path, links, use, out, back
+        groups = together(self.moving)
+        share = shared_use(groups, links[path], use[path], len(there.capacity))
+        return (
+            port_share(groups), np.arange(len(path)), links[path], share, there.out[self.lane],
+            there.back[self.lane],
+        )  # fmt: skip
 
 
 def require_call(schedule: Schedule, placement: Placement, nbytes: int, itemsize: int) -> None:
@@ -132,23 +180,6 @@ def require_call(schedule: Schedule, placement: Placement, nbytes: int, itemsize
         raise InputError(f"{nbytes} bytes are no whole number of {itemsize}-byte elements")
     if not 0 <= nbytes <= LARGEST:
         raise InputError(f"a message has 0 to {LARGEST} bytes, not {nbytes}")
-
-
-def _rows(schedule: Schedule, count: int, itemsize: int, memory: str) -> Rows:
-    rounds = list(schedule.rounds())
-    columns = [np.concatenate([c, *(r.columns[i] for r in rounds)]) for i, c in
-               enumerate(np.empty((6, 0), dtype=np.int32))]  # fmt: skip
-    src, dst, first, into, chunks, reduce = (column.astype(np.int64) for column in columns)
-    number = np.repeat(np.arange(len(rounds)), [len(r) for r in rounds])
-    offsets, n = schedule.offsets(count) * itemsize, schedule.n_chunks
-    size = offsets[first % n + chunks] - offsets[first % n]
-    cuda = np.full(len(src), memory == CUDA)
-    staging = np.zeros(len(src), dtype=bool)
-    if schedule.staged:  # scratch is in host memory
-        cuda &= (first < n) | (into < n)
-        staging = cuda & (src == dst) & ((first < n) != (into < n))
-    whole = Rows(src, dst, number, first, into, chunks, reduce, size.astype(float), cuda, staging)
-    return whole.take(size > 0)
 
 
 def reduction_lines(calibration: Calibration, memory: str) -> list[ReductionCost]:
@@ -171,25 +202,25 @@ def copy_tariff(calibration: Calibration) -> Tariff:
     return tariff_of(calibration, costs, np.zeros(len(costs), bool))
 
 
-def _folding(calibration: Calibration, rows: Rows) -> Floats:
+def _folding(calibration: Calibration, rows: Rows, size: Floats) -> Floats:
     """Seconds of reduction that each row costs its destination."""
     seconds = np.zeros(len(rows.src))
     for memory, mine in ((HOST, ~rows.cuda), (CUDA, rows.cuda)):
         folds = mine & (rows.reduce != NO_REDUCTION)
-        each = [line.launch.value + line.gamma.value * rows.size[folds]
+        each = [line.launch.value + line.gamma.value * size[folds]
                 for line in reduction_lines(calibration, memory)]  # fmt: skip
         seconds[folds] = np.min(each, axis=0)
     return seconds
 
 
-def _copying(calibration: Calibration, rows: Rows) -> Floats:
+def _copying(calibration: Calibration, rows: Rows, size: Floats) -> Floats:
     """Seconds of copying that each local row costs."""
     tariff = copy_tariff(calibration)
     copies = np.flatnonzero((rows.src == rows.dst) & (rows.reduce == NO_REDUCTION))
     kind = np.where(rows.staging, 2, rows.cuda)[copies].astype(np.int64)
-    alpha, beta, _ = prices(tariff, kind, rows.size[copies])
+    alpha, beta, _ = prices(tariff, kind, size[copies])
     seconds = np.zeros(len(rows.src))
-    seconds[copies] = (tariff.overhead[kind] + alpha) + beta * rows.size[copies]
+    seconds[copies] = (tariff.overhead[kind] + alpha) + beta * size[copies]
     return seconds
 
 
@@ -230,27 +261,6 @@ def _visits(
     return visits, post_start, posts, seconds[0], seconds[1]
 
 
-def _priced(
-    placement: Placement, calibration: Calibration, p: int, rows: Rows,
-    visits: tuple[Ints, Ints, Ints, Floats, Floats],
-) -> Traffic:  # fmt: skip
-    key = (rows.cuda * p + rows.src) * p + rows.dst
-    pairs, lane = distinct(key)
-    cuda, pair = np.divmod(pairs, p * p)
-    priced = lanes(placement, calibration, *np.divmod(pair, p), cuda.astype(bool))
-    kind = priced.kind[lane]
-    alpha, beta, way = prices(priced.tariff, kind, rows.size)
-    links, use, start = table(priced)
-    return Traffic(
-        p, rows.src, rows.dst, rows.round, priced.out[lane], priced.back[lane],
-        rows.size + calibration.envelope, alpha, beta,
-        priced.tariff.overhead[kind], rows.size < priced.tariff.eager_limit[kind],
-        rows.size >= calibration.shared_from, np.ones((len(lane), 2)), start[way] + lane, links,
-        use, np.tile(priced.out, len(priced.ways)), np.tile(priced.back, len(priced.ways)),
-        priced.capacity, *visits,
-    )  # fmt: skip
-
-
 @njit(cache=True)
 def prices(tariff: Tariff, kind: Ints, size: Floats) -> tuple[Floats, Floats, Ints]:
     """alpha, beta and way of messages of these sizes on lanes of these kinds."""
@@ -261,49 +271,3 @@ def prices(tariff: Tariff, kind: Ints, size: Floats) -> tuple[Floats, Floats, In
         alpha[i], beta[i] = tariff.alpha[kind[i], at], tariff.beta[kind[i], at]
         way[i] = way_of(tariff.way, tariff.stripe_from, kind[i], at, size[i])
     return alpha, beta, way
-
-
-def _groups(rows: Rows) -> tuple[Ints, Ints]:
-    """Of each row the number of the message it is a copy of (multicast), or is combined into."""
-    row = 1 + np.arange(len(rows.src))
-    reduces = rows.reduce != NO_REDUCTION
-    copies = (rows.round, rows.src, rows.first, rows.count, np.where(reduces, row, 0))
-    parts = (rows.round, rows.dst, rows.into, rows.count, np.where(reduces, 0, row))
-    return _together(copies), _together(parts)
-
-
-def _together(columns: Iterable[Ints]) -> Ints:
-    """Equal rows get equal numbers."""
-    code: Ints = np.zeros(1, np.int64)
-    for column in columns:
-        code = distinct(code * (1 + int(column.max(initial=0))) + column)[1]
-    return code
-
-
-def _folded_on_the_way(rows: Rows) -> Flags:
-    """All but one of the rows that arrive as one message: a receiver folds once."""
-    folded: Flags = rows.reduce != NO_REDUCTION
-    folded[np.unique(_groups(rows)[1], return_index=True)[1]] = False
-    return folded
-
-
-def _replicated(whole: Traffic, rows: Rows) -> Traffic:
-    """Copies of one message, and parts combined into one, share what they cross together.
-
-    Each of n rows over one link loads it with 1/n of its bytes; they flow side by side, so the link
-    carries the message once. The port of the many ends is each one's own.
-    """
-    multicast, reduction = _groups(rows)
-    links, use = whole.links[whole.path], whole.use[whole.path]
-    share = whole.port_share.copy()
-    for group, side in ((multicast, 0), (reduction, 1)):
-        share[:, side] /= np.bincount(group)[group]
-        crossing = group[:, None] * (len(whole.capacity) + 1) + links + 1
-        _, where = distinct(crossing.reshape(-1))
-        use = use / np.bincount(where, minlength=1)[where].reshape(links.shape)
-    one = np.arange(len(links))
-    shared = np.full(len(links), True)
-    return replace(
-        whole, path=one, links=links, use=use, path_out=whole.out, path_back=whole.back,
-        port_share=share, shared=shared,
-    )  # fmt: skip

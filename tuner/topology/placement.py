@@ -66,6 +66,15 @@ class Placement:
         """Raises InputError for device memory on a node without GPUs, and for unknown memory."""
         if memory not in (HOST, CUDA):
             raise InputError(f"memory is {HOST} or {CUDA}, not {memory!r}")
+        if memory not in self._known:
+            self._known[memory] = self._places(memory)
+        return self._known[memory]
+
+    @cached_property
+    def _known(self) -> dict[str, Places]:
+        return {}
+
+    def _places(self, memory: str) -> Places:
         device, cpu = (np.zeros(self.p, dtype=np.int64) for _ in range(2))
         nic = self.topology.first_port[self.node_of]
         cpu_nic = nic.copy()

@@ -1,0 +1,59 @@
+"""What a network that replicates and combines messages carries once, though many ranks take part.
+
+Each of n rows over one link loads it with 1/n of its bytes; they flow side by side, so the link
+carries the message once. The port of the many ends is each one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.schedule import NO_REDUCTION
+from tuner.sim.distinct import distinct
+from tuner.sim.rows import Rows
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Groups = tuple[Ints, Ints]  # of each row the message it is a copy of, the one it is combined into
+
+
+def together(rows: Rows) -> Groups:
+    """Which rows are copies of one message (multicast), and which are combined into one."""
+    row = 1 + np.arange(len(rows.src))
+    reduces = rows.reduce != NO_REDUCTION
+    copies = (rows.round, rows.src, rows.first, rows.count, np.where(reduces, row, 0))
+    parts = (rows.round, rows.dst, rows.into, rows.count, np.where(reduces, 0, row))
+    return _numbered(copies), _numbered(parts)
+
+
+def _numbered(columns: Iterable[Ints]) -> Ints:
+    """Equal rows get equal numbers."""
+    code: Ints = np.zeros(1, np.int64)
+    for column in columns:
+        code = distinct(code * (1 + int(column.max(initial=0))) + column)[1]
+    return code
+
+
+def folded_on_the_way(rows: Rows) -> Flags:
+    """All but one of the rows that arrive as one message: a receiver folds once."""
+    folded: Flags = rows.reduce != NO_REDUCTION
+    folded[np.unique(together(rows)[1], return_index=True)[1]] = False
+    return folded
+
+
+def port_share(groups: Groups) -> Floats:
+    """What of its bytes each row sends through the port of sender and receiver, shape (rows, 2)."""
+    return np.stack([1.0 / np.bincount(group)[group] for group in groups], axis=1)
+
+
+def shared_use(groups: Groups, links: Ints, use: Floats, resources: int) -> Floats:
+    """Bytes over each link for one byte sent, of rows that cross it together; as `links`."""
+    for group in groups:
+        crossing = group[:, None] * (resources + 1) + links + 1
+        _, where = distinct(crossing.reshape(-1))
+        use = use / np.bincount(where, minlength=1)[where].reshape(links.shape)
+    return use

@@ -1,0 +1,55 @@
+"""All rows of a schedule below one another, with where their buffers lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.schedule import Schedule
+from tuner.topology import CUDA
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a schedule in (round, row) order; columns of shape (rows,).
+
+    cuda        the buffers are in device memory
+    staging     a local row that moves between host and device
+    """
+
+    src: Ints
+    dst: Ints
+    round: Ints
+    first: Ints
+    into: Ints
+    count: Ints
+    reduce: Ints
+    cuda: Flags
+    staging: Flags
+
+    def only(self, there: Flags) -> Rows:
+        """Some of the rows."""
+        if there.all():
+            return self
+        return Rows(*(getattr(self, column.name)[there] for column in fields(self)))
+
+
+def rows_of(schedule: Schedule, memory: str) -> Rows:
+    """All rows of a schedule on buffers in one kind of memory."""
+    rounds = list(schedule.rounds())
+    columns = [np.concatenate([c, *(r.columns[i] for r in rounds)]) for i, c in
+               enumerate(np.empty((6, 0), dtype=np.int32))]  # fmt: skip
+    src, dst, first, into, chunks, reduce = (column.astype(np.int64) for column in columns)
+    number = np.repeat(np.arange(len(rounds)), [len(r) for r in rounds])
+    cuda = np.full(len(src), memory == CUDA)
+    staging = np.zeros(len(src), dtype=bool)
+    if schedule.staged:  # scratch is in host memory
+        n = schedule.n_chunks
+        cuda &= (first < n) | (into < n)
+        staging = cuda & (src == dst) & ((first < n) != (into < n))
+    return Rows(src, dst, number, first, into, chunks, reduce, cuda, staging)
