@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,7 +64,8 @@ class Round:
         Raises ScheduleError for a number beyond 32 bits.
         """
         into = first if into is None else into
-        return cls(*map(_column, np.broadcast_arrays(src, dst, first, into, count, reduce)))
+        columns = np.broadcast_arrays(src, dst, first, into, count, reduce)
+        return cls(*(_column(column) for column in columns))
 
     def __len__(self) -> int:
         return len(self.src)
@@ -75,16 +77,21 @@ class Round:
 
     def take(self, rows: ArrayLike) -> Round:
         """The given rows (indices or mask) as a round."""
-        return Round(*(_column(column[np.asarray(rows)]) for column in self.columns))
+        rows = np.asarray(rows)
+        return Round(*(_fixed(column[rows]) for column in self.columns))
 
 
-def _column(values: NDArray[np.int_] | Ints) -> Ints:
+def _column(values: NDArray[Any]) -> Ints:
     flags = values.flags
     if values.dtype == np.int32 and values.ndim == 1 and flags.c_contiguous and not flags.writeable:
         return values  # a column already: engines know it again
     column = np.array(values, dtype=np.int32).reshape(-1)
-    if (column != np.ravel(values)).any():
+    if values.dtype != np.int32 and (column != np.ravel(values)).any():
         raise ScheduleError("a rank or chunk number is too large for a schedule")
+    return _fixed(column)
+
+
+def _fixed(column: Ints) -> Ints:
     column.setflags(write=False)
     return column
 

@@ -17,6 +17,8 @@ from tuner.topology import MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
 from tuner.units import format_size
 
 SEGMENTS = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # bytes
+NCCL = ("nccl_ring", "nccl_tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain")
+NCCL_SEGMENTS = SEGMENTS[1:4]  # it cuts no finer and no coarser: src/enqueue.cc, calcCollChunking
 ON_THE_WAY = (MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION)  # who combines or replicates there
 BUSY_ANYWAY = ("segmented_ring", "two_level_ring")  # so are rings
 MOST_PIECES_BUSY_ANYWAY = 16  # of those that need no pipeline to keep all links busy
@@ -96,13 +98,14 @@ def _segments(
     default = entry.params["segment"]
     busy = entry.needs in ON_THE_WAY or entry.name in BUSY_ANYWAY
     most = MOST_PIECES_BUSY_ANYWAY if busy else MOST_PIECES
+    offered = NCCL_SEGMENTS if entry.name in NCCL else SEGMENTS
     number = {
         segment: pieces(entry.name, {**shape, "segment": segment}, p, nbytes)
-        for segment in (default, *SEGMENTS)
+        for segment in (default, *offered)
     }
     if number[default] <= most:
         yield {"segment": default}
-    for segment in SEGMENTS:
+    for segment in offered:
         if segment != default and 1 < number[segment] <= most:
             yield {"segment": segment}
 
