@@ -11,7 +11,7 @@ tune: venv
 	@$(BIN)/tuner quickstart
 
 test: venv
-	@$(BIN)/pytest -n 2 --dist loadgroup -rs
+	@$(BIN)/pytest -n 2 -rs
 
 check: .venv/ready
 	@$(BIN)/ruff format --check .

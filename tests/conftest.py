@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tuner.errors import ProbeError
 from tuner.runtime.launch import CompletedRun, Launcher
@@ -18,11 +20,11 @@ PATIENCE = 120.0  # seconds after which a test program counts as hung
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """Tests that launch ranks share one queue: two launches at once starve each other's ranks."""
-    for item in items:
-        if ROOT / "tests" / "mpi" in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("mpi"))
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = lambda test: "launches" if test.startswith("tests/mpi/") else test
+    return scheduler
 
 
 def _launcher(library: str, python: Path) -> Launcher:
