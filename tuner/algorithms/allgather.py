@@ -79,14 +79,16 @@ def neighbor_exchange(p: int) -> Schedule:
 
 
 def _neighbours(p: int) -> Iterator[Round]:
-    """Even ranks first, then odd ones; pairs of chunks move away from their owners both ways."""
+    """Pairs of chunks move away from their owners, up with even ranks and down with odd ones.
+
+    Rows are even ranks upwards and odd ones downwards by turns: the chunks of all then turn alike.
+    """
     even = np.arange(0, p, 2)
-    left = column(np.concatenate([(even - 1) % p, (even + 2) % p]))
-    right = column(np.concatenate([even + 1, even]))
-    src, plain, two = column(np.concatenate([even, even + 1])), column(0, p), column(2, p)
-    pairs = Wheel(even)
+    rank = np.stack([even, even[::-1] + 1], axis=1)
+    src, plain, two = column(rank.reshape(-1)), column(0, p), column(2, p)
+    right, left = (column(((rank + way) % p).reshape(-1)) for way in ([1, -1], [-1, 1]))
+    pairs = Wheel((rank // 2 * 2).reshape(-1))
     yield Round(src, right, src, src, column(1, p), plain)
     for t in range(1, p // 2):
-        far = t // 2 if t % 2 == 0 else -(t // 2)
-        first = column(np.concatenate([pairs.at(-far), pairs.at(far)]))
+        first = pairs.at(-2 * (t // 2) if t % 2 == 0 else 2 * (t // 2))
         yield Round(src, right if t % 2 == 0 else left, first, first, two, plain)

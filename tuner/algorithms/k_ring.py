@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tuner.algorithms import rings
-from tuner.algorithms.columns import column
+from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.registry import algorithm
 from tuner.collective import Collective
 from tuner.schedule import Ints, Round, Schedule, concat
@@ -30,7 +30,8 @@ class KRing:
         self.rank, _, self.plain, self.fold = rings.ring(p)
         self.inside = column(np.roll(ranks, -1, axis=1).reshape(-1))
         self.onward = column(np.roll(ranks, -1, axis=0).reshape(-1))
-        self.one, self._tiled = column(1, p), np.tile(ranks.astype(np.int32), (2, 2))
+        self.one = column(1, p)
+        self._chunks = [Wheel(np.roll(ranks, k, axis=1).reshape(-1)) for k in range(self.members)]
 
     def turns(self) -> list[tuple[int, int]]:
         """Per round: how many groups and members the chunks are from home. Member 0: onward."""
@@ -41,13 +42,12 @@ class KRing:
         """To whom every rank gives in this turn, and which chunk."""
         group, member = turn
         if member == 0:
-            return self.onward, self._chunks(group - 1, 0)
-        return self.inside, self._chunks(group, member - 1)
+            return self.onward, self._chunk(group - 1, 0)
+        return self.inside, self._chunk(group, member - 1)
 
-    def _chunks(self, group: int, member: int) -> Ints:
+    def _chunk(self, group: int, member: int) -> Ints:
         """The chunk that is this far from home, per rank."""
-        g, k = self.groups - group, self.members - member
-        return column(self._tiled[g : g + self.groups, k : k + self.members].reshape(-1))
+        return self._chunks[member].at(-group * self.members)
 
     def gathering(self) -> Iterator[Round]:
         """Every chunk reaches everybody."""

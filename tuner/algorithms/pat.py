@@ -10,15 +10,16 @@ Source: S. Jeaugey, arXiv 2506.20252.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
 
+from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.registry import algorithm
 from tuner.algorithms.trees import Array
 from tuner.collective import Collective
-from tuner.schedule import ARRIVING_OP_DST, Round, Schedule
+from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round, Schedule
 
 
 def spread(p: int, aggregate: int) -> list[tuple[int, Array]]:
@@ -39,17 +40,35 @@ def spread(p: int, aggregate: int) -> list[tuple[int, Array]]:
     return rounds
 
 
-def _there(p: int, aggregate: int) -> Iterator[Round]:
+def _rounds(p: int, hops: Iterable[tuple[int, Array]], reduce: int) -> Iterator[Round]:
+    """One per hop: every rank sends all its shares. With a reduction, receivers send instead.
+
+    Hops of the same distance share ranks; with the same offsets from the first one on, they share
+    shares, too, which turn.
+    """
     rank = np.arange(p)[:, None]
-    for distance, offsets in spread(p, aggregate):
-        yield Round.of(rank, (rank + distance) % p, (rank - offsets) % p)
+    ends: dict[tuple[int, int], tuple[Ints, ...]] = {}
+    shares: dict[bytes, Wheel] = {}
+    for distance, offsets in hops:
+        way, apart = (distance, len(offsets)), offsets - offsets[0]
+        if way not in ends:
+            near, far = (np.repeat((rank + d) % p, len(offsets)) for d in (0, distance))
+            both = (near, far) if reduce == NO_REDUCTION else (far, near)
+            alike = (column(value, p * len(offsets)) for value in (1, reduce))
+            ends[way] = (*map(column, both), *alike)
+        if apart.tobytes() not in shares:
+            shares[apart.tobytes()] = Wheel(((rank - apart) % p).reshape(-1))
+        share = shares[apart.tobytes()].at(-int(offsets[0]) * len(offsets))
+        src, dst, one, kind = ends[way]
+        yield Round(src, dst, share, share, one, kind)
+
+
+def _there(p: int, aggregate: int) -> Iterator[Round]:
+    return _rounds(p, spread(p, aggregate), NO_REDUCTION)
 
 
 def _back(p: int, aggregate: int) -> Iterator[Round]:
-    rank = np.arange(p)[:, None]
-    for distance, offsets in reversed(spread(p, aggregate)):
-        away = (rank + distance) % p
-        yield Round.of(away, rank, (rank - offsets) % p, reduce=ARRIVING_OP_DST)
+    return _rounds(p, reversed(spread(p, aggregate)), ARRIVING_OP_DST)
 
 
 @algorithm(Collective.ALLGATHER, "pat", needs="gpu")

@@ -29,24 +29,28 @@ def ring(p: int) -> Ring:
                 column(ARRIVING_OP_DST, p))  # fmt: skip
 
 
-def gathering(p: int, share: int) -> Iterator[Round]:
-    """p - 1 rounds in which rank r passes on the `share` chunks it got last; they were its own."""
+def gathering(p: int, share: int, begin: int = 0) -> Iterator[Round]:
+    """p - 1 rounds in which rank r passes on the `share` chunks it got last; they were its own.
+
+    Chunks are counted from `begin` on.
+    """
     src, dst, plain, _ = ring(p)
-    chunk, count = Wheel(np.arange(p) * share), column(share, p)
+    chunk, count = Wheel(begin + np.arange(p) * share), column(share, p)
     for t in range(p - 1):
         first = chunk.at(-t)
         yield Round(src, dst, first, first, count, plain)
 
 
-def scattering(p: int, share: int) -> Iterator[Round]:
+def scattering(p: int, share: int, begin: int = 0) -> Iterator[Round]:
     """(p - 1) share rounds; the j-th of a rank's `share` chunks makes the j-th journey.
 
-    A chunk starts at its owner's successor and collects contributions until it is home.
+    A chunk starts at its owner's successor and collects contributions until it is home. Chunks are
+    counted from `begin` on.
     """
     src, dst, _, fold = ring(p)
     count = column(1, p)
     for j in range(share):
-        chunk = Wheel(np.arange(p) * share + j)
+        chunk = Wheel(begin + np.arange(p) * share + j)
         for t in range(p - 1):
             first = chunk.at(-1 - t)
             yield Round(src, dst, first, first, count, fold)

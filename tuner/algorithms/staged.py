@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from tuner.algorithms import allreduce, bcast, reduce, trees
+from tuner.algorithms import allreduce, bcast, reduce, rings, trees
 from tuner.algorithms.columns import column, together
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.registry import algorithm, segments
@@ -72,7 +72,12 @@ def ring(p: int, copies: int = 1) -> Schedule:
     Cost: (1 + c) h + 2 (p-1) alpha + (p-1)/p m (2 beta + gamma), c copies
     Source: Open MPI coll/accelerator, MVAPICH2 allreduce_osu.c; docs/cost-formulas.md
     """
-    return through_host(allreduce.ring(p), copies)
+
+    def inside() -> Iterator[Round]:
+        yield from rings.scattering(p, 1, p)
+        yield from rings.gathering(p, 1, p)
+
+    return _copied(Schedule(ALLREDUCE, p, p, inside), copies)
 
 
 @algorithm(ALLREDUCE, "central_staged", needs="gpu")
@@ -94,6 +99,13 @@ def through_host(part: Schedule, copies: int) -> Schedule:
 
     copies      how often a buffer is copied to the host; all but one of them are of no use
     """
+    n = part.n_chunks
+    inside = replace(part, make=lambda: (_in_scratch(r, n) for r in part.rounds()))
+    return _copied(inside, copies)
+
+
+def _copied(part: Schedule, copies: int) -> Schedule:
+    """`part`, which works in scratch, between copies of everybody's buffer to it and from it."""
     if part.p == 1:
         return part
     rank, n = np.arange(part.p), part.n_chunks
@@ -101,7 +113,7 @@ def through_host(part: Schedule, copies: int) -> Schedule:
     def make() -> Iterator[Round]:
         for _ in range(copies):
             yield Round.of(rank, rank, 0, n, count=n)
-        yield from (_in_scratch(r, n) for r in part.rounds())
+        yield from part.rounds()
         yield Round.of(rank, rank, n, 0, count=n)
 
     return replace(part, make=make, staged=True)

@@ -2,6 +2,8 @@
 
 All starts are known, for every rank sends and receives at most one message. So each group of
 messages that can meet is a little story of its own: flows begin and end, and rates are shared out.
+What a flow crosses alone bounds its rate from the first, and is not looked at again; of resources
+that the same flows cross, only the narrowest is.
 """
 
 from __future__ import annotations
@@ -12,108 +14,165 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tuner.sim.compiled import compiled
+from tuner.sim.lanes import segment_of, way_of
 from tuner.sim.sharing import TOGETHER
 from tuner.sim.state import Groups
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
-@njit(cache=True)
-def flow_together(state: Any, m: Any, z: int, rows: Ints, lane: Ints) -> bool:
-    """From `flows` (when each of the rows begins to flow) to `since` (when it has flowed).
+@compiled()
+def flow_together(state: Any, m: Any, z: int, groups: Any, lane: Ints) -> bool:
+    """From `flows` (when each row of the groups begins to flow) to `since` (when it has flowed).
 
-    False where a resource still carries bytes of another round.
+    `since` is what it would be if each flowed alone. False where a resource still carries bytes of
+    another round.
     """
     busy = state.busy[z]
-    for i in rows:
-        state.narrow[i], state.rate[i] = state.rate[i], 0.0
-        for at in range(*_slots(state, m, i, lane)):
-            if state.flows[i] < busy[m.slot[at]]:
+    for i in groups.rows:
+        way = state.way[i]
+        for at in range(m.slot_start[way, lane[i]], m.slot_start[way, lane[i] + 1]):
+            if state.ready[i] < np.inf and state.flows[i] < busy[m.slot[at]]:
                 return False
-    waiting, flowing = rows, rows[:0]
-    while len(waiting) > 0 or len(flowing) > 0:
-        now = _next(state, waiting, flowing)
-        flowing = flowing[state.since[flowing] + state.left[flowing] / state.rate[flowing] > now]
-        begins = waiting[state.flows[waiting] == now]
-        waiting = waiting[state.flows[waiting] > now]
-        flowing = np.sort(np.concatenate((flowing, begins)))
-        _fill(state, m, flowing, lane)
-        for i in flowing:
-            if state.level[i] != state.rate[i]:
-                if state.rate[i] > 0.0:
-                    gone = state.rate[i] * (now - state.since[i])
-                    state.left[i] = max(0.0, state.left[i] - gone)
-                state.rate[i], state.since[i] = state.level[i], now
-    for i in rows:
-        state.since[i] += state.left[i] / state.rate[i]
-        for at in range(*_slots(state, m, i, lane)):
-            busy[m.slot[at]] = max(busy[m.slot[at]], state.since[i])
+    for g in range(len(groups.start) - 1):
+        if groups.start[g + 1] - groups.start[g] > 1:
+            _play(state, m, groups, g)
+    for i in groups.rows:
+        way = state.way[i]
+        if state.ready[i] < np.inf:
+            for at in range(m.slot_start[way, lane[i]], m.slot_start[way, lane[i] + 1]):
+                busy[m.slot[at]] = max(busy[m.slot[at]], state.since[i])
     return True
 
 
-@njit(cache=True)
-def _slots(state: Any, m: Any, i: int, lane: Ints) -> tuple[int, int]:
-    """First and last slot of a row on its way."""
-    return m.slot_start[state.way[i], lane[i]], m.slot_start[state.way[i], lane[i] + 1]
+@compiled(inline="always")
+def _play(state: Any, m: Any, groups: Any, g: int) -> None:
+    """The flows of a group from beginning to end; `turn` is when one begins and then when it ends.
+
+    Rows are meant by their places in `groups.rows`.
+    """
+    n = _wait(state, groups, g)
+    while n > 0:
+        now = np.inf
+        for a in range(n):
+            now = min(now, state.turn[groups.rows[state.unfinished[a]]])
+        before, n, flowing = n, 0, 0
+        for a in range(before):
+            k = state.unfinished[a]
+            i = groups.rows[k]
+            if state.turn[i] > now or state.rate[i] == 0.0:
+                state.unfinished[n] = k
+                n += 1
+                if state.turn[i] <= now or state.rate[i] > 0.0:
+                    state.flowing[flowing] = k
+                    flowing += 1
+            else:
+                state.since[i] = state.turn[i]
+        _fill(state, m, groups, flowing)
+        for a in range(flowing):
+            _turn(state, groups.rows[state.flowing[a]], now)
 
 
-@njit(cache=True)
-def _next(state: Any, waiting: Ints, flowing: Ints) -> float:
-    """When the next flow begins or ends."""
-    now = np.inf
-    for i in waiting:
-        now = min(now, state.flows[i])
-    for i in flowing:
-        now = min(now, state.since[i] + state.left[i] / state.rate[i])
-    return now
+@compiled(inline="always")
+def _wait(state: Any, groups: Any, g: int) -> int:
+    """Nobody flows yet. How many will."""
+    n = 0
+    for k in range(groups.start[g], groups.start[g + 1]):
+        i = groups.rows[k]
+        if state.ready[i] < np.inf:
+            state.turn[i] = state.flows[i]
+            state.narrow[i], state.rate[i] = state.rate[i], 0.0
+            state.unfinished[n] = k
+            n += 1
+    return n
 
 
-@njit(cache=True)
-def _fill(state: Any, m: Any, flowing: Ints, lane: Ints) -> None:
+@compiled(inline="always")
+def _turn(state: Any, i: int, now: float) -> None:
+    """From now on the rate of a row is its level."""
+    if state.level[i] != state.rate[i]:
+        if state.rate[i] > 0.0:
+            gone = state.rate[i] * (now - state.since[i])
+            state.left[i] = max(0.0, state.left[i] - gone)
+        state.rate[i], state.since[i] = state.level[i], now
+        state.turn[i] = now + state.left[i] / state.rate[i]
+
+
+@compiled(inline="always")
+def _slots(state: Any, groups: Any, k: int) -> tuple[int, int]:
+    """First and last of the slots that a row on its way shares with others."""
+    way = state.way[groups.rows[k]]
+    return groups.slot_start[way, k], groups.slot_start[way, k + 1]
+
+
+@compiled(inline="always")
+def _fill(state: Any, m: Any, groups: Any, flowing: int) -> None:
     """Progressive filling (see `sharing`): rates into `level`."""
-    for i in flowing:
-        for at in range(*_slots(state, m, i, lane)):
-            state.free[m.slot[at]] = m.capacity[m.slot[at]]
-    growing = flowing
-    while len(growing) > 0:
-        _add_up(state, m, growing, lane)
-        lowest = np.inf
-        for i in growing:
-            state.level[i] = state.narrow[i]
-            for at in range(*_slots(state, m, i, lane)):
-                full = state.free[m.slot[at]] / state.demand[m.slot[at]]
-                state.level[i] = min(state.level[i], full)
-            lowest = min(lowest, state.level[i])
-        frozen = state.level[growing] <= lowest * TOGETHER
-        if lowest == np.inf or frozen.all():
-            break
-        for i in growing[frozen]:
-            for at in range(*_slots(state, m, i, lane)):
-                state.free[m.slot[at]] -= state.level[i] * m.slot_use[at]
-        growing = growing[~frozen]
+    for a in range(flowing):
+        k = state.growing[a] = state.flowing[a]
+        state.level[groups.rows[k]] = state.narrow[groups.rows[k]]
+        for at in range(*_slots(state, groups, k)):
+            state.free[groups.slot[at]] = m.capacity[groups.slot[at]]
+    growing = flowing if flowing > 1 else 0
+    while growing > 0:
+        lowest = _level(state, groups, growing)
+        before, growing = growing, 0
+        for a in range(before):
+            k = state.growing[a]
+            level = state.level[groups.rows[k]]
+            if level > lowest * TOGETHER:
+                state.growing[growing] = k
+                growing += 1
+            else:
+                for at in range(*_slots(state, groups, k)):
+                    state.free[groups.slot[at]] -= level * groups.use[at]
+
+
+@compiled(inline="always")
+def _level(state: Any, groups: Any, growing: int) -> float:
+    """The rate at which the first resource of each growing flow is full; the lowest of them."""
+    for a in range(growing):
+        for at in range(*_slots(state, groups, state.growing[a])):
+            state.demand[groups.slot[at]] = 0.0
+    for a in range(growing):
+        for at in range(*_slots(state, groups, state.growing[a])):
+            state.demand[groups.slot[at]] += groups.use[at]
+    lowest = np.inf
+    for a in range(growing):
+        k = state.growing[a]
+        level = state.narrow[groups.rows[k]]
+        for at in range(*_slots(state, groups, k)):
+            slot = groups.slot[at]
+            level = min(level, state.free[slot] / state.demand[slot])
+        state.level[groups.rows[k]] = level
+        lowest = min(lowest, level)
+    return lowest
 
 
 @njit(cache=True)
-def _add_up(state: Any, m: Any, growing: Ints, lane: Ints) -> None:
-    """Units per second that each resource gives up when all growing flows gain 1 byte/s."""
-    for i in growing:
-        for at in range(*_slots(state, m, i, lane)):
-            state.demand[m.slot[at]] = 0.0
-    for i in growing:
-        for at in range(*_slots(state, m, i, lane)):
-            state.demand[m.slot[at]] += m.slot_use[at]
+def groups_of(m: Any, lane: Ints, least: float, most: float) -> Groups:
+    """Rows that share a meeting resource, directly or through others, on any way that messages of
+    `least` to `most` bytes take."""
+    taken = _ways(m.tariff, m.slot_start.shape[0], least, most)
+    rows, start = _joined(m, lane, taken)
+    own = _class_of_resources(m, lane, rows, taken)
+    return Groups(rows, start, *_shared(m, lane, rows, taken, *own))
 
 
 @njit(cache=True)
-def groups_of(m: Any, lane: Ints) -> Groups:
-    """Rows that share a meeting resource, directly or through others."""
+def _joined(m: Any, lane: Ints, taken: Flags) -> tuple[Ints, Ints]:
+    """`rows` and `start` of the groups."""
     parent = np.arange(len(lane))
     user = np.full(len(m.capacity), -1)
     meets = np.zeros(len(lane), np.bool_)
     for i in range(len(lane)):
         for way in range(len(m.slot_start) if lane[i] >= 0 else 0):
+            if not taken[m.kind[lane[i]], way]:
+                continue
             for at in range(m.slot_start[way, lane[i]], m.slot_start[way, lane[i] + 1]):
                 meets[i] = True
                 if user[m.slot[at]] < 0:
@@ -128,7 +187,72 @@ def groups_of(m: Any, lane: Ints) -> Groups:
         if i == 0 or root[order[i]] != root[order[i - 1]]:
             starts.append(i)
     starts.append(len(rows))
-    return Groups(rows[order], np.array(starts, np.int64))
+    return rows[order], np.array(starts, np.int64)
+
+
+@njit(cache=True)
+def _class_of_resources(m: Any, lane: Ints, rows: Ints, taken: Flags) -> tuple[Ints, Ints, Ints]:
+    """The class of each resource; of each class how many rows use it, and its narrowest resource.
+
+    The resources of a class have the same users, on the same ways, with the same use.
+    """
+    own = np.zeros(len(m.capacity), np.int64)
+    users, latest, before = [0], [-1], np.zeros(len(m.capacity), np.int64)
+    for i in rows:
+        for way in range(len(m.slot_start)):
+            begin, end = m.slot_start[way, lane[i]], m.slot_start[way, lane[i] + 1]
+            if not taken[m.kind[lane[i]], way]:
+                continue
+            for at in range(begin, end):
+                before[m.slot[at]] = own[m.slot[at]]
+            for at in range(begin, end):
+                slot = m.slot[at]
+                own[slot] = len(users)
+                for other in range(begin, at):
+                    same = before[m.slot[other]] == before[slot]
+                    if same and m.slot_use[other] == m.slot_use[at]:
+                        own[slot] = own[m.slot[other]]
+                if own[slot] == len(users):
+                    users.append(users[before[slot]] + (latest[before[slot]] != i))
+                    latest.append(i)
+    narrowest = np.full(len(users), -1)
+    for slot in range(len(own)):
+        best = narrowest[own[slot]]
+        if best < 0 or m.capacity[slot] < m.capacity[best]:
+            narrowest[own[slot]] = slot
+    return own, np.array(users), narrowest
+
+
+@njit(cache=True)
+def _shared(
+    m: Any, lane: Ints, rows: Ints, taken: Flags, own: Ints, users: Ints, narrowest: Ints
+) -> tuple[Ints, Ints, Floats]:
+    """`slot_start`, `slot` and `use` of `Groups`."""
+    start = np.zeros((len(m.slot_start), len(rows) + 1), np.int64)
+    kept = [0 for _ in range(0)]
+    for way in range(len(start)):
+        start[way, 0] = len(kept)
+        for k in range(len(rows)):
+            on = lane[rows[k]]
+            for at in range(m.slot_start[way, on], m.slot_start[way, on + 1]):
+                slot = m.slot[at]
+                if taken[m.kind[on], way] and users[own[slot]] > 1 and narrowest[own[slot]] == slot:
+                    kept.append(at)
+            start[way, k + 1] = len(kept)
+    slots = np.array(kept, np.int64)
+    return start, m.slot[slots], m.slot_use[slots]
+
+
+@njit(cache=True)
+def _ways(tariff: Any, ways: int, least: float, most: float) -> Flags:
+    """Which ways messages of `least` to `most` bytes take, shape (kinds, ways)."""
+    taken = np.zeros((len(tariff.lo), ways), np.bool_)
+    for kind in range(len(tariff.lo)):
+        last = segment_of(tariff.lo, kind, most)
+        for at in range(segment_of(tariff.lo, kind, least), last + 1):
+            for size in (max(least, tariff.lo[kind, at]), most):
+                taken[kind, way_of(tariff.way, tariff.stripe_from, kind, at, size)] = True
+    return taken
 
 
 @njit(cache=True)

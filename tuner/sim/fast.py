@@ -161,12 +161,14 @@ class _Play:
         found: Sequence[Pattern],
     ) -> None:  # fmt: skip
         self.machine, self.sizes, self.state, self.found = machine, sizes, state, found
-        self.groups: dict[int, Groups] = {}
+        self.groups: dict[tuple[int, float, float], Groups] = {}
         self.lines: dict[tuple[int, int], plain.Lines] = {}
         self.columns: dict[int, tuple[int, int]] = {}
         self.often: Flags = np.zeros(0, bool)
         self.competing = len(machine.slot) > 0
-        self.nobody = Groups(np.zeros(0, np.int64), np.zeros(1, np.int64))
+        self.least = float(sizes.share.min() * sizes.itemsize)  # bytes of a chunk
+        self.most = float((sizes.share + (sizes.longer > 0)).max() * sizes.itemsize)
+        self.nobody = competing.groups_of(machine, np.zeros(0, np.int64), 0.0, 0.0)
         self.none = np.zeros(len(state.alive), bool)
 
     def all(self, played: Sequence[Round], which: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -183,18 +185,19 @@ class _Play:
 
     def _round(self, r: Round, number: int) -> None:
         pattern, done = self.found[number], self.none
-        groups = self._groups(number)
-        alone = pattern.plain and len(groups.rows) == len(groups.start) - 1
-        if alone and (self.often[number] or len(groups.rows)):  # else it is not worth preparing
+        groups = self._groups(number, r.count)
+        alone = len(groups.rows) == len(groups.start) - 1
+        if pattern.plain and (self.often[number] or (alone and len(groups.rows))):
             prices = self._lines(number, r)
             done = prices.valid
             least, most = self._range(r.reduce)
-            if pattern.ring and self._range(r.count) == (1, 1) and (least > 0) == (most > 0):
+            own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
+            if alone and pattern.ring and own:
                 plain.play_ring(self.state, self.machine, self.sizes, prices, groups.rows,
                                 pattern.lane, r.first, most > 0)  # fmt: skip
             else:
                 plain.play_plain(
-                    self.state, self.machine, self.sizes, prices, groups.rows, r.src, r.dst,
+                    self.state, self.machine, self.sizes, prices, groups, r.src, r.dst,
                     pattern.lane, r.first, r.count, r.reduce, most > 0,
                 )  # fmt: skip
         if not done.all():
@@ -202,14 +205,16 @@ class _Play:
                             pattern.lane, pattern.memory, r.first, r.count, r.reduce,
                             pattern.plain)  # fmt: skip
 
-    def _groups(self, number: int) -> Groups:
+    def _groups(self, number: int, count: NDArray[np.int32]) -> Groups:
         if not self.competing:
             return self.nobody
-        if number in self.groups:
-            return self.groups[number]
-        found = competing.groups_of(self.machine, self.found[number].lane)
+        least, most = self._range(count)
+        own = (number, least * self.least, most * self.most)
+        if own in self.groups:
+            return self.groups[own]
+        found = competing.groups_of(self.machine, self.found[number].lane, *own[1:])
         if self.often[number]:
-            self.groups[number] = found
+            self.groups[own] = found
         return found
 
     def _lines(self, number: int, r: Round) -> plain.Lines:

@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tuner.cost import Calibration, PathCost
-from tuner.errors import InputError
+from tuner.errors import UnpricedError
 from tuner.sim.distinct import distinct
 from tuner.topology import (
     CUDA,
@@ -37,6 +37,7 @@ Flags = NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 
 STRAIGHT, STAGED, STRIPED = range(3)  # the ways of a lane
+PATHS_AT_ONCE = 1 << 16  # finding one takes much more memory than keeping it
 
 
 class Tariff(NamedTuple):
@@ -102,7 +103,7 @@ def lanes(
 ) -> Lanes:
     """Price the lanes; shapes (n,); `cuda` says which have a buffer in device memory.
 
-    Raises InputError where a path has no price or a node no GPU.
+    Raises UnpricedError where a path has no price, InputError where a node has no GPU.
     """
     memories = [memory for memory, there in ((HOST, ~cuda), (CUDA, cuda)) if there.any()]
 
@@ -110,7 +111,7 @@ def lanes(
         parts = [
             (mine, paths(placement, memory, source[mine], target[mine], **way))
             for memory in memories
-            for mine in [np.flatnonzero(cuda == (memory == CUDA))]
+            for mine in _pieces(np.flatnonzero(cuda == (memory == CUDA)))
         ]
         return _joined(parts, len(source))
 
@@ -130,9 +131,13 @@ def lanes(
                  _capacity(placement, calibration))  # fmt: skip
 
 
-def _joined(parts: list[tuple[Ints, Paths]], n: int) -> Paths:
-    """Paths in host and device memory, back in the order of the lanes."""
+def _pieces(lanes: Ints) -> list[Ints]:
+    """A few lanes at a time."""
+    return [lanes[at : at + PATHS_AT_ONCE] for at in range(0, len(lanes), PATHS_AT_ONCE)]
 
+
+def _joined(parts: list[tuple[Ints, Paths]], n: int) -> Paths:
+    """The pieces, and paths in host and device memory, back in the order of the lanes."""
     if len(parts) == 1:
         return parts[0][1]
     none = (np.zeros((0, 1), np.int64), np.zeros((0, 1)), np.zeros(0), np.zeros(0))
@@ -203,7 +208,7 @@ def _cost(
     if name not in (NODE, NODE_OVERSUBSCRIBED):
         return PathCost.line(latency, 1.0 / width), 0.0
     if topology.local_latency is None or topology.local_bandwidth is None:
-        raise InputError(
+        raise UnpricedError(
             f"topology {topology.name} does not say what a message inside a node costs; use"
             " --ppn 1 or add `local: {latency: ..., bandwidth: ...}`"
         )

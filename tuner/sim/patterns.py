@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tuner.errors import TooLargeError
 from tuner.schedule import Round
 from tuner.sim.distinct import distinct
 
@@ -20,6 +21,7 @@ Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
 Bytes = NDArray[np.int8]
 
+MOST_ROWS = 1 << 25  # of rounds with different pairs: numbering them takes 50 bytes each
 IN_HOST, IN_DEVICE, BETWEEN = range(3)  # where buffers are
 
 
@@ -48,6 +50,8 @@ def patterns(
 
     cuda        the user's buffers are in device memory
     staged      chunks from `scratch` on are in host memory all the same
+
+    Raises TooLargeError where rounds hardly ever share their pairs, and those are too many.
     """
     known: dict[tuple[int, int, bytes], int] = {}
     pairs: list[tuple[Round, Bytes]] = []
@@ -60,6 +64,11 @@ def patterns(
             pairs.append((r, np.broadcast_to(memory, len(r)).copy()))
         which[number] = known[own]
     ends = np.cumsum([0, *(len(r) for r, _ in pairs)])
+    if ends[-1] > MOST_ROWS:
+        raise TooLargeError(
+            f"{ends[-1]} transfers between different pairs of ranks are to be routed, and at most"
+            f" {MOST_ROWS} can be: simulate fewer ranks"
+        )
     keys = np.concatenate([np.zeros(0, np.int64), *(_keys(r, own, p) for r, own in pairs)])
     moves = keys >= 0
     lane = np.full(len(keys), -1)
@@ -78,10 +87,24 @@ def patterns(
 
 def _memory(r: Round, scratch: int) -> Bytes:
     """Of each row of a staged schedule on device buffers; one value for all if it is the same."""
-    low, high = r.first < scratch, r.into < scratch
-    between = (r.src == r.dst) & (low != high)
-    memory = np.where(between, BETWEEN, np.where(low | high, IN_DEVICE, IN_HOST)).astype(np.int8)
-    return memory[:1] if (memory == memory[0]).all() else memory
+    memory = np.empty(len(r), np.int8)
+    alike = _memory_of_rows(r.src, r.dst, r.first, r.into, scratch, memory)
+    return memory[:1] if alike else memory
+
+
+@njit(cache=True)
+def _memory_of_rows(
+    src: Ints32, dst: Ints32, first: Ints32, into: Ints32, scratch: int, memory: Bytes
+) -> bool:
+    """Fill `memory`; whether all rows have the same."""
+    alike = True
+    for i in range(len(src)):
+        low, high = first[i] < scratch, into[i] < scratch
+        memory[i] = IN_DEVICE if low or high else IN_HOST
+        if src[i] == dst[i] and low != high:
+            memory[i] = BETWEEN
+        alike &= memory[i] == memory[0]
+    return alike
 
 
 def _keys(r: Round, memory: Bytes, p: int) -> Ints:

@@ -1,4 +1,4 @@
-"""Rounds in which every rank sends and receives at most one message, each alone on its links.
+"""Rounds in which every rank sends and receives at most one message.
 
 Most rounds of most schedules are such. Prices are worked out once for all rounds with the same
 pairs, and rounds in which every rank sends to its successor are played without looking up ranks.
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tuner.sim.compiled import compiled
 from tuner.sim.lanes import segment_of, way_of
-from tuner.sim.rounds import begins, folding, longer_chunks, passes, size_of
+from tuner.sim.rounds import begins, compete, fastest, folding, longer_chunks, passes, size_of
 from tuner.sim.state import PARTLY
 
 Ints = NDArray[np.int64]
@@ -72,9 +72,7 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
                 valid[z] = False
                 break
             ways[z, i] = way
-            rate[z, i] = min(1.0 / tariff.beta[kind, at], m.width[way, lane[i]])
-            for slot in range(m.slot_start[way, lane[i]], m.slot_start[way, lane[i] + 1]):
-                rate[z, i] = min(rate[z, i], m.capacity[m.slot[slot]] / m.slot_use[slot])
+            rate[z, i] = fastest(m, kind, at, way, lane[i])
             alpha[z, i], overhead[z, i] = tariff.alpha[kind, at], tariff.overhead[kind]
             flow[z, 0, i] = (low + tariff.envelope) / rate[z, i]
             flow[z, 1, i] = (high + tariff.envelope) / rate[z, i]
@@ -87,10 +85,11 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
 
 @compiled()
 def play_plain(
-    state: Any, m: Any, sizes: Any, prices: Any, meeting: Ints, src: Ints32, dst: Ints32,
+    state: Any, m: Any, sizes: Any, prices: Any, groups: Any, src: Ints32, dst: Ints32,
     lane: Ints, first: Ints32, count: Ints32, reduce: Ints32, folds: bool,
 ) -> None:  # fmt: skip
-    """One round, for all sizes whose prices are valid; `meeting` rows may be late for a link."""
+    """One round, for all sizes whose prices are valid."""
+    alone = len(groups.rows) == len(groups.start) - 1
     for z in range(len(sizes.share)):
         if not state.alive[z] or not prices.valid[z]:
             continue
@@ -103,13 +102,27 @@ def play_plain(
                 state.flows[i] = size / prices.rate[z, i]
             eager = prices.eager[z, i]
             state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
-        _pass(state, prices, z, len(src))
-        _occupy(state, m, prices, z, meeting, lane)
+        if alone:
+            _pass(state, prices, z, len(src))
+            _occupy(state, m, prices, z, groups.rows, lane)
+        else:
+            _pay(state, m, sizes, prices, z, count)
+            state.alive[z] = compete(state, m, z, groups, lane)
         for i in range(len(src)):
             time[src[i]] = max(time[src[i]], state.sent[i])
             time[dst[i]] = max(time[dst[i]], state.arrived[i])
         if folds:
             _fold(state, m, sizes, prices, z, dst, count, reduce)
+
+
+@compiled()
+def _pay(state: Any, m: Any, sizes: Any, prices: Any, z: int, count: Ints32) -> None:
+    """Prices as `compete` reads them: the overhead in `flows`, `sent` 0 for eager messages."""
+    for i in range(len(count)):
+        state.left[i] = size_of(state, sizes, z, i, count) + m.tariff.envelope
+        state.rate[i], state.alpha[i] = prices.rate[z, i], prices.alpha[z, i]
+        state.flows[i], state.way[i] = prices.overhead[z, i], prices.way[z, i]
+        state.sent[i] = 0.0 if prices.eager[z, i] else np.inf
 
 
 @compiled()

@@ -72,7 +72,7 @@ def play_any(
             if len(groups.rows) == 0:
                 alive = _queue(state, m, z, _order(state, m, lane, plain), lane)
             else:
-                alive = plain and _compete(state, m, z, groups, lane)
+                alive = plain and compete(state, m, z, groups, lane)
             state.alive[z] = alive
             if alive:
                 _go_on(state, m, z, src, dst, memory, reduce)
@@ -95,12 +95,22 @@ def _price(state: Any, m: Any, z: int, src: Ints32, dst: Ints32, lane: Ints) -> 
         at = segment_of(m.tariff.lo, kind, size)
         way = way_of(m.tariff.way, m.tariff.stripe_from, kind, at, size)
         state.way[i] = way
-        state.rate[i] = min(1.0 / m.tariff.beta[kind, at], m.width[way, lane[i]])
+        state.rate[i] = fastest(m, kind, at, way, lane[i])
         state.alpha[i], state.flows[i] = m.tariff.alpha[kind, at], m.tariff.overhead[kind]
         eager = size < m.tariff.eager_limit[kind]
         state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
         state.sent[i] = 0.0 if eager else np.inf
         state.send_free[m.out[lane[i]]] = 0.0
+
+
+@compiled(inline="always")
+def fastest(m: Any, kind: int, segment: int, way: int, lane: int) -> float:
+    """Bytes per second of a message that has its way to itself."""
+    rate = min(1.0 / m.tariff.beta[kind, segment], m.width[way, lane])
+    if len(m.slot) > 0:
+        for slot in range(m.slot_start[way, lane], m.slot_start[way, lane + 1]):
+            rate = min(rate, m.capacity[m.slot[slot]] / m.slot_use[slot])
+    return float(rate)
 
 
 @njit(cache=True)
@@ -135,11 +145,11 @@ def _queue(state: Any, m: Any, z: int, order: Ints, lane: Ints) -> bool:
             out = m.out[lane[i]]
             port = state.port[z, m.back[lane[i]]]
             start = begins(port, state.ready[i], state.send_free[out])
-            release = (start + state.flows[i]) + state.left[i] / state.rate[i]
-            if not passes(port, state.ready[i], start, release):
+            end = (start + state.flows[i]) + state.left[i] / state.rate[i]
+            if not passes(port, state.ready[i], start, end):
                 return False
-            state.send_free[out] = release
-            _release(state, i, release)
+            state.send_free[out] = end
+            release(state, i, end)
     return True
 
 
@@ -164,8 +174,8 @@ def passes(port: Any, ready: float, start: float, release: float) -> bool:
     return in_turn
 
 
-@njit(cache=True)
-def _compete(state: Any, m: Any, z: int, groups: Any, lane: Ints) -> bool:
+@compiled()
+def compete(state: Any, m: Any, z: int, groups: Any, lane: Ints) -> bool:
     """A plain round: every message starts by itself, and groups share links. False as above."""
     for i in range(len(lane)):
         if state.ready[i] < np.inf:
@@ -173,24 +183,22 @@ def _compete(state: Any, m: Any, z: int, groups: Any, lane: Ints) -> bool:
             state.begun[i] = begins(port, state.ready[i], 0.0)
             state.flows[i] += state.begun[i]
             state.since[i] = state.flows[i] + state.left[i] / state.rate[i]
-    for g in range(len(groups.start) - 1):
-        rows = groups.rows[groups.start[g] : groups.start[g + 1]]
-        if not flow_together(state, m, z, rows[state.ready[rows] < np.inf], lane):
-            return False
+    if not flow_together(state, m, z, groups, lane):
+        return False
     for i in range(len(lane)):
         if state.ready[i] < np.inf:
             port = state.port[z, m.back[lane[i]]]
             if not passes(port, state.ready[i], state.begun[i], state.since[i]):
                 return False
-            _release(state, i, state.since[i])
+            release(state, i, state.since[i])
     return True
 
 
-@compiled()
-def _release(state: Any, i: int, release: float) -> None:
+@compiled(inline="always")
+def release(state: Any, i: int, end: float) -> None:
     """The message has passed its ports."""
-    state.arrived[i] = release + state.alpha[i]
-    state.sent[i] = release if state.sent[i] == 0.0 else state.arrived[i]
+    state.arrived[i] = end + state.alpha[i]
+    state.sent[i] = end if state.sent[i] == 0.0 else state.arrived[i]
 
 
 @compiled()

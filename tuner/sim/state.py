@@ -71,7 +71,8 @@ class State(NamedTuple):
 
     Of a row: when both sides are ready, when it begins to flow (or for how long it will), when it
     frees its sender and arrives; bytes per second, bytes, alpha; bytes left at `since` and shares
-    being worked out; how many of its chunks are longer ones (`whole`: none, all, some); its way.
+    being worked out; how many of its chunks are longer ones (`whole`: none, all, some); its way;
+    and lists of places in `Groups.rows`: of flows that have not ended, that flow, whose rates grow.
     """
 
     time: Floats
@@ -91,6 +92,7 @@ class State(NamedTuple):
     level: Floats
     narrow: Floats
     begun: Floats
+    turn: Floats
     send_free: Floats
     latest: Floats
     work: Floats
@@ -99,17 +101,28 @@ class State(NamedTuple):
     more: Ints
     whole: Ints
     way: Ints
+    unfinished: Ints
+    flowing: Ints
+    growing: Ints
 
 
 FLOATS_OF_ROWS = (
     "ready", "flows", "sent", "arrived", "rate", "size", "alpha", "left", "since", "level",
-    "narrow", "begun",
+    "narrow", "begun", "turn",
 )  # fmt: skip
-INTS_OF_ROWS = ("more", "whole", "way")
+INTS_OF_ROWS = ("more", "whole", "way", "unfinished", "flowing", "growing")
 
 
 class Groups(NamedTuple):
-    """Rows that compete for links, directly or through others: rows[start[g]:start[g + 1]]."""
+    """Rows that compete for links, directly or through others: rows[start[g]:start[g + 1]].
+
+    slot_start      shape (ways, len(rows) + 1): what the row at place k of `rows` shares with
+                    others are slots slot_start[w, k] .. slot_start[w, k + 1] - 1
+    slot, use       as in `Machine`; of resources that the same rows share only the narrowest
+    """
 
     rows: Ints
     start: Ints
+    slot_start: Ints
+    slot: Ints
+    use: Floats
