@@ -18,6 +18,10 @@ class TooLargeError(InputError):
     """What was asked is meant, but there is too much of it for this computer."""
 
 
+class UnpricedError(InputError):
+    """Nobody said what a message costs that has to be sent."""
+
+
 class ScheduleError(TunerError):
     """A schedule that is malformed or does not do what its collective promises."""
 
