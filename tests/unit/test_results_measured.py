@@ -1,0 +1,228 @@
+"""Readings as measurements, and `tuner import-results`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.cli.main import main
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.measurement import Measurement, read_measurements
+from tuner.results import (
+    Reading,
+    Shape,
+    Told,
+    as_measurements,
+    parse_results,
+    read_results,
+    write_measurements,
+)
+from tuner.results.reading import BURST, COLLECTIVE, EXCHANGE, PINGPONG, Benchmark
+from tuner.select.dataset import label
+
+HEAD = "system,run,collective,nodes,ppn,lib,lib_version,algorithm,size_bytes,median_us"
+ROWS = (
+    "leo,r1,bcast,2,4,OMPI,4.1.6,default_ompi,64,5",
+    "leo,r1,bcast,2,4,OMPI,4.1.6,chain_ompi,64,4",
+    "leo,r2,bcast,2,4,OMPI,4.1.6,default_ompi,64,6",
+    "leo,r2,bcast,2,4,OMPI,4.1.6,default_ompi,64,7",
+)
+LATENCY = "# OSU MPI Latency Test v7.3\n# Size   Latency (us)\n0   1.50\n8   1.75\n"
+BCAST = "# OSU MPI Broadcast Latency Test v7.3\n# Size   Avg Latency(us)\n8   3.50\n16   0.00\n"
+
+
+def rows(*lines: str) -> list[Reading]:
+    return parse_results("\n".join([HEAD, *lines, ""]))
+
+
+def complaint(readings: list[Reading], library: str = "", cluster: str = "") -> str:
+    with pytest.raises(InputError) as refused:
+        as_measurements(readings, library, cluster)
+    return str(refused.value)
+
+
+def test_runs_are_launches_and_repeated_rows_are_samples() -> None:
+    found = as_measurements(rows(*ROWS))
+    series = found.series
+    assert [(s.algorithm, s.launch) for s in series] == [("default", 0), ("default", 1),
+                                                         ("chain", 0)]  # fmt: skip
+    taken = [sample for one in series for sample in one.samples]
+    assert taken == pytest.approx([5e-6, 6e-6, 7e-6, 4e-6])
+    assert [len(one.samples) for one in series] == [1, 2, 1]
+    assert (found.library, found.cluster.name) == ("openmpi 4.1.6", "leo")
+    assert (found.cluster.nodes, found.cluster.cores) == (2, 4)
+    assert found.provenance["aggregated"] is True
+    assert found.provenance["statistics"] == {"median_us": 4}
+    assert found.provenance["excluded"] == []
+
+
+def test_a_selector_can_label_them() -> None:
+    labelled = label(as_measurements(rows(*ROWS)), lambda _point, _choice: 1e-6)
+    assert [row.choice.algorithm for row in labelled] == ["default", "chain"]
+
+
+def test_pairs_are_of_their_path_class() -> None:
+    for nodes, subject in ((1, "node"), (2, "network")):
+        readings = parse_results(LATENCY, told=Told(nodes=nodes))
+        series = as_measurements(readings, "mpich 5.0.2", "here").series
+        assert [(s.kind, s.subject, s.p, s.nodes, s.nbytes, s.algorithm) for s in series] == [
+            ("pingpong", subject, 2, nodes, 0, ""), ("pingpong", subject, 2, nodes, 8, ""),
+        ]  # fmt: skip
+
+
+def test_what_is_left_out_is_counted() -> None:
+    bcast = parse_results(BCAST, told=Told(p=4, nodes=2))
+    text = BCAST.replace("Broadcast", "Allgatherv")
+    other = parse_results(text) + rows(ROWS[0].replace("bcast", "alltoall"))
+    found = as_measurements(bcast + other)
+    assert [series.nbytes for series in found.series] == [8]
+    assert found.provenance["excluded"] == [
+        "2 of OSU MPI Allgatherv Latency: neither a collective that is known here nor messages of"
+        " pairs",
+        "1 of OSU MPI Broadcast Latency: times of 0, below what the file resolves",
+        "1 of alltoall: not a collective that is tuned here",
+    ]
+
+
+def test_unequal_nodes_empty_calls_and_sizes_that_no_measurement_holds_are_left_out() -> None:
+    head = "# Benchmarking Gather\n# #processes = 3\n#bytes #repetitions t_max[usec]\n"
+    fit, uneven = Told(ppn=3), Told(ppn=2)
+    text = f"{head}0 1 5.0\n{2**62} 1 5.0\n8 1 5.0\n"
+    found = as_measurements(parse_results(text, told=fit), "mpich", "here")
+    assert [series.nbytes for series in found.series] == [24]
+    assert [line[:1] for line in found.provenance["excluded"]] == ["1", "1"]
+    said = complaint(parse_results(text, told=uneven), library="x", cluster="y")
+    assert "unequal numbers of ranks on 2 nodes" in said
+
+
+def test_of_several_libraries_one_is_chosen() -> None:
+    both = rows(ROWS[0], ROWS[1].replace("4.1.6", "5.0.7"))
+    assert complaint(both) == (
+        "the readings are of 2 library names: 'openmpi 4.1.6', 'openmpi 5.0.7': choose one with"
+        " --library"
+    )
+    assert "no reading is of the library 'mpich'" in complaint(both, library="mpich")
+    assert len(as_measurements(both, library="OMPI 5.0.7").series) == 1
+
+
+def test_of_several_clusters_one_is_chosen() -> None:
+    both = rows(ROWS[0], ROWS[1].replace("leo", "lumi"))
+    assert complaint(both).endswith("'leo', 'lumi': choose one with --cluster")
+    assert as_measurements(both, cluster="lumi").cluster.name == "lumi"
+
+
+def test_names_that_no_file_says_are_demanded() -> None:
+    readings = parse_results(LATENCY, told=Told(nodes=1))
+    assert complaint(readings, library="x").endswith("of which cluster they are: name it with"
+                                                     " --cluster")  # fmt: skip
+    assert complaint(readings, cluster="x").endswith("name it with --library")
+
+
+def test_nothing_left_is_refused_with_the_reasons() -> None:
+    assert complaint(rows(ROWS[0].replace("bcast", "scan"))) == (
+        "no reading is a measurement: 1 of scan: neither a collective that is known here nor"
+        " messages of pairs"
+    )
+    assert "there are none" in complaint([], library="x", cluster="y")
+
+
+NAMES = st.text("abcdefgh_0123456789 é", min_size=1, max_size=12).map(str.strip).filter(bool)
+SECONDS = st.floats(1e-9, 1e3)
+
+
+@st.composite
+def readings(draw: st.DrawFn) -> Reading:
+    kind = draw(st.sampled_from([COLLECTIVE, PINGPONG, BURST, EXCHANGE]))
+    subject = draw(st.sampled_from(list(Collective))) if kind == COLLECTIVE else ""
+    nodes, ppn = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    return Reading(
+        draw(NAMES), 1, Benchmark("b", kind, subject), draw(st.integers(1, 2**40)),
+        tuple(draw(st.lists(SECONDS, min_size=1, max_size=3))), "mean",
+        shape=Shape(nodes * ppn, nodes, ppn), algorithm=draw(NAMES),
+        params=draw(st.dictionaries(NAMES, st.integers(0, 2**30), max_size=2)),
+        memory=draw(st.sampled_from(["host", "cuda"])), run=draw(st.sampled_from(["", "a", "b"])),
+    )  # fmt: skip
+
+
+@given(st.lists(readings(), min_size=1, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_written_and_read_they_are_the_same(
+    tmp_path_factory: pytest.TempPathFactory, given_readings: list[Reading]
+) -> None:
+    path = tmp_path_factory.mktemp("written") / "m.ndjson"
+    found = as_measurements(given_readings, "openmpi 5.0.11", "here")
+    write_measurements(found, path)
+    assert read_measurements(path) == found
+    assert sorted(sample for series in found.series for sample in series.samples) == sorted(
+        sample for reading in given_readings for sample in reading.samples
+    )
+    keys = [(s.point, s.algorithm, tuple(sorted(s.params.items())), s.launch) for s in found.series]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "cluster", "series"),
+    [
+        ("pico/fugaku.csv", "", "", 1752 - 195), ("pico/leonardo.csv", "OMPI 4.1.6", "", 1097),
+        ("pico/lumi.csv", "", "", 569), ("pico/mn5_h100_nccl.csv", "nccl", "", 81),
+        ("abci2/a100_collectives.csv", "openmpi 4.0.5 (ucx)", "", 600),
+        ("aws_c5n_mpi/algorithms_8x36.csv", "OpenMPI 4.0.1 TCP", "aws", 101),
+        ("nccl_tests_cluster_h100/all_pairs.csv", "", "cluster01", 135),
+    ],
+)  # fmt: skip
+def test_the_sets_become_measurements(
+    shared: Path, tmp_path: Path, name: str, library: str, cluster: str, series: int
+) -> None:
+    found = as_measurements(read_results(shared / "data" / name), library, cluster)
+    assert len(found.series) == series
+    write_measurements(found, tmp_path / "m.ndjson")
+    assert read_measurements(tmp_path / "m.ndjson") == found
+
+
+# ---- the command line
+
+
+def test_files_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "l.out").write_text(LATENCY)
+    (tmp_path / "b.out").write_text(BCAST)
+    out = tmp_path / "m.ndjson"
+    words = [str(tmp_path / "l.out"), str(tmp_path / "b.out"), "--p", "8", "--nodes", "2",
+             "--algorithm", "chain", "--param", "segment=64KiB", "--param", "chains=4",
+             "--library", "openmpi 5.0.11", "--cluster", "here", "--out", str(out)]  # fmt: skip
+    assert main(["import-results", *words]) == 0
+    text = capsys.readouterr().out
+    assert "openmpi 5.0.11 on here: 3 series of 4 readings" in text
+    assert "left out: 1 of OSU MPI Broadcast Latency" in text
+    found = read_measurements(out)
+    assert found.series[-1] == Measurement(
+        "collective", "bcast", 2, 4, 8, 8, found.series[-1].samples, "chain",
+        {"segment": 65536, "chains": 4},
+    )  # fmt: skip
+    assert main(["import-results", *words, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["series"] == {"collective": 1, "pingpong": 2}
+    assert (record["readings"], record["samples"], record["out"]) == (4, 3, str(out))
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "b.out").write_text(BCAST)
+    out = tmp_path / "m.ndjson"
+    for words, said in (
+        ([str(tmp_path / "b.out")], "b.out: line 3: the file does not say on how many ranks"),
+        ([str(tmp_path / "b.out"), "--p", "0"], "--p 0: it is at least 1"),
+        ([str(tmp_path / "b.out"), "--p", "2", "--nodes", "1"], "name it with --cluster"),
+        ([str(tmp_path / "nothing")], "there is no file"),
+        ([str(tmp_path)], "there is no file"),
+        ([str(tmp_path / "b.out"), "--collective", "x"], "there is no collective 'x'"),
+        ([str(tmp_path / "b.out"), "--form", "imb"], "no line such as `# Benchmarking"),
+    ):
+        assert main(["import-results", *words, "--out", str(out)]) == 1
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+        assert not out.exists()

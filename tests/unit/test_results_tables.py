@@ -1,0 +1,272 @@
+"""Tables with a row per result, and PICO's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import InputError
+from tuner.results import Reading, Shape, Told, parse_results, read_results
+from tuner.results.names import algorithm_name, library_name
+
+HEAD = (
+    "system,run,collective,nodes,ppn,ranks,lib,lib_version,gpu,algorithm,size_bytes,n_iter,min_us,"
+    "median_us,p90_us"
+)
+ROW = "leo,r1,allgather,4,2,8,OMPI,4.1.6,no,ring_ompi,64,1000,4.5,5.5,6.5"
+SMALL = "collective,nodes,ppn,size_bytes,time_us\nbcast,2,4,64,5.25\n"
+SUMMARY = (
+    "collective_type,array_dim,buffer_size,algo_name,datatype,mean,median,min,max,nnodes,"
+    "tasks_per_node,n_iter,system,timestamp,CUDA,mpi_lib,mpi_lib_version"
+)
+SUMMARIZED = (
+    "ALLREDUCE,16,64,default_ompi,int32,6000,5500.0,4500,9000,4,2,800,leo,t1,True,OMPI,4.1.6"
+)
+
+
+def only(text: str, told: Told | None = None) -> Reading:
+    (reading,) = parse_results(text, told=told)
+    return reading
+
+
+def complaint(text: str, told: Told | None = None, source: str = "t.csv") -> str:
+    with pytest.raises(InputError) as refused:
+        parse_results(text, told=told, source=source)
+    return str(refused.value)
+
+
+def test_columns_say_what_they_are() -> None:
+    reading = only(f"{HEAD}\n{ROW}\n")
+    assert (reading.benchmark.kind, reading.benchmark.subject) == ("collective", "allgather")
+    assert (reading.nbytes, reading.line, reading.iterations) == (64, 2, 1000)
+    assert reading.samples == pytest.approx((5.5e-6,))
+    assert (reading.low, reading.high) == pytest.approx((4.5e-6, 6.5e-6))
+    assert (reading.library, reading.cluster, reading.run) == ("openmpi 4.1.6", "leo", "r1")
+    assert (reading.algorithm, reading.memory, reading.statistic) == ("ring", "host", "median_us")
+    assert reading.shape == Shape(8, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"), [("us", 5.25e-6), ("ms", 5.25e-3), ("s", 5.25), ("ns", 5.25e-9)]
+)
+def test_times_have_their_unit_in_the_name(unit: str, seconds: float) -> None:
+    assert only(SMALL.replace("_us", f"_{unit}")).samples == pytest.approx((seconds,))
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_delimiters_comments_and_banners(delimiter: str) -> None:
+    text = "The results, of today:\n\n" + SMALL.replace(",", delimiter) + "# the end\n"
+    reading = only(text)
+    assert (reading.line, reading.nbytes) == (4, 64)
+
+
+def test_what_no_column_says_is_told_or_demanded() -> None:
+    text = "size_bytes,algorithm,time_us\n64,2. chain,5.25\n"
+    assert "add --p and --nodes" in complaint(text)
+    assert "add --collective" in complaint(text, Told(p=4, nodes=2))
+    reading = only(text, Told(p=4, nodes=2, collective="bcast", memory="cuda", algorithm="x"))
+    assert (reading.benchmark.subject, reading.algorithm) == ("bcast", "chain")
+    assert (reading.memory, reading.shape) == ("cuda", Shape(4, 2, 2))
+    assert "there is no collective 'sing'" in complaint(text, Told(collective="sing"))
+
+
+def test_pairs_of_nodes_are_runs() -> None:
+    head = "cluster,nccl_version,node_a,node_b,gpus_per_node,test,size_bytes,out_of_place_us"
+    text = (
+        f"{head}\nc,2.28.7,n1,n2,1,sendrecv_perf,64,5.25\nc,2.28.7,n1,n3,4,all_reduce_perf,64,7\n"
+    )
+    pair, eight = parse_results(text)
+    assert (pair.benchmark.kind, pair.shape, pair.run) == ("exchange", Shape(2, 2, 1), "n1 n2")
+    assert (eight.benchmark.subject, eight.shape) == ("allreduce", Shape(8, 2, 4))
+    assert (pair.library, pair.memory) == ("nccl 2.28.7", "cuda")
+
+
+def test_unknown_collectives_and_empty_times_are_read_all_the_same() -> None:
+    assert only(SMALL.replace("bcast", "scan")).benchmark.kind == ""
+    assert only(SMALL.replace("5.25", "")).left_out == "no time is told"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("5.25", "5,25", "line 2: 6 fields where the header names 5"),
+        ("5.25", "fast", "line 2: time_us cannot be 'fast'"),
+        ("5.25", "inf", "line 2: time_us cannot be 'inf'"),
+        ("5.25", "nan", "line 2: time_us cannot be 'nan'"),
+        (",64,", ",6.5,", "line 2: the size cannot be '6.5'"),
+        (",64,", ",,", "line 2: the size cannot be ''"),
+        (",2,4,", ",0,4,", "line 2: nodes cannot be '0'"),
+        (",4,64", ",64", "line 2: 4 fields"),
+        ("bcast,", '"bcast,', "line 2: not a row of a table"),
+        ("bcast,2,4,64,5.25\n", "", "line 1: no row follows the header"),
+        ("size_bytes", "weight", "line 1: no column says the size"),
+        ("time_us", "cost", "line 1: results in none of the known forms"),
+        ("5.25\n", "5.25", "line 2: cut off"),
+    ],
+)
+def test_damage_is_refused_with_its_line(before: str, after: str, said: str) -> None:
+    assert said in complaint(SMALL.replace(before, after, 1))
+
+
+def test_ranks_must_be_nodes_times_ppn() -> None:
+    assert "line 2: 9 ranks are not 4 nodes of 2" in complaint(
+        f"{HEAD}\n{ROW}\n".replace(",8,", ",9,")
+    )
+    assert "line 2: the memory cannot be 'tape'" in complaint(
+        f"{HEAD}\n{ROW}\n".replace(",no,", ",tape,")
+    )
+
+
+# ---- columns that name what another column tells
+
+
+def test_metrics_of_pairs() -> None:
+    head = "pairs,buffer,metric,size_bytes,value"
+    text = f"{head}\n1,gpu,multi_lat_us,8,1.5\n4,cpu,mbw_MBps,1000,500\n4,cpu,mbw_MBps,1000,0\n"
+    latency, burst, none = parse_results(text, told=Told(nodes=2))
+    assert (latency.benchmark.kind, latency.shape, latency.memory) == ("pingpong", Shape(2, 2, 1),
+                                                                       "cuda")  # fmt: skip
+    assert latency.samples == pytest.approx((1.5e-6,))
+    assert burst.samples == pytest.approx((64 * 4 * 1000 / 500e6,))
+    assert (burst.shape, burst.params) == (Shape(8, 2, 4), {"messages": 64})
+    assert none.samples == ()
+    assert "--nodes" in complaint(text)
+
+
+def test_metrics_with_units_but_without_sizes() -> None:
+    text = "metric,src,dst,value,unit\nlatency,0,1,2.5,us\nbidirectional_bandwidth,0,1,20,GB/s\n"
+    latency, both = parse_results(text)
+    assert latency.samples == pytest.approx((2.5e-6,))
+    assert (both.rate, both.samples) == (20e9, ())
+    assert "bytes" in latency.left_out
+    assert "line 2: 'parsec' is no unit" in complaint(text.replace(",us", ",parsec"))
+    assert "neither a latency" in complaint(text.replace("latency", "colour"))
+
+
+def test_expressions_with_their_library() -> None:
+    head = "expression,size_bytes,column,value"
+    text = (
+        f"{head}\nstats(lat_impi),8,median,1.5\nstats(lat_impi),8,std,.1\nbw_mean_all,8,MPICH,4\n"
+    )
+    median, spread, rate = parse_results(text, told=Told(nodes=2))
+    assert (median.library, median.benchmark.kind, median.left_out) == ("impi", "pingpong", "")
+    assert (spread.samples, spread.left_out) == ((), "a std beside the typical value")
+    assert (rate.library, rate.benchmark.kind) == ("mpich", "burst")
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("default_ompi", "default"), ("default-default", "default"), ("tuned", "default"),
+        ("", "default"), ("ring_mpich", "ring"), ("ring_over", "ring_over"),
+        ("4. split binary tree", "split_binary"), ("default-recursive-doubling",
+                                                   "recursive_doubling"),
+        ("3. Reduce + Bcast", "reduce_bcast"), ("0. ignore", "ignore"),
+    ],
+)  # fmt: skip
+def test_one_name_for_one_algorithm(text: str, name: str) -> None:
+    assert algorithm_name(text) == name
+
+
+def test_one_name_for_one_library() -> None:
+    assert library_name("OMPI", "4.1.6") == library_name("Open MPI 4.1.6") == "openmpi 4.1.6"
+    assert library_name("OpenMPI 4.0.1 TCP") == "openmpi 4.0.1 TCP"
+    assert library_name("", "") == ""
+
+
+# ---- PICO
+
+ITERATIONS = "highest,rank0,rank1\n" + "".join(
+    f"{n},1,{n}\n" for n in (9000, 1000, 3000, 2000, 4000)
+)
+NAME = "d/16_ring_over_int32.csv"
+
+
+def test_iterations_become_samples_after_the_warm_up() -> None:
+    (reading,) = parse_results(ITERATIONS, told=Told(nodes=2, collective="bcast"), source=NAME)
+    assert reading.samples == pytest.approx((1e-6, 3e-6, 2e-6, 4e-6))
+    assert reading.seconds == pytest.approx(2.5e-6)
+    assert (reading.nbytes, reading.algorithm, reading.run) == (64, "ring_over", "d")
+    assert reading.shape == Shape(2, 2, 1)
+
+
+def test_iterations_of_the_slowest_rank_alone() -> None:
+    text = "highest\n1000\n\n2000\n"
+    told = Told(nodes=2, ppn=4, collective="allreduce")
+    (reading,) = parse_results(text, "pico", told, source="16_default_ompi_double.csv")
+    assert (reading.nbytes, reading.algorithm) == (128, "default")
+    assert reading.samples == pytest.approx((1e-6, 2e-6))
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "said"),
+    [
+        (ITERATIONS, "run.csv", "line 1: the name of the file says what was measured"),
+        (ITERATIONS, "16_ring_text.csv", "line 1: the name of the file"),
+        (ITERATIONS.replace("3000,1", "3000"), NAME, "line 4: 2 fields where the header names 3"),
+        (ITERATIONS.replace("3000,1", "3x00,1"), NAME, "line 4: the time cannot be '3x00'"),
+        (ITERATIONS.replace("3000,1", "3000,?"), NAME, "line 4: the time cannot be '?'"),
+        (ITERATIONS[:-1], NAME, "line 6: cut off"),
+        ("highest\n", NAME, "line 1: no iteration follows"),
+    ],
+)
+def test_damaged_iterations_are_refused(text: str, source: str, said: str) -> None:
+    told = Told(p=2, nodes=2, collective="bcast")
+    assert said in complaint(text, told, source)
+
+
+def test_iterations_of_nobody_knows_what_are_refused() -> None:
+    assert "add --collective" in complaint(ITERATIONS, Told(nodes=2), NAME)
+    assert "add --nodes" in complaint(ITERATIONS, Told(collective="bcast"), NAME)
+
+
+def test_a_summary_is_in_nanoseconds() -> None:
+    reading = only(f"{SUMMARY}\n{SUMMARIZED}\n")
+    assert reading.samples == pytest.approx((5.5e-6,))
+    assert (reading.low, reading.high) == pytest.approx((4.5e-6, 9e-6))
+    assert (reading.benchmark.subject, reading.algorithm) == ("allreduce", "default")
+    assert (reading.shape, reading.memory, reading.run) == (Shape(8, 4, 2), "cuda", "t1")
+
+
+# ---- the reference data
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "told"),
+    [
+        ("pico/fugaku.csv", 1752, None), ("pico/leonardo.csv", 1245, None),
+        ("pico/lumi.csv", 569, None), ("pico/mn5_h100_nccl.csv", 270, None),
+        ("abci2/a100_collectives.csv", 888, None), ("abci2/a100_intranode_p2p.csv", 512, None),
+        ("abci2/a100_pt2pt_internode.csv", 282, Told(nodes=2)),
+        ("aws_c5n_mpi/algorithms_8x36.csv", 605, None),
+        ("aws_c5n_mpi/default_scaling.csv", 240, None),
+        ("aws_c5n_mpi/pt2pt.csv", 1234, Told(p=72, nodes=2)),
+        ("nccl_tests_cluster_h100/all_pairs.csv", 8840, None),
+        ("ompi_collectives_tuning_example/detail.csv", 168, Told(ppn=1, collective="gather")),
+    ],
+)  # fmt: skip
+def test_the_sets_are_read(shared: Path, name: str, rows: int, told: Told | None) -> None:
+    found = read_results(shared / "data" / name, told=told)
+    assert len(found) == rows
+    assert [reading.line for reading in found] == list(range(2, rows + 2))
+    assert all(reading.samples or reading.left_out for reading in found)
+
+
+def test_a_known_row_of_the_sets(shared: Path) -> None:
+    found = read_results(shared / "data/pico/leonardo.csv")[1]
+    assert (found.algorithm, found.library, found.cluster) == ("linear", "ompi_swing 5.0.0",
+                                                               "leonardo")  # fmt: skip
+    assert found.seconds == pytest.approx(6.549e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["mvapich_csel/rules.csv", "aws_ofi_nccl_tuner/p5_p5e_regions.csv",
+             "samples/slurm/tree_topology.conf", "mvapich_csel/tacc_vista.json"],
+)  # fmt: skip
+def test_what_is_no_result_is_refused(shared: Path, name: str) -> None:
+    with pytest.raises(InputError, match="line 1"):
+        read_results(shared / "data" / name)

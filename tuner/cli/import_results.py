@@ -1,0 +1,97 @@
+"""Read results that you already have, of OSU micro-benchmarks, IMB, nccl-tests, PICO or tables, as
+measurements."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from tuner.cli import parsing
+from tuner.cli.output import add_json, console, emit
+from tuner.measurement import Measurements
+from tuner.results import AUTO, FORMS, Told, as_measurements, read_results, write_measurements
+
+EXAMPLES = """examples:
+  tuner import-results osu_allreduce.out --p 64 --nodes 8 --library "openmpi 5.0.11" --out m.ndjson
+  tuner import-results osu_latency.out --nodes 2 --library "openmpi 5.0.11" --out latency.ndjson
+  tuner import-results IMB-MPI1.out --ppn 8 --library "mpich 5.0.2" --out m.ndjson
+  tuner import-results all_reduce.txt all_reduce.json --cluster dgx --out nccl.ndjson
+  tuner import-results 512_ring_ompi_int32.csv --collective allreduce --nodes 8 --ppn 1 \\
+      --library "openmpi 4.1.6" --cluster leonardo --out m.ndjson
+  tuner import-results table.csv --library "openmpi 4.1.6" --out m.ndjson
+
+What a file says needs no option; what it leaves open is asked for. Options hold for all files."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="NDJSON to write")
+    parser.add_argument(
+        "--form", choices=(AUTO, *FORMS), default=AUTO, help="default: told by what is in the file"
+    )
+    parser.add_argument("--p", type=int, metavar="N", help="ranks that took part")
+    parser.add_argument("--nodes", type=int, metavar="N", help="nodes they were on")
+    parser.add_argument("--ppn", type=int, metavar="N", help="ranks on each node")
+    parser.add_argument("--collective", default="", metavar="NAME", help="such as allreduce")
+    parser.add_argument(
+        "--algorithm", default="", metavar="NAME",
+        help="that the library was made to use (default: its own choice)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--param", action="append", type=parsing.parameter, default=[], metavar="NAME=VALUE",
+        help="of that algorithm, such as segment=64KiB",
+    )  # fmt: skip
+    parser.add_argument("--memory", choices=("host", "cuda"), default="", help="of the buffers")
+    parser.add_argument(
+        "--library", default="", metavar="NAME",
+        help='with its version, such as "openmpi 5.0.11"; of several in a file the one to take',
+    )  # fmt: skip
+    parser.add_argument(
+        "--cluster", default="", metavar="NAME", help="its name; of several the one to take"
+    )
+    parser.add_argument("--cores", type=int, metavar="N", help="per node (default: the ranks)")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read all files, write one."""
+    told = Told(
+        options.p, options.nodes, options.ppn, options.collective, options.algorithm,
+        dict(options.param), options.memory,
+    )  # fmt: skip
+    readings = [
+        reading for path in options.files for reading in read_results(path, options.form, told)
+    ]
+    found = as_measurements(readings, options.library, options.cluster, options.cores)
+    write_measurements(found, options.out)
+    record = _summary(found) | {"readings": len(readings), "out": str(options.out)}
+    emit(options, record, lambda: _print(found, len(readings), options.out))
+
+
+def _summary(found: Measurements) -> dict[str, object]:
+    return {
+        "cluster": found.cluster.name,
+        "library": found.library,
+        "series": dict(sorted(Counter(series.kind for series in found.series).items())),
+        "samples": sum(len(series.samples) for series in found.series),
+        "excluded": found.provenance["excluded"],
+    }
+
+
+def _print(found: Measurements, readings: int, out: Path) -> None:
+    screen = console()
+    screen.print(
+        f"{found.library} on {found.cluster.name}: {len(found.series)} series of {readings}"
+        f" readings in {out}",
+        markup=False,
+    )
+    for line in found.provenance["excluded"]:
+        screen.print(f"left out: {line}", markup=False)
+    if found.provenance["aggregated"]:
+        screen.print(
+            "Series of one sample are averages of the benchmark: they can be compared with"
+            " predictions, but no rule rests on them.", markup=False,
+        )  # fmt: skip

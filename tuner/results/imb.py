@@ -1,0 +1,166 @@
+"""Output of the Intel MPI Benchmarks, part MPI-1.
+
+    # Benchmarking Bcast
+    # #processes = 2
+    # ( 2 additional processes waiting in MPI_Barrier)
+           #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]
+               16           20         1.11         1.52         1.32
+
+Sizes are of what one rank gives or gets: allgather, gather, scatter, all-to-all and
+reduce-scatter-block have buffers of p times that. The time taken is t_max, that of the slowest
+rank. A block of fewer processes than were started is that of the first ones, taken to fill nodes in
+turn. The root of rooted collectives goes round, so times are not those of OSU's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.results import text
+from tuner.results.reading import (
+    ALLTOALL,
+    COLLECTIVE,
+    EXCHANGE,
+    PINGPONG,
+    Benchmark,
+    Reading,
+    Shape,
+    Told,
+)
+from tuner.results.text import Lines
+
+BEGIN = re.compile(r"\s*#\s*Benchmarking\s+(\S{1,80})")
+PROCESSES = re.compile(r"#processes = ([1-9][0-9]{0,8})\b")
+WAITING = re.compile(r"\( ([0-9]{1,9}) additional process(?:es)? waiting")
+GROUPS = re.compile(r"\( [0-9]+ groups of [0-9]+ processes each running simultaneous")
+WHOLE_RUN = re.compile(r"#\s+Intel\(R\) MPI Benchmarks|#\s*List of Benchmarks to run")
+END = re.compile(r"#\s*All processes entering MPI_Finalize")
+NOT_RUN = ("out-of-mem", "int-overflow", "time-out")  # instead of a time
+
+_COLLECTIVES = {
+    "bcast": (Collective.BCAST, False), "reduce": (Collective.REDUCE, False),
+    "allreduce": (Collective.ALLREDUCE, False), "allgather": (Collective.ALLGATHER, True),
+    "gather": (Collective.GATHER, True), "scatter": (Collective.SCATTER, True),
+    "reduce_scatter": (Collective.REDUCE_SCATTER, False),
+    "reduce_scatter_block": (Collective.REDUCE_SCATTER, True), "alltoall": (ALLTOALL, True),
+}  # fmt: skip
+_MESSAGES = {"pingpong": PINGPONG, "pingping": EXCHANGE, "sendrecv": EXCHANGE}
+_TIMES = {"t_max[usec]": "slowest rank", "t[usec]": "mean"}
+
+
+@dataclass
+class _Block:
+    """What is said between `Benchmarking` and the rows."""
+
+    line: int
+    name: str
+    p: int | None = None
+    idle: int = 0
+    groups: bool = False
+    columns: list[str] = field(default_factory=list)
+    rows: int = 0
+
+    def remark(self, line: str) -> None:
+        """Take in a line that begins with #."""
+        if processes := PROCESSES.search(line):
+            self.p = int(processes[1])
+        elif waiting := WAITING.search(line):
+            self.idle = int(waiting[1])
+        elif GROUPS.search(line):
+            self.groups = True
+        elif re.match(r"\s*#(bytes|repetitions)\b", line):
+            self.columns = line.split()
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """Exchanges of more than two ranks are a ring, which is no pair."""
+        name, lower = f"IMB {self.name}", self.name.lower()
+        if lower in _COLLECTIVES:
+            return Benchmark(name, COLLECTIVE, *_COLLECTIVES[lower])
+        if lower in _MESSAGES and self.p == 2:
+            return Benchmark(name, _MESSAGES[lower])
+        return Benchmark(name)
+
+    def require_rows(self) -> None:
+        """Raises InputError for a block that ended before its first row."""
+        if not self.rows:
+            raise InputError(f"line {self.line}: no row follows `Benchmarking {self.name}`: the run"
+                             " did not finish; measure again, or delete the block")  # fmt: skip
+
+
+def parse_imb(lines: Lines, told: Told) -> Iterator[Reading]:
+    """One reading per row. Raises InputError naming the line."""
+    block: _Block | None = None
+    begun = ended = False
+    for number, line in lines.numbered():
+        begun, ended = begun or bool(WHOLE_RUN.match(line)), ended or bool(END.match(line))
+        if begin := BEGIN.match(line):
+            if block is not None:
+                block.require_rows()
+            block = _Block(number, begin[1])
+        elif block is None or not line.strip():
+            continue
+        elif line.lstrip().startswith("#"):
+            block.remark(line)
+        elif text.is_row(line.split(), len(block.columns)):
+            lines.require_end(number)
+            block.rows += 1
+            yield _reading(lines.source, number, line.split(), block, told)
+    if block is None:
+        raise InputError("line 1: there is no line such as `# Benchmarking Allreduce`")
+    block.require_rows()
+    if begun and not ended:
+        raise InputError(f"line {len(lines.lines)}: it ends without `# All processes entering"
+                         " MPI_Finalize`: the run did not finish; measure again")  # fmt: skip
+
+
+def _reading(source: str, line: int, words: list[str], block: _Block, told: Told) -> Reading:
+    benchmark = block.benchmark
+    if not benchmark.kind:
+        return Reading(source, line, benchmark)
+    if block.p is None or not block.columns:
+        raise InputError(f"line {line}: a row before `# #processes = ...` and the header `#bytes"
+                         " ...`")  # fmt: skip
+    shape = _shape(line, block.p, block.idle, told)
+    size = text.whole(words[0], "the size", line)
+    whole = size * shape.p if benchmark.per_rank else size
+    if len(words) > 1 and words[1].lower().startswith(NOT_RUN):
+        return Reading(source, line, benchmark, whole, shape=shape, left_out="it was not run")
+    text.require_fields(words, len(block.columns), line)
+    row = dict(zip(block.columns, words, strict=True))
+    column = next((name for name in _TIMES if name in row), None)
+    if column is None:
+        raise InputError(f"line {line}: the header names neither t_max[usec] nor t[usec]")
+    low, high = (text.microseconds(row[name], name, line) if name in row else None
+                 for name in ("t_min[usec]", "t_max[usec]"))  # fmt: skip
+    return Reading(
+        source, line, benchmark, whole, (text.microseconds(row[column], column, line),),
+        _TIMES[column], low, high, shape=shape, algorithm=told.algorithm or "default",
+        params=dict(told.params) if benchmark.kind == COLLECTIVE else {},
+        memory=told.memory or "host",
+        iterations=text.whole(row["#repetitions"], "the repetitions", line)
+        if "#repetitions" in row else None,
+        left_out="several groups were measured at the same time" if block.groups else "",
+    )  # fmt: skip
+
+
+def _shape(line: int, p: int, idle: int, told: Told) -> Shape:
+    """Of a block: the first `p` of all ranks that were started, of which `idle` wait."""
+    started = p + idle
+    if told.p not in (None, started):
+        raise InputError(f"line {line}: {started} ranks were started, but --p says {told.p}: leave"
+                         " that option out")  # fmt: skip
+    ppn = told.ppn or (None if told.nodes is None else -(-started // told.nodes))
+    if ppn is None:
+        raise InputError(f"line {line}: the file does not say how many ranks were on each node: add"
+                         " --ppn")  # fmt: skip
+    if told.nodes is not None and told.nodes * ppn != started:
+        raise InputError(f"line {line}: {started} ranks are not {told.nodes} nodes of {ppn} ranks"
+                         " each: correct --nodes or --ppn")  # fmt: skip
+    on_one = min(p, ppn)
+    nodes = -(-p // on_one)
+    return Shape(p, nodes, on_one if nodes * on_one == p else 0)

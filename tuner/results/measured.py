@@ -1,0 +1,143 @@
+"""Readings as a `Measurements` file, for everything that reads what a probe wrote."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from tuner.collective import Collective
+from tuner.errors import InputError, quoted
+from tuner.files import write_atomically
+from tuner.measurement import (
+    Cluster,
+    Measurement,
+    Measurements,
+    end_line,
+    header_line,
+    series_line,
+)
+from tuner.results.names import library_name
+from tuner.results.reading import COLLECTIVE, Reading
+from tuner.results.text import LARGEST
+from tuner.table import DEFAULT
+
+Point = tuple[object, ...]
+
+
+def as_measurements(
+    readings: Iterable[Reading],
+    library: str = "",
+    cluster: str = "",
+    cores: int | None = None,
+) -> Measurements:
+    """What of the readings a probe could have measured, as series.
+
+    library, cluster    of which, where the readings are of several; what they are called, where the
+                        files do not say
+    cores               per node; else the most ranks that any node had
+
+    Readings of one call and algorithm in one run are the samples of one series; each further run is
+    a further launch. What is left out is counted in `provenance["excluded"]`, and `aggregated` says
+    that there are series of one sample that stands for many. Raises InputError when nothing
+    remains, and for several libraries or clusters of which none is named.
+    """
+    chosen = list(readings)
+    chosen, place = _of_one(chosen, lambda r: r.cluster, cluster, "cluster")
+    chosen, named = _of_one(chosen, lambda r: r.library, library_name(library), "library")
+    kept = [reading for reading in chosen if not _reason(reading)]
+    excluded = Counter(_reason(reading) for reading in chosen if _reason(reading))
+    if not kept:
+        reasons = "; ".join(f"{count} of {reason}" for reason, count in excluded.items())
+        raise InputError(f"no reading is a measurement: {reasons or 'there are none'}")
+    shapes = [reading.shape for reading in kept if reading.shape]
+    most = max(shape.ppn for shape in shapes)
+    return Measurements(
+        Cluster(place, max(shape.nodes for shape in shapes), cores or most, "", 0),
+        named,
+        {
+            "sources": sorted({reading.source for reading in kept}),
+            "aggregated": any(len(reading.samples) == 1 for reading in kept),
+            "statistics": dict(Counter(reading.statistic for reading in kept)),
+            "excluded": [f"{count} of {reason}" for reason, count in sorted(excluded.items())],
+        },
+        _series(kept),
+    )  # fmt: skip
+
+
+def write_measurements(measurements: Measurements, path: Path) -> None:
+    """As a finished probe leaves it. Raises InputError when it cannot be written."""
+    header = header_line(measurements.cluster, measurements.library, measurements.provenance)
+    lines = [header, *map(series_line, measurements.series), end_line(len(measurements.series))]
+    write_atomically(path, "\n".join([*lines, ""]))
+
+
+def _of_one(
+    readings: Sequence[Reading], of: Callable[[Reading], str], wanted: str, what: str
+) -> tuple[list[Reading], str]:
+    """The readings of the library or cluster that is wanted, and its name."""
+    named = sorted({of(reading) for reading in readings} - {""})
+    options = ", ".join(map(quoted, named[:8])) + (" ..." if len(named) > 8 else "")
+    if not wanted and len(named) != 1:
+        many = f"the readings are of {len(named)} {what} names: {options}" if named else \
+            f"the files do not say of which {what} they are"  # fmt: skip
+        raise InputError(f"{many}: {'choose one' if named else 'name it'} with --{what}")
+    if wanted and named and wanted not in named:
+        raise InputError(f"no reading is of the {what} {quoted(wanted)}, but of {options}")
+    name = wanted or named[0]
+    return [reading for reading in readings if of(reading) in ("", name)], name
+
+
+def _reason(reading: Reading) -> str:
+    """Why no series holds it; "" when one does."""
+    name, shape = reading.benchmark.name, reading.shape
+    if reading.left_out:
+        return f"{name}: {reading.left_out}"
+    if not reading.benchmark.kind or shape is None:
+        return f"{name}: neither a collective that is known here nor messages of pairs"
+    collective = reading.benchmark.kind == COLLECTIVE
+    if collective and reading.benchmark.subject not in list(Collective):
+        return f"{name}: not a collective that is tuned here"
+    if shape.ppn == 0:
+        return f"{name} on {shape.p} ranks: unequal numbers of ranks on {shape.nodes} nodes"
+    if not reading.nbytes and collective:
+        return f"{name}: calls of 0 bytes"
+    if reading.nbytes is None or reading.nbytes >= LARGEST:
+        return f"{name}: buffers of 2^63 bytes or more"
+    if not reading.samples or min(reading.samples) <= 0:
+        return f"{name}: times of 0, below what the file resolves"
+    return ""
+
+
+def _series(readings: Sequence[Reading]) -> tuple[Measurement, ...]:
+    """One per call, algorithm and run, in the order in which they first occur."""
+    samples: dict[Point, dict[str, list[float]]] = {}
+    first: dict[Point, Reading] = {}
+    for reading in readings:
+        point = _point(reading)
+        first.setdefault(point, reading)
+        runs = samples.setdefault(point, {})
+        runs.setdefault(reading.run or reading.source, []).extend(reading.samples)
+    return tuple(
+        _measurement(first[point], launch, tuple(taken))
+        for point, runs in samples.items()
+        for launch, taken in enumerate(runs.values())
+    )
+
+
+def _point(reading: Reading) -> Point:
+    params = tuple(sorted(reading.params.items()))
+    return (reading.benchmark.kind, reading.benchmark.subject, reading.shape, reading.nbytes,
+            reading.algorithm, params, reading.memory)  # fmt: skip
+
+
+def _measurement(reading: Reading, launch: int, samples: tuple[float, ...]) -> Measurement:
+    shape, benchmark = reading.shape, reading.benchmark
+    if shape is None or reading.nbytes is None:
+        raise ValueError(f"line {reading.line}: {benchmark.name} has no shape or size")
+    algorithm = reading.algorithm if benchmark.kind == COLLECTIVE else ""
+    return Measurement(
+        benchmark.kind, benchmark.subject_on(shape), shape.nodes, shape.ppn, shape.p,
+        reading.nbytes, samples, algorithm or (DEFAULT if benchmark.kind == COLLECTIVE else ""),
+        dict(reading.params), reading.memory, launch,
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""JSON of nccl-tests (option -J): what `nccl_tests` reads as text, and each iteration if told.
+
+Written on one line as a rule; then every error is of line 1, and says which result.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from tuner.errors import InputError, quoted
+from tuner.results.nccl_tests import PROGRAM, Run, reading, version_of
+from tuner.results.reading import Reading, Told
+from tuner.results.text import LARGEST, Lines
+
+RESULT = re.compile(r'"size"\s*:')  # what begins a result, and occurs nowhere else
+LONGEST = 1e15  # microseconds, thirty years
+PLACES = ("out_of_place", "in_place")
+FORCED = re.compile(r"NCCL_ALGO=([A-Za-z]{1,20})")
+
+
+def parse_json(lines: Lines, told: Told) -> Iterator[Reading]:
+    """One reading per result. Raises InputError naming the line, and the result."""
+    content = "\n".join(lines.lines)
+    record = _loaded(content)
+    results = record.get("results")
+    if not isinstance(results, list) or not results:
+        raise InputError("line 1: no `results` as nccl-tests writes them: this is another file, or"
+                         " the run did not finish")  # fmt: skip
+    run, algorithm = _run(record), _algorithm(record)
+    told = replace(told, algorithm=told.algorithm or algorithm)
+    begins = [content.count("\n", 0, match.start()) + 1 for match in RESULT.finditer(content)]
+    for i, result in enumerate(results):
+        line = begins[i] if len(begins) == len(results) else 1
+        yield _reading(lines.source, line, i + 1, result, run, told)
+
+
+def _loaded(content: str) -> dict[str, Any]:
+    try:
+        record = json.loads(content, parse_constant=_no_constant)
+    except json.JSONDecodeError as reason:
+        raise InputError(f"line {reason.lineno}: damaged or cut off at character {reason.colno}:"
+                         f" {reason.msg}") from None  # fmt: skip
+    except (ValueError, RecursionError):
+        raise InputError("line 1: not JSON that nccl-tests writes") from None
+    if not isinstance(record, dict):
+        raise InputError("line 1: not JSON that nccl-tests writes")
+    return record
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _run(record: Mapping[str, Any]) -> Run:
+    """The program, its library and its ranks, as far as the record tells them."""
+    arguments, version = record.get("args"), record.get("nccl_version")
+    called = str(arguments[0])[:4096] if isinstance(arguments, list) and arguments else ""
+    program = PROGRAM.search(called)
+    run = Run(program[1] if program else "")
+    if type(version) is int and 0 < version < 10**6:
+        run.library = version_of(version)
+    about = record.get("config")
+    devices = about.get("devices") if isinstance(about, dict) else None
+    for device in devices if isinstance(devices, list) else ():
+        rank, group, host = (device.get(name) if isinstance(device, dict) else None
+                             for name in ("rank", "group", "hostname"))  # fmt: skip
+        if type(rank) is not int or not isinstance(host, str):
+            raise InputError(f"line 1: not a device with rank and hostname: {quoted(device)}")
+        run.add_rank(rank, group if type(group) is int else 0, host)
+    return run
+
+
+def _algorithm(record: Mapping[str, Any]) -> str:
+    """The one algorithm that the environment allowed; "" for NCCL's own choice."""
+    environment = record.get("env")
+    for variable in environment if isinstance(environment, list) else ():
+        if isinstance(variable, str) and (forced := FORCED.fullmatch(variable)):
+            return forced[1].lower()
+    return ""
+
+
+def _reading(source: str, line: int, number: int, result: Any, run: Run, told: Told) -> Reading:
+    where = f"line {line}: result {number}"
+    size = result.get("size") if isinstance(result, dict) else None
+    if type(size) is not int or not 0 <= size < LARGEST:
+        raise InputError(f"{where}: the size cannot be {quoted(size)}")
+    values = [_values(result, place, where, run) for place in PLACES]
+    found = reading(source, line, size, values, run, told)
+    iterations = result.get("actual_iterations")
+    if type(iterations) is int and iterations > 0 and len(found.samples) == 1:
+        return replace(found, iterations=iterations)
+    return found
+
+
+def _values(
+    result: Mapping[str, Any], place: str, where: str, run: Run
+) -> tuple[tuple[float, ...], bool]:
+    """Samples in seconds, and whether the result was wrong; the single iterations if they are."""
+    about, single = result.get(place), result.get(f"{place}_per_iter")
+    if about is None:
+        return (), False
+    if not isinstance(about, dict):
+        raise InputError(f"{where}: {place} cannot be {quoted(about)}")
+    run.cpu_time = run.cpu_time or "cpu_time" in about
+    wrong = _seconds(about.get("nwrong"), f"{where}: nwrong")
+    times = single.get("times_us") if isinstance(single, dict) else None
+    if isinstance(times, list) and times:
+        each = [_seconds(time, f"{where}: a time") for time in times]
+        return tuple(value for part in each for value in part), bool(wrong and wrong[0] > 0)
+    time = about.get("time", about.get("cpu_time"))
+    return _seconds(time, f"{where}: the time"), bool(wrong and wrong[0] > 0)
+
+
+def _seconds(value: Any, what: str) -> tuple[float, ...]:
+    """Of microseconds; nothing of "nan" and null."""
+    if value is None or value == "nan":
+        return ()
+    if type(value) not in (int, float) or not 0 <= value <= LONGEST:
+        raise InputError(f"{what} cannot be {quoted(value)}")
+    return (value / 1e6,)

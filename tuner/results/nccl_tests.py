@@ -1,0 +1,171 @@
+"""Output of nccl-tests, as text and as JSON (option -J).
+
+    # nThread 1 nGpus 4 minBytes 8 maxBytes 128M step: 2(factor) warmup iters: 5 iters: 20
+    #  Rank  0 Group  0 Pid   6899 on node1 device  0 [0000:04:00] NVIDIA H100 80GB HBM3
+    #       size         count   type  redop  root    time  algbw  busbw #wrong    time  algbw  ...
+        33554432       8388608  float    sum    -1   412.2  81.40  142.5      0   410.9  81.66  ...
+    # Avg bus bandwidth    : 142.9
+
+Sizes are those of the whole buffer. Times are microseconds; the first group of columns is out of
+place and is taken, unless it has no number: then the second, in place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.results import text
+from tuner.results.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
+from tuner.results.text import Lines
+from tuner.topology import CUDA
+
+BEGIN = re.compile(r"\s*#\s*nThread\s+[0-9]+\s+nGpus\b")
+RANK = re.compile(
+    r"\s*#\s*Rank\s+([0-9]{1,9})\s+(?:Group\s+([0-9]{1,9})\s+)?Pid\s+[0-9]+\s+on\s+(\S+)"
+)
+HEADER = re.compile(r"\s*#\s*size\s+count\s+type\b")
+VERSION = re.compile(r"\b([nr]ccl)-library=([0-9]{4,6})\b")
+END = re.compile(r"\s*#\s*(Out of bounds values|Avg bus bandwidth)\b")
+NO_NUMBER = ("n/a", "nan", "-nan")
+
+_COLLECTIVES = {
+    "all_reduce": Collective.ALLREDUCE, "all_gather": Collective.ALLGATHER,
+    "reduce_scatter": Collective.REDUCE_SCATTER, "broadcast": Collective.BCAST,
+    "reduce": Collective.REDUCE, "gather": Collective.GATHER, "scatter": Collective.SCATTER,
+    "alltoall": ALLTOALL,
+}  # fmt: skip
+_OTHERS = ("sendrecv", "hypercube", "alltoallv")
+PROGRAM = re.compile(rf"\b({'|'.join((*_COLLECTIVES, *_OTHERS))})_perf(?:_mpi)?\b")
+_NAMELESS = ("redop", "root")  # columns that some versions leave blank
+
+
+@dataclass
+class Run:
+    """What one start of a program says before its rows.
+
+    hosts       of the ranks of group 0, by rank
+    """
+
+    program: str = ""
+    library: str = "nccl"
+    hosts: dict[int, str] = field(default_factory=dict)
+    cpu_time: bool = False
+
+    def benchmark(self, line: int, told: Told) -> Benchmark:
+        """Raises InputError where neither the file nor the user names the collective."""
+        if not self.program and not told.collective:
+            raise InputError(f"line {line}: the file does not say which collective was measured:"
+                             " add --collective")  # fmt: skip
+        name = f"{self.program}_perf" if self.program else f"nccl-tests {told.collective}"
+        if self.program == "sendrecv" and len(self.hosts) == 2:
+            return Benchmark(name, EXCHANGE)
+        subject = _COLLECTIVES.get(self.program) if self.program else told.collective
+        return Benchmark(name, COLLECTIVE, subject) if subject else Benchmark(name)
+
+    def shape(self, line: int, told: Told) -> Shape:
+        """Of the ranks that are listed, else of what the user says."""
+        if not self.hosts:
+            return told.shape(line)
+        each = Counter(self.hosts.values())
+        if len(set(each.values())) > 1:
+            return Shape(len(self.hosts), len(each), 0)
+        return told.shape(line, len(self.hosts), len(each), len(self.hosts) // len(each))
+
+    def add_rank(self, rank: int, group: int, host: str) -> None:
+        """Of several groups, which run side by side, the first stands for all."""
+        if group == 0:
+            self.hosts[rank] = host
+
+
+def version_of(code: int, library: str = "nccl") -> str:
+    """`nccl 2.29.7` of 22907, as NCCL numbers its versions since 2.9 (before: 2804 is 2.8.4)."""
+    if code < 10000:
+        return f"{library} {code // 1000}.{code // 100 % 10}.{code % 100}"
+    return f"{library} {code // 10000}.{code // 100 % 100}.{code % 100}"
+
+
+def parse_text(lines: Lines, told: Told) -> Iterator[Reading]:
+    """One reading per row. Raises InputError naming the line."""
+    run, columns = Run(), list[str]()
+    begun = rows = 0
+    for number, line in lines.numbered():
+        if HEADER.match(line):
+            columns = line.split()[1:] if line.split()[0] == "#" else line.strip()[1:].split()
+            run.cpu_time = "cputime" in columns
+        elif BEGIN.match(line):
+            run, columns, begun = Run(run.program, run.library), [], number
+        elif END.match(line):
+            begun, columns = 0, []
+        elif line.lstrip().startswith("#") or not columns:
+            _remark(run, line)
+        elif line.strip() and text.is_row(line.split(), len(columns)):
+            lines.require_end(number)
+            rows += 1
+            yield _row(lines.source, number, line.split(), columns, run, told)
+    if begun:
+        raise InputError(f"line {len(lines.lines)}: it ends without `# Avg bus bandwidth`: the run"
+                         f" that began on line {begun} did not finish; measure again")  # fmt: skip
+    if not rows:
+        raise InputError("line 1: there is no table below `# size count type redop root time ...`")
+
+
+def _remark(run: Run, line: str) -> None:
+    if rank := RANK.match(line):
+        run.add_rank(int(rank[1]), int(rank[2] or 0), rank[3])
+    if program := PROGRAM.search(line):
+        run.program = program[1]
+    if version := VERSION.search(line):
+        run.library = version_of(int(version[2]), version[1])
+
+
+def _row(
+    source: str, line: int, words: list[str], columns: list[str], run: Run, told: Told
+) -> Reading:
+    time = next((i for i, name in enumerate(columns) if name in ("time", "cputime")), None)
+    if time is None:
+        raise InputError(f"line {line}: the header names no time")
+    if columns[-1] == "timestamp" and len(words) > len(columns):
+        words = [*words[:-2], " ".join(words[-2:])]  # a date and a time of day
+    blank = len(columns) - len(words)
+    if blank and not (0 < blank <= len(_NAMELESS) and "." in words[time - blank]):
+        text.require_fields(words, len(columns), line)
+    timed = words[time - blank :]
+    half = next((i for i, name in enumerate(columns[time + 1 :], 1)
+                 if name == columns[time]), len(timed))  # fmt: skip
+    names = columns[time : time + half]
+    groups = [dict(zip(names, part, strict=False)) for part in (timed[:half], timed[half:])]
+    values = [(_time(part[columns[time]], line), _wrong(part.get("#wrong", "0"), line))
+              for part in groups if columns[time] in part]  # fmt: skip
+    return reading(source, line, text.whole(words[0], "the size", line), values, run, told)
+
+
+def reading(
+    source: str, line: int, nbytes: int, values: list[tuple[tuple[float, ...], bool]], run: Run,
+    told: Told,
+) -> Reading:  # fmt: skip
+    """Of the first of (samples, whether the result was wrong) that has samples."""
+    benchmark = run.benchmark(line, told)
+    if not benchmark.kind:
+        return Reading(source, line, benchmark, nbytes, library=run.library)
+    samples, wrong = next((value for value in values if value[0]), ((), False))
+    reason = "" if samples else "no time is told"
+    return Reading(
+        source, line, benchmark, nbytes, samples, "each" if len(samples) > 1 else "mean",
+        shape=run.shape(line, told), algorithm=told.algorithm or "default",
+        params=dict(told.params), memory=told.memory or CUDA, library=run.library,
+        left_out="the result was wrong" if wrong
+        else "the times are those of the CPU alone" if run.cpu_time else reason,
+    )  # fmt: skip
+
+
+def _time(word: str, line: int) -> tuple[float, ...]:
+    return () if word.lower() in NO_NUMBER else (text.microseconds(word, "the time", line),)
+
+
+def _wrong(word: str, line: int) -> bool:
+    return word.lower() not in NO_NUMBER and text.number(word, "#wrong", line) > 0

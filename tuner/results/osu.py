@@ -1,0 +1,194 @@
+"""Output of the OSU micro-benchmarks.
+
+    # OSU MPI Allreduce Latency Test v5.3
+    # Size         Avg Latency(us)     Min Latency(us)     Max Latency(us)  Iterations
+    4                        19.05               18.11               20.33        1000
+
+Sizes are of what one rank gives or gets: allgather, gather, scatter and all-to-all have buffers of
+p times that; reduce-scatter divides the buffer of the size that is told. Latencies are one way,
+microseconds; rates are in units of 10^6 bytes per second. Where a collective's latency is told as
+average and maximum over the ranks, the maximum is taken: a collective ends with its last rank. The
+average alone flatters those in which the root leaves early.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.results import text
+from tuner.results.reading import (
+    ALLTOALL,
+    BURST,
+    COLLECTIVE,
+    EXCHANGE,
+    PINGPONG,
+    Benchmark,
+    Reading,
+    Shape,
+    Told,
+)
+from tuner.results.text import Lines
+from tuner.topology import HOST
+
+TITLE = re.compile(r"\s*#\s*OSU (\S+) (.{1,80}) Test\b")
+PAIRS = re.compile(r"\[ pairs: ([1-9][0-9]{0,8}) \](?: \[ window size: ([0-9]{1,9}|varied) \])?")
+ON_HOST = re.compile(r"Send Buffer on HOST .*Receive Buffer on HOST")
+WINDOW = 64  # messages posted together, unless option -W of these benchmarks says otherwise
+
+_COLLECTIVES = {
+    "Allreduce Latency": (Collective.ALLREDUCE, False),
+    "Broadcast Latency": (Collective.BCAST, False),
+    "Reduce Latency": (Collective.REDUCE, False),
+    "Reduce_scatter Latency": (Collective.REDUCE_SCATTER, False),
+    "Reduce_scatter_block Latency": (Collective.REDUCE_SCATTER, False),
+    "Allgather Latency": (Collective.ALLGATHER, True),
+    "Gather Latency": (Collective.GATHER, True),
+    "Scatter Latency": (Collective.SCATTER, True),
+    "All-to-All Personalized Exchange Latency": (ALLTOALL, True),
+}
+_MESSAGES = {
+    "Latency": PINGPONG, "Multi Latency": PINGPONG, "Bandwidth": BURST,
+    "Bi-Directional Bandwidth": EXCHANGE, "Multiple Bandwidth / Message Rate": BURST,
+}  # fmt: skip
+_SEVERAL_PAIRS = ("Multi Latency", "Multiple Bandwidth / Message Rate")
+_TIMES = {  # column -> what its numbers are, best first
+    "maxlatency(us)": "slowest rank", "avglatency(us)": "mean over ranks", "latency(us)": "mean",
+}  # fmt: skip
+_RATES = ("bandwidth(mb/s)", "mb/s")
+
+
+@dataclass
+class _Table:
+    """What a title and the remarks below it say of the rows that follow; window 0: varied."""
+
+    line: int
+    benchmark: Benchmark
+    memory: str
+    pairs: int | None = None
+    window: int = WINDOW
+    columns: list[str] = field(default_factory=list)
+    rows: int = 0
+
+    def remark(self, line: str) -> None:
+        """Take in a line that begins with #."""
+        if pairs := PAIRS.search(line):
+            self.pairs = int(pairs[1])
+            self.window = 0 if pairs[2] == "varied" else int(pairs[2] or WINDOW)
+        elif ON_HOST.search(line):
+            self.memory = HOST
+        elif re.match(r"\s*#\s*Size\b", line):
+            names = re.split(r"\s{2,}|\t", line.strip().removeprefix("#").strip())
+            self.columns = [re.sub(r"\s", "", name).lower() for name in names]
+
+    def require_rows(self) -> None:
+        """Raises InputError for a table that ended before its first row."""
+        if not self.rows:
+            raise InputError(f"line {self.line}: no row follows {self.benchmark.name!r}: the run"
+                             " did not finish; measure again, or delete the title")  # fmt: skip
+
+
+def parse_osu(lines: Lines, told: Told) -> Iterator[Reading]:
+    """One reading per row. Raises InputError naming the line."""
+    table: _Table | None = None
+    for number, line in lines.numbered():
+        if title := TITLE.match(line):
+            if table is not None:
+                table.require_rows()
+            table = _table(number, title[1], title[2])
+        elif table is None or not line.strip():
+            continue
+        elif line.lstrip().startswith("#"):
+            table.remark(line)
+        elif text.is_row(line.split(), len(table.columns)):
+            lines.require_end(number)
+            table.rows += 1
+            yield _reading(lines.source, number, line.split(), table, told)
+    if table is None:
+        raise InputError(
+            "line 1: there is no title such as `# OSU MPI Allreduce Latency Test v7.3`"
+        )
+    table.require_rows()
+
+
+def _table(line: int, interface: str, name: str) -> _Table:
+    _, _, accelerator = interface.partition("-")
+    known = interface.split("-")[0] in ("MPI", "NCCL")
+    benchmark = Benchmark(f"OSU {interface} {name}")
+    if known and name in _COLLECTIVES:
+        subject, per_rank = _COLLECTIVES[name]
+        benchmark = Benchmark(benchmark.name, COLLECTIVE, subject, per_rank)
+    elif known and name in _MESSAGES:
+        benchmark = Benchmark(benchmark.name, _MESSAGES[name])
+    return _Table(line, benchmark, accelerator.lower() or HOST)
+
+
+def _reading(source: str, line: int, words: list[str], table: _Table, told: Told) -> Reading:
+    benchmark = table.benchmark
+    if not benchmark.kind:
+        return Reading(source, line, benchmark)
+    if not table.columns:
+        raise InputError(f"line {line}: a row before the header `# Size ...` that names columns")
+    text.require_fields(words, len(table.columns), line)
+    row = dict(zip(table.columns, words, strict=True))
+    shape = _shape(line, table, told)
+    size = text.whole(row["size"], "the size", line)
+    seconds, statistic = _seconds(line, row, size, table, shape)
+    return Reading(
+        source, line, benchmark,
+        nbytes=size * shape.p if benchmark.per_rank else size,
+        samples=() if seconds is None else (seconds,),
+        statistic=statistic,
+        low=_other(row, "minlatency(us)", line), high=_other(row, "maxlatency(us)", line),
+        shape=shape, algorithm=told.algorithm or "default",
+        params=_params(table, told), memory=told.memory or table.memory,
+        iterations=text.whole(row["iterations"], "the iterations", line)
+        if "iterations" in row else None,
+        left_out=_reason(row, table, seconds),
+    )  # fmt: skip
+
+
+def _shape(line: int, table: _Table, told: Told) -> Shape:
+    if table.benchmark.kind == COLLECTIVE:
+        return told.shape(line)
+    if any(table.benchmark.name.endswith(name) for name in _SEVERAL_PAIRS):
+        return told.shape(line, None if table.pairs is None else 2 * table.pairs)
+    return told.pair(line)
+
+
+def _seconds(
+    line: int, row: dict[str, str], size: int, table: _Table, shape: Shape
+) -> tuple[float | None, str]:
+    """Of one call or message, or of a window of them where the file tells a rate."""
+    for column, statistic in _TIMES.items():
+        if column in row:
+            return text.microseconds(row[column], "the latency", line), statistic
+    named = next((name for name in _RATES if name in row), None)
+    if named is None:
+        raise InputError(f"line {line}: the header names no latency and no bandwidth")
+    rate = text.number(row[named], "the bandwidth", line) * 1e6
+    if rate == 0 or table.window == 0:
+        return None, "mean"
+    directions = 2 if table.benchmark.kind == EXCHANGE else 1
+    return table.window * directions * size * (shape.p // 2) / rate, "mean"
+
+
+def _params(table: _Table, told: Told) -> dict[str, int]:
+    if table.benchmark.kind == COLLECTIVE:
+        return dict(told.params)
+    return {"messages": table.window} if table.benchmark.kind in (BURST, EXCHANGE) else {}
+
+
+def _other(row: dict[str, str], column: str, line: int) -> float | None:
+    return text.microseconds(row[column], column, line) if column in row else None
+
+
+def _reason(row: dict[str, str], table: _Table, seconds: float | None) -> str:
+    if row.get("validation", "Pass").lower() != "pass":
+        return "the result was wrong"
+    if table.window == 0:
+        return "the windows were of varied sizes"
+    return "a rate of 0 is below what the file resolves" if seconds is None else ""

@@ -1,0 +1,79 @@
+"""What PICO writes: a file per count and algorithm, and the summary of many.
+
+    highest,rank0,rank1         of each iteration, nanoseconds; `highest` is the slowest rank
+    29604,28809,29604
+
+The file is called COUNT_ALGORITHM_DTYPE.csv; neither it nor its name says which collective it is
+of. The first fifth of the iterations is warm-up, as in PICO's own summaries. Sizes are those of the
+whole buffer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tuner.collective import Collective
+from tuner.errors import InputError, quoted
+from tuner.results import text
+from tuner.results.names import algorithm_name
+from tuner.results.reading import ALLTOALL, COLLECTIVE, Benchmark, Reading, Told
+from tuner.results.text import Lines
+from tuner.results.tidy import parse_tidy
+from tuner.topology import HOST
+
+NAME = re.compile(r"([0-9]{1,15})_(.{1,100})_([a-z0-9]{1,20})\.csv")
+SLOWEST = "highest"
+WARM_UP = 5  # one of so many iterations
+BYTES = {"int8": 1, "char": 1, "int16": 2, "int32": 4, "int": 4, "float": 4, "int64": 8,
+         "double": 8}  # fmt: skip
+
+
+def parse_pico(lines: Lines, told: Told) -> Iterator[Reading]:
+    """One reading of all iterations, or one per row of a summary. Raises InputError."""
+    begin = first_line(lines)
+    if begin is None:
+        yield from parse_tidy(lines, told)
+        return
+    names = [name.strip() for name in lines.lines[begin - 1].split(",")]
+    matched = NAME.fullmatch(Path(lines.source).name)
+    if matched is None or matched[3] not in BYTES:
+        raise InputError(
+            f"line {begin}: the name of the file says what was measured, but this one"
+            f" is not like 512_ring_int32.csv: {quoted(Path(lines.source).name)}"
+        )
+    if told.collective not in (*Collective, ALLTOALL):
+        raise InputError(f"line {begin}: the file does not say which collective was measured: add"
+                         " --collective")  # fmt: skip
+    samples = _samples(lines, begin, names)
+    samples = samples[len(samples) // WARM_UP :]
+    shape = told.shape(begin, len(names) - 1 if len(names) > 1 else None)
+    yield Reading(
+        lines.source, begin, Benchmark(matched[2], COLLECTIVE, told.collective),
+        int(matched[1]) * BYTES[matched[3]], tuple(samples), "each", shape=shape,
+        algorithm=algorithm_name(matched[2]), params=dict(told.params),
+        memory=told.memory or HOST, iterations=len(samples), run=str(Path(lines.source).parent),
+    )  # fmt: skip
+
+
+def first_line(lines: Lines) -> int | None:
+    """The line of the header of a file of iterations; None when this is none."""
+    return next((number for number, line in lines.numbered()
+                 if re.fullmatch(rf"{SLOWEST}(,rank[0-9]+)*\s*", line)), None)  # fmt: skip
+
+
+def _samples(lines: Lines, begin: int, names: list[str]) -> list[float]:
+    """Seconds."""
+    samples = []
+    for number in range(begin + 1, len(lines.lines) + 1):
+        fields = lines.lines[number - 1].split(",")
+        if fields == [""]:
+            continue
+        lines.require_end(number)
+        text.require_fields(fields, len(names), number)
+        times = [text.number(field.strip(), "the time", number) / 1e9 for field in fields]
+        samples.append(times[0])
+    if not samples:
+        raise InputError(f"line {begin}: no iteration follows the header")
+    return samples

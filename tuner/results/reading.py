@@ -1,0 +1,149 @@
+"""What a file of results says, row by row, and what its user has to add to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tuner.errors import InputError
+from tuner.topology import HOST, NETWORK, NODE
+
+COLLECTIVE, PINGPONG, BURST, EXCHANGE = "collective", "pingpong", "burst", "exchange"
+ALLTOALL = "alltoall"  # read like every collective, although none that is tuned here
+MOST_RANKS = 2**31  # a measurement holds fewer
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Where the ranks were; `ppn` is 0 where nodes had unequal numbers of them."""
+
+    p: int
+    nodes: int
+    ppn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What a program measures.
+
+    name        as the program calls it
+    kind        as of a `Measurement`; "" for what no measurement says
+    subject     the collective; of messages "", their path class follows from the nodes
+    per_rank    the program's sizes are those of what one rank has for one rank or gets from it; of
+                the p-fold consists the whole buffer
+    """
+
+    name: str
+    kind: str = ""
+    subject: str = ""
+    per_rank: bool = False
+
+    def subject_on(self, shape: Shape) -> str:
+        """The collective, or the path class of messages between ranks that are so placed."""
+        return self.subject or (NODE if shape.nodes == 1 else NETWORK)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One row of a file. Seconds, bytes, bytes per second.
+
+    line        of the file that `source` names
+    nbytes      of one rank's whole buffer, as of a `Measurement`; None where the file does not say
+    samples     all that were taken, or the one that stands for them, which `statistic` explains
+    low, high   least and most of what the one sample stands for; None where the file does not say
+    rate        where the file has nothing but a rate without a size
+    shape       None only for what no measurement says
+    run         readings of one run were taken by one start of the ranks
+    left_out    why this is no measurement; "" where it is one
+    """
+
+    source: str
+    line: int
+    benchmark: Benchmark
+    nbytes: int | None = None
+    samples: tuple[float, ...] = ()
+    statistic: str = ""
+    low: float | None = None
+    high: float | None = None
+    rate: float | None = None
+    shape: Shape | None = None
+    algorithm: str = "default"
+    params: Mapping[str, int] = field(default_factory=dict)
+    memory: str = HOST
+    iterations: int | None = None
+    library: str = ""
+    cluster: str = ""
+    run: str = ""
+    left_out: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """The one sample, or the median of all; None without any."""
+        ordered = sorted(self.samples)
+        middle = len(ordered) // 2
+        if not ordered:
+            return None
+        return (ordered[middle] + ordered[-1 - middle]) / 2
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the user says about files that do not say it; None and "" where nothing is said."""
+
+    p: int | None = None
+    nodes: int | None = None
+    ppn: int | None = None
+    collective: str = ""
+    algorithm: str = ""
+    params: Mapping[str, int] = field(default_factory=dict)
+    memory: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value in (("p", self.p), ("nodes", self.nodes), ("ppn", self.ppn)):
+            if value is not None and not 1 <= value < MOST_RANKS:
+                raise InputError(f"--{name} {value}: it is at least 1 and below 2^31")
+
+    def shape(
+        self, line: int, p: int | None = None, nodes: int | None = None, ppn: int | None = None
+    ) -> Shape:
+        """Of what the file says at a line and of what it leaves open.
+
+        Raises InputError for what neither says and for what both say differently.
+        """
+        p = _agreed(line, "p", p, self.p)
+        nodes = _agreed(line, "nodes", nodes, self.nodes)
+        ppn = _agreed(line, "ppn", ppn, self.ppn)
+        if p is None and nodes and ppn:
+            p = nodes * ppn
+        elif nodes is None and p and ppn:
+            nodes = max(p // ppn, 1)
+        elif ppn is None and p and nodes:
+            ppn = p // nodes
+        if p is None or nodes is None or ppn is None:
+            raise InputError(f"line {line}: the file does not say {_missing(p, nodes)}")
+        if p != nodes * ppn or p >= MOST_RANKS:
+            raise InputError(f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each:"
+                             " correct --p, --nodes or --ppn")  # fmt: skip
+        return Shape(p, nodes, ppn)
+
+    def pair(self, line: int) -> Shape:
+        """Of a benchmark that runs on two ranks, however many --p says for others."""
+        if self.nodes is None:
+            raise InputError(f"line {line}: the file does not say whether its two ranks were on one"
+                             " node: add --nodes 1, or --nodes 2 for one rank on each")  # fmt: skip
+        return Shape(2, 1, 2) if self.nodes == 1 else Shape(2, 2, 1)
+
+
+def _agreed(line: int, name: str, said: int | None, told: int | None) -> int | None:
+    if said is not None and told is not None and said != told:
+        raise InputError(f"line {line}: the file says that {name} is {said}, but --{name} says"
+                         f" {told}: leave that option out")  # fmt: skip
+    return told if said is None else said
+
+
+def _missing(p: int | None, nodes: int | None) -> str:
+    if p is None and nodes is None:
+        return "on how many ranks and nodes it was measured: add --p and --nodes"
+    if nodes is None:
+        return f"on how many nodes its {p} ranks were: add --nodes"
+    return f"how many ranks were on each of its {nodes} nodes: add --ppn"

@@ -1,0 +1,124 @@
+"""Text from strangers, in bounded time and memory: its lines, their fields, and numbers in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import InputError, quoted
+
+MOST_BYTES = 64 << 20
+MOST_LINES = 1 << 20
+LONGEST_LINE = 1 << 20  # characters
+LONGEST_NUMBER = 40  # characters; a number of a million digits takes minutes
+LARGEST = 2**63  # what a measurement cannot hold
+# What `mpirun --tag-output` and `srun --label` put before each line.
+_LABEL = re.compile(r"\[[0-9]{1,9},[0-9]{1,9}\]<std(?:out|err)>: ?|[ \t]*[0-9]{1,9}: ")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_WHOLE = re.compile(r"[0-9]+(?:\.0*)?")
+_NUMERIC = re.compile(r"[+-]?\.?[0-9]")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A text. `cut`: its last line does not end, so nobody knows what more it would have said."""
+
+    source: str
+    lines: Sequence[str]
+    cut: bool = False
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """Each with its number, from 1."""
+        return enumerate(self.lines, 1)
+
+    def require_end(self, number: int) -> None:
+        """Raises InputError for the row at this line when it is cut off."""
+        if self.cut and number == len(self.lines):
+            raise InputError(f"line {number}: cut off, the line does not end: measure again, or"
+                             " delete the line")  # fmt: skip
+
+
+def lines_of(text: str, source: str) -> Lines:
+    """The lines of a text. Raises InputError for one that is too long."""
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    cut = lines[-1] != ""
+    lines = lines if cut else lines[:-1]
+    longest = next((i for i, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), None)
+    if longest is not None:
+        raise InputError(f"line {longest}: longer than {LONGEST_LINE} characters; these are no"
+                         " results")  # fmt: skip
+    return Lines(source, [_LABEL.sub("", line, count=1) if _LABEL.match(line) else line
+                          for line in lines], cut)  # fmt: skip
+
+
+def read_lines(path: Path) -> Lines:
+    """A file as text. Raises InputError for what cannot be read, is too large, or is no text."""
+    try:
+        if not path.is_file():
+            raise InputError(f"there is no file {path}")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
+    if len(data) > MOST_BYTES or data.count(b"\n") > MOST_LINES:
+        raise InputError(
+            f"{path}: more than {MOST_BYTES >> 20} MiB or {MOST_LINES} lines: split it"
+        )
+    try:
+        return lines_of(_decoded(data), str(path))
+    except InputError as reason:
+        raise InputError(f"{path}: {reason}") from None
+
+
+def _decoded(data: bytes) -> str:
+    zero = data.find(b"\0")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as reason:
+        zero = reason.start if zero < 0 else min(zero, reason.start)
+    if zero < 0:
+        return text
+    line = data.count(b"\n", 0, zero) + 1
+    raise InputError(f"line {line}: not text in UTF-8: unpack it, or give another file")
+
+
+def number(text: str, what: str, line: int) -> float:
+    """A finite number of at least 0. Raises InputError for anything else."""
+    value = float(text) if len(text) <= LONGEST_NUMBER and _NUMBER.fullmatch(text) else -1.0
+    if not 0 <= value < float("inf"):
+        raise InputError(f"line {line}: {what} cannot be {quoted(text)}")
+    return value
+
+
+def whole(text: str, what: str, line: int, least: int = 0) -> int:
+    """A whole number, also where it is written 64.0. Raises InputError for anything else."""
+    matched = len(text) <= LONGEST_NUMBER and _WHOLE.fullmatch(text)
+    value = int(text.partition(".")[0]) if matched else -1
+    if not least <= value < LARGEST:
+        raise InputError(f"line {line}: {what} cannot be {quoted(text)}")
+    return value
+
+
+def microseconds(text: str, what: str, line: int) -> float:
+    """Seconds."""
+    return number(text, what, line) / 1e6
+
+
+def is_row(words: Sequence[str], columns: int) -> bool:
+    """Whether a line within a table is meant as one of its rows, be it damaged.
+
+    What begins with a number is, and what has as many fields of which a later one begins with one.
+    Everything else is what launchers and libraries print in between.
+    """
+    if _NUMERIC.match(words[0]):
+        return True
+    return len(words) == columns and any(_NUMERIC.match(word) for word in words[1:])
+
+
+def require_fields(words: Sequence[str], columns: int, line: int) -> None:
+    """Raises InputError unless the row has one field per column."""
+    if len(words) != columns:
+        raise InputError(f"line {line}: {len(words)} fields where the header names {columns}: it is"
+                         " damaged or cut off; measure again, or delete the line")  # fmt: skip

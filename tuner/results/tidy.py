@@ -1,0 +1,204 @@
+"""Tables with one row per result (CSV), whose columns say what they are.
+
+    collective,nodes,ppn,library,algorithm,size_bytes,median_us
+    allreduce,8,1,openmpi 4.1.6,ring,65536,412.7
+
+A time has its unit in its name (`time_us`, `median_ms`, `mean_s`); of several the median is taken.
+Sizes are those of the whole buffer. `value` is what `metric` or `expression` names: a latency or a
+bandwidth of messages. Comma, semicolon or tab; lines before the header, and those with #, are not
+read.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.collective import Collective
+from tuner.errors import InputError, quoted
+from tuner.results import metrics, text
+from tuner.results.names import algorithm_name, library_name
+from tuner.results.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
+from tuner.results.text import Lines
+from tuner.topology import CUDA, HOST
+
+UNITS = {"us": 1e6, "ms": 1e3, "ns": 1e9, "s": 1.0}  # per second
+_STEMS = ("median", "time", "mean", "avg", "latency", "out_of_place")  # of times, best first
+_COLUMNS = {
+    "collective": ("collective", "collective_type", "test"),
+    "nodes": ("nodes", "nnodes"),
+    "ppn": ("ppn", "tasks_per_node", "ranks_per_node", "gpus_per_node"),
+    "p": ("p", "ranks", "nprocs", "ranks_or_nodes"),
+    "size": ("size_bytes", "nbytes", "bytes", "buffer_size"),
+    "algorithm": ("algorithm", "algo_name"),
+    "library": ("library", "lib", "mpi_lib"),
+    "version": ("lib_version", "mpi_lib_version", "nccl_version"),
+    "memory": ("memory", "buffer", "gpu", "cuda"),
+    "run": ("run", "timestamp"),
+    "cluster": ("cluster", "system", "machine"),
+    "iterations": ("n_iter", "iterations"),
+    "first": ("node_a",), "second": ("node_b",),
+    "pairs": ("pairs",), "metric": ("metric", "expression"), "column": ("column",),
+    "value": ("value",), "unit": ("unit",),
+}  # fmt: skip
+_MEMORIES = {
+    "no": HOST, "false": HOST, "cpu": HOST, "host": HOST,
+    "yes": CUDA, "true": CUDA, "gpu": CUDA, "cuda": CUDA, "device": CUDA,
+}  # fmt: skip
+_NAMES = {
+    "all_reduce": "allreduce", "all_gather": "allgather", "broadcast": "bcast",
+    "reducescatter": "reduce_scatter", "reduce_scatter_block": "reduce_scatter",
+    "all_to_all": ALLTOALL,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Header:
+    """Which column is what.
+
+    line        the header's
+    names       of all columns
+    own         our word -> the column's name
+    time        the column of the time taken, and how many of its unit make a second; None where
+                there is a `value` instead
+    """
+
+    line: int
+    delimiter: str
+    names: tuple[str, ...]
+    own: Mapping[str, str]
+    time: tuple[str, float] | None
+
+    def seconds(self, row: Mapping[str, str], stems: Sequence[str], line: int) -> float | None:
+        """Of the first such column in the unit of the time; None without one, or when empty."""
+        if self.time is None:
+            return None
+        suffix = re.sub(r".*?(_us|_ms|_ns|_s|)$", r"\1", self.time[0])
+        column = next((f"{stem}{suffix}" for stem in stems if f"{stem}{suffix}" in row), None)
+        if column is None or not row[column]:
+            return None
+        return text.number(row[column], column, line) / self.time[1]
+
+
+def parse_tidy(lines: Lines, told: Told) -> Iterator[Reading]:
+    """One reading per row. Raises InputError naming the line."""
+    header = find_header(lines.lines)
+    if header is None:
+        raise InputError("line 1: no line names columns of sizes and times, such as"
+                         " `collective,nodes,ppn,size_bytes,median_us`")  # fmt: skip
+    if header.time is not None and "size" not in header.own:
+        raise InputError(f"line {header.line}: no column says the size: call it size_bytes")
+    rows = 0
+    for line, fields in _rows(lines, header):
+        lines.require_end(line)
+        text.require_fields(fields, len(header.names), line)
+        rows += 1
+        row = {name: field.strip() for name, field in zip(header.names, fields, strict=True)}
+        yield _reading(lines.source, line, row, header, told)
+    if not rows:
+        raise InputError(f"line {header.line}: no row follows the header")
+
+
+def find_header(lines: Sequence[str]) -> Header | None:
+    """The first line that names a column of times or values, and something else."""
+    for line, content in enumerate(lines, 1):
+        delimiter = max(",;\t", key=content.count)
+        names = tuple(name.strip().strip('"').lower() for name in content.split(delimiter))
+        if len(names) < 2 or len(set(names)) < len(names):
+            continue
+        own = {word: name for word, known in _COLUMNS.items()
+               for name in reversed(known) if name in names}  # fmt: skip
+        time = _time_column(names)
+        if time or {"value", "metric"} <= own.keys():
+            return Header(line, delimiter, names, own, time)
+    return None
+
+
+def is_pico(names: Sequence[str]) -> bool:
+    """Whether the columns are those of PICO's summary, whose times are nanoseconds."""
+    return {"algo_name", "array_dim", "collective_type"} <= set(names)
+
+
+def _time_column(names: Sequence[str]) -> tuple[str, float] | None:
+    for stem in _STEMS:
+        for unit, per_second in UNITS.items():
+            if f"{stem}_{unit}" in names:
+                return f"{stem}_{unit}", per_second
+    return ("median", UNITS["ns"]) if is_pico(names) and "median" in names else None
+
+
+def _rows(lines: Lines, header: Header) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of what is below the header."""
+    below = ("" if line.startswith("#") else line for line in lines.lines[header.line :])
+    reader = csv.reader(below, delimiter=header.delimiter, strict=True)
+    while True:
+        try:
+            fields = next(reader, None)
+        except csv.Error as reason:
+            raise InputError(f"line {header.line + reader.line_num}: not a row of a table:"
+                             f" {reason}") from None  # fmt: skip
+        if fields is None:
+            return
+        if fields:
+            yield header.line + reader.line_num, fields
+
+
+def _reading(source: str, line: int, row: dict[str, str], header: Header, told: Told) -> Reading:
+    own = {word: row[name] for word, name in header.own.items()}
+    library = _library(header, own)
+    memory = _memory(line, own.get("memory", ""), told, library)
+    if header.time is None:
+        return metrics.reading(source, line, own, memory, told)
+    shape = _shape(line, own, told)
+    benchmark = _benchmark(line, own, told, shape)
+    seconds = header.seconds(row, [re.sub(r"_(us|ms|ns|s)$", "", header.time[0])], line)
+    return Reading(
+        source, line, benchmark, text.whole(own["size"], "the size", line),
+        () if seconds is None else (seconds,), header.time[0],
+        header.seconds(row, ["min"], line), header.seconds(row, ["max", "p90"], line),
+        shape=shape, algorithm=algorithm_name(own.get("algorithm") or told.algorithm),
+        params=dict(told.params), memory=memory,
+        iterations=text.whole(own["iterations"], "the iterations", line)
+        if own.get("iterations") else None,
+        library=library, cluster=own.get("cluster", ""), run=_run(own),
+        left_out="no time is told" if seconds is None else "",
+    )  # fmt: skip
+
+
+def _memory(line: int, said: str, told: Told, library: str) -> str:
+    if not said:
+        return told.memory or (CUDA if library.startswith("nccl") else HOST)
+    if said.lower() not in _MEMORIES:
+        raise InputError(f"line {line}: the memory cannot be {quoted(said)}: gpu or cpu")
+    return _MEMORIES[said.lower()]
+
+
+def _benchmark(line: int, own: Mapping[str, str], told: Told, shape: Shape) -> Benchmark:
+    name = own.get("collective") or told.collective
+    if not name:
+        raise InputError(f"line {line}: the file does not say which collective was measured: add"
+                         " --collective")  # fmt: skip
+    plain = name.lower().removeprefix("mpi_").removesuffix("_perf")
+    subject = _NAMES.get(plain, plain)
+    if subject == "sendrecv" and shape.p == 2:
+        return Benchmark(name, EXCHANGE)
+    known = subject == ALLTOALL or subject in list(Collective)
+    return Benchmark(name, COLLECTIVE, subject) if known else Benchmark(name)
+
+
+def _shape(line: int, own: Mapping[str, str], told: Told) -> Shape:
+    p, nodes, ppn = (text.whole(own[name], name, line, 1) if own.get(name) else None
+                     for name in ("p", "nodes", "ppn"))  # fmt: skip
+    return told.shape(line, p, 2 if "second" in own and nodes is None else nodes, ppn)
+
+
+def _library(header: Header, own: Mapping[str, str]) -> str:
+    of_nccl = header.own.get("version") == "nccl_version"
+    return library_name(own.get("library") or ("nccl" if of_nccl else ""), own.get("version", ""))
+
+
+def _run(own: Mapping[str, str]) -> str:
+    """Every pair of nodes is a run of its own."""
+    return " ".join(own[word] for word in ("run", "first", "second") if own.get(word))
