@@ -1,0 +1,26 @@
+"""Topologies of the labs that the tests bring up."""
+
+from __future__ import annotations
+
+import secrets
+
+from tuner.lab import Lab, emulation
+from tuner.topologies import parse_topology
+
+FLAT = "{name: flat4, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}"
+RACKS = """
+name: racks
+nodes: [a, b, c, d]
+switches: [left, right]
+links:
+  - {between: [a, left], latency: 100us, bandwidth: 80Mbit/s}
+  - {between: [b, left], latency: 100us, bandwidth: 80Mbit/s}
+  - {between: [c, right], latency: 100us, bandwidth: 80Mbit/s}
+  - {between: [d, right], latency: 100us, bandwidth: 80Mbit/s}
+  - {between: [left, right], latency: 300us, bandwidth: 40Mbit/s}
+"""
+
+
+def lab_of(text: str) -> Lab:
+    """A lab that is no other's, not brought up."""
+    return Lab(f"tl{secrets.token_hex(4)}", emulation(parse_topology(text)[1]))

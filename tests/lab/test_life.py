@@ -1,0 +1,141 @@
+"""Labs come and go whole: twice the same is once, and nothing stays behind, whatever happens."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PATIENCE
+from tests.lab.labs import FLAT, RACKS, lab_of
+from tuner.cli.main import main
+from tuner.errors import InputError
+from tuner.lab import Lab, emulation, launch, namespaces, prefix_for, processes
+from tuner.topologies import load_topology, parse_topology
+
+TUNER = [sys.executable, "-m", "tuner.cli.main"]
+SLEEPS = "import os, subprocess, time; subprocess.Popen(['sleep', '600']); print('on', flush=True);"
+
+
+def traces(prefix: str) -> list[str]:
+    """What there is of a lab on this computer."""
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    left = [line for line in mounts if f"/{prefix}" in line] + namespaces.existing(prefix)
+    left += [str(path) for path in Path("/run/tuner-lab").glob(f"{prefix}*")]
+    inside = processes.with_variable("TUNER_LAB", f"/run/tuner-lab/{prefix}")
+    return left + [str(process) for process in inside | processes.with_words(f"{prefix}/table")]
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """Not up; whatever the test makes of it is taken down."""
+    lab = lab_of(FLAT)
+    yield lab
+    lab.down()
+    assert traces(lab.prefix) == []
+
+
+def test_up_and_down_twice_are_up_and_down(lab: Lab) -> None:
+    assert not lab.status().partly
+    assert [lab.up(), lab.up()] == [True, False]
+    assert lab.status().up
+    assert [lab.down(), lab.down()] == [True, False]
+    assert traces(lab.prefix) == []
+
+
+def test_a_lab_of_which_something_is_missing_is_made_anew(lab: Lab) -> None:
+    lab.up()
+    namespaces.delete([f"{lab.prefix}-{lab.emulation.hosts[2]}"])
+    status = lab.status()
+    assert status.partly
+    assert not status.up
+    assert lab.up()
+    assert lab.status().up
+
+
+def test_another_network_under_the_same_prefix_is_refused(lab: Lab) -> None:
+    lab.up()
+    other = Lab(lab.prefix, emulation(parse_topology(RACKS)[1]))
+    with pytest.raises(InputError, match=f"the lab {lab.prefix} .* take it down first"):
+        other.up()
+    assert lab.status().up
+
+
+def test_what_cannot_be_finished_is_taken_away(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.lab.namespaces.ROUTE", "nonsense")
+    with pytest.raises(InputError, match="refuses what a lab needs"):
+        lab.up()
+    assert traces(lab.prefix) == []
+
+
+def test_two_labs_live_side_by_side(lab: Lab, flat: Lab) -> None:
+    lab.up()
+    command = ["sh", "-c", "ip route get 10.77.0.2"]
+    assert launch.run(lab, command, timeout=PATIENCE) == 0
+    lab.down()
+    assert flat.status().up
+
+
+def test_down_ends_what_runs_on_the_hosts(lab: Lab) -> None:
+    lab.up()
+    words = launch.on_host(lab, lab.emulation.hosts[1])
+    with subprocess.Popen([*words, "setsid", "sleep", "600"]) as running:
+        lab.down()
+        assert running.wait(PATIENCE) != 0
+
+
+def test_the_exit_status_is_that_of_the_command(flat: Lab) -> None:
+    assert launch.run(flat, ["sh", "-c", "exit 7"], timeout=PATIENCE) == 7
+    assert launch.run(flat, ["sh", "-c", "kill -9 $$"], timeout=PATIENCE) == 137
+
+
+def test_a_command_that_leaves_something_behind_or_does_not_end(flat: Lab) -> None:
+    began = set(processes.with_variable("TUNER_LAB", str(flat.directory)))
+    assert launch.run(flat, ["sh", "-c", "setsid sleep 600 & exit 0"], timeout=PATIENCE) == 0
+    with pytest.raises(InputError, match=r"sleep did not end within 0\.2 s and was ended"):
+        launch.run(flat, ["sleep", "600"], timeout=0.2)
+    assert processes.with_variable("TUNER_LAB", str(flat.directory)) == began
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_run_takes_down_what_it_brought_up(
+    topology: Path, number: signal.Signals
+) -> None:
+    prefix = prefix_for(topology)
+    program = [sys.executable, "-c", SLEEPS + "time.sleep(600)"]
+    with subprocess.Popen(
+        [*TUNER, "lab", "run", str(topology), "--", *program], stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "on\n"
+        running.send_signal(number)
+        assert running.wait(PATIENCE) == 130
+    assert traces(prefix) == []
+
+
+def test_a_run_that_is_killed_leaves_a_lab_that_down_removes(topology: Path) -> None:
+    prefix = prefix_for(topology)
+    with subprocess.Popen(
+        [*TUNER, "lab", "run", str(topology), "--", "sh", "-c", "echo on; sleep 600"],
+        stdout=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        assert running.stdout is not None
+        assert running.stdout.readline() == "on\n"
+        running.kill()
+    assert main(["lab", "down", str(topology)]) == 0
+    assert traces(prefix) == []
+
+
+def test_run_leaves_a_lab_up_that_was_up(topology: Path) -> None:
+    lab = Lab(prefix_for(topology), emulation(load_topology(topology)))
+    assert main(["lab", "up", str(topology)]) == 0
+    try:
+        assert main(["lab", "run", str(topology), "--", "true"]) == 0
+        assert lab.status().up
+    finally:
+        assert main(["lab", "down", str(topology)]) == 0
+    assert traces(lab.prefix) == []

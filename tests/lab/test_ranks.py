@@ -1,0 +1,70 @@
+"""Real MPI libraries run over the hosts of a lab as over a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import PATIENCE
+from tuner.lab import Lab, launch, processes
+from tuner.runtime.launch import Launcher
+
+PROGRAM = Path(__file__).with_name("programs") / "hosts.py"
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def starter(request: pytest.FixtureRequest) -> Launcher:
+    names = {"openmpi": "launcher", "mpich": "mpich_launcher"}
+    found: Launcher = request.getfixturevalue(names[request.param])
+    return found
+
+
+def answer(words: list[str], starter: Launcher) -> dict[str, Any]:
+    """What rank 0 printed; the launch is ended if it takes too long."""
+    mark = f"{os.getpid()} {starter.library}"
+    variables = {**os.environ, launch.RUN: mark}
+    command = [*words, str(starter.python), str(PROGRAM)]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            text = running.communicate(timeout=PATIENCE)[0]
+        finally:
+            processes.end(lambda: processes.with_variable(launch.RUN, mark))
+    assert running.returncode == 0
+    found: dict[str, Any] = json.loads(text.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("ppn", [1, 2])
+def test_ranks_of_all_hosts_reduce_together(flat: Lab, starter: Launcher, ppn: int) -> None:
+    before = flat.status().counters
+    words = launch.words(flat, starter.library, starter.executable, 4 * ppn, ppn)
+    said = answer(words, starter)
+    after = flat.status().counters
+    assert said["names"] == [host for host in flat.emulation.hosts for _ in range(ppn)]
+    assert said["beside"] == [ppn] * 4 * ppn
+    assert all(said["right"])
+    assert before is not None
+    assert after is not None
+    for host in flat.emulation.hosts:
+        crossed = after.nbytes(host, "switch") - before.nbytes(host, "switch")
+        assert crossed > 8 * 30_000 / 4
+
+
+def test_a_bare_launcher_on_the_first_host_reaches_all(
+    flat: Lab, starter: Launcher, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [starter.executable, "-n", "8", starter.python, PROGRAM]
+    assert launch.run(flat, [*map(str, command)], ppn=2, timeout=PATIENCE) == 0
+    said = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert said["names"] == [host for host in flat.emulation.hosts for _ in range(2)]
+    assert all(said["right"])
+
+
+def test_fewer_ranks_than_hosts(racks: Lab, starter: Launcher) -> None:
+    words = launch.words(racks, starter.library, starter.executable, 3, 2)
+    assert answer(words, starter)["names"] == ["a", "a", "b"]

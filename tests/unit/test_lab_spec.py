@@ -1,0 +1,189 @@
+"""What a lab makes of a topology, what it refuses, and what it says without root."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tuner.cli.main import main
+from tuner.errors import InputError
+from tuner.lab import Emulation, Lab, emulation, launch, prefix_for, programs, take_down
+from tuner.lab.counters import BINS, read_counters
+from tuner.lab.environment import environment
+from tuner.topologies import load_topology, parse_topology
+from tuner.topology import Link
+
+EXAMPLES = ROOT / "docs" / "examples"
+TREE = """
+name: tree
+nodes: [a, b, c]
+switches: [s, t]
+links:
+  - {between: [a, s], latency: 10us, bandwidth: 10MB/s}
+  - {between: [b, s], latency: 20us, bandwidth: 20MB/s}
+  - {between: [s, t], latency: 300us, bandwidth: 5MB/s}
+  - {from: t, to: c, latency: 40us, bandwidth: 40MB/s}
+  - {from: c, to: t, latency: 50us, bandwidth: 1MB/s}
+"""
+
+
+def emulated(text: str) -> Emulation:
+    return emulation(parse_topology(text)[1])
+
+
+def test_routes_rates_and_latencies_are_those_of_the_topology() -> None:
+    made = emulated(TREE)
+    assert made.hosts == ("a", "b", "c")
+    assert made.latency(0, 1) == pytest.approx(30e-6)
+    assert made.latency(0, 2) == pytest.approx(350e-6)
+    assert made.latency(2, 0) == pytest.approx(360e-6)
+    assert (made.capacity(0, 1), made.capacity(0, 2), made.capacity(2, 0)) == (10e6, 5e6, 1e6)
+
+
+def test_the_table_of_the_switch() -> None:
+    lines = emulated(TREE).table.splitlines()
+    assert lines[0] == "3 8"
+    assert lines[1:9] == ["100.0 10000"] * 2 + ["50.0 20000"] * 2 + ["200.0 300000"] * 2 + [
+        "25.0 40000", "1000.0 50000",
+    ]  # fmt: skip
+    assert lines[9:] == ["0 1 2 0 3", "0 2 3 0 4 6", "1 0 2 2 1", "1 2 3 2 4 6", "2 0 3 7 5 1",
+                         "2 1 3 7 5 3"]  # fmt: skip
+
+
+def test_several_spines_are_shared_as_the_topology_says() -> None:
+    made = emulated("{name: f, nodes: 8, fabric: {kind: fat_tree, per_leaf: 4, taper: 2,"
+                    " latency: 100us, bandwidth: 100Mbit/s}}")  # fmt: skip
+    up = {made.routes[0, other][1] for other in range(4, 8)}
+    assert len(up) == 2
+    assert {len(made.routes[0, other]) for other in range(4, 8)} == {4}
+
+
+@pytest.mark.parametrize("name", ["flat8.yaml", "racks.yaml"])
+def test_examples_can_be_emulated_without_a_warning(name: str) -> None:
+    made = emulation(load_topology(EXAMPLES / name))
+    assert len(made.hosts) == 8
+    assert made.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{preset: dgx-a100, nodes: 4}", "the devices inside .* cannot be emulated; leave out"),
+        ("{name: x, nodes: 1, latency: 1ms, bandwidth: 1MB/s}", "1 nodes; a lab has 2 to 64 hosts"),
+        ("{name: x, nodes: 65, latency: 1ms, bandwidth: 1MB/s}", "65 nodes; a lab has 2 to 64"),
+        ("{name: x, nodes: [a, b_c], latency: 1ms, bandwidth: 1MB/s}", "'b_c' cannot be the name"),
+        ("{name: x, nodes: [a, b/../c], latency: 1ms, bandwidth: 1MB/s}", "cannot be the name"),
+        ("{name: x, nodes: 2, latency: 1ms, bandwidth: 1kB/s}", "link node0 -> switch: .* 100kB/s"),
+        ("{name: x, nodes: 2, latency: 30s, bandwidth: 1MB/s}", "latencies from 0s to 10s"),
+        ("{name: x, nodes: 2, latency: 1ms, bandwidth: 1MB/s, offers: [multicast]}", "multicast"),
+    ],
+)
+def test_what_cannot_be_emulated_is_said(text: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        emulated(text)
+
+
+def test_what_this_computer_will_hardly_keep_up_with_is_said() -> None:
+    fast, close = emulated("{name: x, nodes: 2, latency: 2us, bandwidth: 10Gb/s}").warnings
+    assert fast.startswith("hosts have links of 10000 Mbit/s: above 400")
+    assert close.startswith("some hosts are 2us apart: below 50us")
+
+
+def test_only_what_ends_at_hosts_is_too_fast() -> None:
+    text = TREE.replace("300us, bandwidth: 5MB/s", "300us, bandwidth: 500MB/s")
+    assert [warning[:10] for warning in emulated(text).warnings] == ["some hosts"]
+
+
+def test_a_file_has_a_lab_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert prefix_for(Path("a.yaml")) == prefix_for(tmp_path / "a.yaml")
+    assert prefix_for(Path("a.yaml")) != prefix_for(Path("b.yaml"))
+    assert Lab(prefix_for(Path("a.yaml")), emulated(TREE)).directory.parent.name == "tuner-lab"
+
+
+@pytest.mark.parametrize("prefix", ["", "tl", "eth0", "tl../x", "tlABC", "tl-a", "tl12345678901"])
+def test_prefixes_that_could_be_something_else(prefix: str) -> None:
+    with pytest.raises(InputError, match="cannot be the prefix of a lab"):
+        Lab(prefix, emulated(TREE))
+    with pytest.raises(InputError, match="cannot be the prefix of a lab"):
+        take_down(prefix)
+
+
+def test_counters_are_read_as_the_switch_writes_them(tmp_path: Path) -> None:
+    lags = [6, 3, 0, 1] + [0] * (BINS - 4)
+    data = struct.pack("=5Q", 1, 2, 10, 7_500, 20_000) + struct.pack(f"={BINS}Q", *lags)
+    (tmp_path / "counters").write_bytes(data + struct.pack("=6Q", 900, 3, 4_000, 0, 0, 0))
+    wires = (Link("a", "s", 1e6, 0.0), Link("s", "a", 1e6, 0.0))
+    read = read_counters(tmp_path / "counters", wires)
+    assert (read.real_time, read.lost, read.frames) == (True, 2, 10)
+    assert [read.worst_lag, read.ahead] == pytest.approx([7.5e-6, 20e-6])
+    assert [read.lag(0.5), read.lag(0.9), read.lag(1.0)] == pytest.approx([1e-6, 2e-6, 7.5e-6])
+    assert (read.nbytes("a", "s"), read.nbytes("s", "a")) == (900, 0)
+    assert read.links[0].longest_wait == pytest.approx(4e-6)
+    with pytest.raises(InputError, match="not the counters of this lab"):
+        read_counters(tmp_path / "counters", wires[:1])
+
+
+@pytest.fixture
+def programs_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if they were compiled."""
+    monkeypatch.setattr("tuner.lab.programs.directory", lambda: tmp_path)
+
+
+@pytest.mark.usefixtures("programs_there")
+def test_words_that_start_ranks() -> None:
+    lab = Lab("tlx", emulated(TREE))
+    words = launch.words(lab, "openmpi", Path("/x/mpirun"), 3, 2)
+    assert words[1:6] == ["--lab", "/run/tuner-lab/tlx", "a", "env", "TUNER_LAB_NAP=24"]
+    assert words[6:] == ["/x/mpirun", "--host", "a:2,b:2", "--map-by", "ppr:2:node", "-n", "3"]
+    words = launch.words(lab, "mpich", Path("/x/mpiexec"), 3)
+    assert words[5:] == ["TUNER_LAB_NAP=1000", "/x/mpiexec", "-hosts", "a,b,c", "-ppn", "1",
+                         "-n", "3"]  # fmt: skip
+    with pytest.raises(InputError, match="7 ranks, 2 on each host, need more hosts than the 3"):
+        launch.words(lab, "openmpi", Path("/x/mpirun"), 7, 2)
+    with pytest.raises(InputError, match="has no host z; it has a, b, c"):
+        launch.on_host(lab, "z")
+
+
+def test_the_environment_sends_launchers_through_enter(tmp_path: Path) -> None:
+    made = environment(Path("/run/tuner-lab/tlx"), tmp_path)
+    enter = str(tmp_path / "enter")
+    assert made["PRTE_MCA_plm_ssh_agent"] == made["HYDRA_LAUNCHER_EXEC"] == enter
+    assert made["TUNER_LAB"] == "/run/tuner-lab/tlx"
+    assert not any("\n" in value for value in made.values())
+
+
+@pytest.mark.skipif(programs.compiler() is None, reason="there is no C compiler")
+def test_programs_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path))
+    made = programs.directory()
+    assert sorted(path.name for path in made.iterdir()) == ["enter", "idle.so", "switch"]
+    monkeypatch.setenv("PATH", "")  # no compiler
+    assert programs.directory() == made
+    (made / "enter").unlink()
+    with pytest.raises(InputError, match="a lab needs a C compiler: install gcc or clang"):
+        programs.directory()
+
+
+@pytest.mark.parametrize("action", [["up"], ["down"], ["run"]])
+def test_without_root_it_says_so(
+    action: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    words = ["lab", *action, str(EXAMPLES / "flat8.yaml"), *(["true"] if action == ["run"] else [])]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("tuner: a lab needs root")
+    assert said.count("\n") == 1
+
+
+def test_a_lab_that_is_not_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "tree.yaml"
+    path.write_text(TREE, encoding="utf-8")
+    assert main(["lab", "status", str(path)]) == 0
+    assert f"lab {prefix_for(path)} (tree, 3 hosts) is not up" in capsys.readouterr().out
+    assert main(["lab", "run", str(path), "--ppn", "0", "--", "true"]) == 1
+    assert "--ppn is how many ranks each host gets" in capsys.readouterr().err

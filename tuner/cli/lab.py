@@ -1,0 +1,144 @@
+"""Emulate a cluster on this computer: a topology file in, hosts with a real network out.
+
+Network namespaces are the hosts, a switch of our own carries their frames at exactly the rates and
+latencies of the topology's links. Needs Linux and root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from tuner.cli.output import add_json, emit, print_table
+from tuner.errors import InputError
+from tuner.lab import Lab, Status, emulation, launch, prefix_for, take_down
+from tuner.topologies import load_topology
+from tuner.units import format_time, parse_time
+
+EXAMPLES = """examples:
+  tuner lab up docs/examples/flat8.yaml
+  tuner lab status docs/examples/flat8.yaml
+  tuner lab run docs/examples/flat8.yaml -- mpirun -n 8 python program.py
+  tuner lab run docs/examples/racks.yaml --ppn 2 -- mpiexec -n 16 ./program
+  tuner lab run docs/examples/racks.yaml -- bash
+  tuner lab down docs/examples/flat8.yaml
+
+`run` brings the lab up if it is not, runs COMMAND on its first host, where a bare mpirun or mpiexec
+reaches all hosts, and takes down what it brought up. Each file has a lab of its own; --prefix makes
+another one."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    _action(actions, "up", "make hosts and network", run_up)
+    _action(actions, "status", "show the hosts and what each link has carried", run_status)
+    _action(actions, "down", "end what runs on the hosts, and remove them", run_down)
+    run = _action(actions, "run", "run a command on the first host", run_run)
+    run.add_argument(
+        "--ppn", type=int, default=1, metavar="N",
+        help="how many ranks mpirun starts on each host before the next (default: 1)",
+    )  # fmt: skip
+    run.add_argument(
+        "--timeout", default="3600s", metavar="TIME",
+        help="end the command and all it started after this long (default: 3600s)",
+    )  # fmt: skip
+    run.add_argument("command", nargs="+", metavar="COMMAND", help="after --: program, arguments")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    run: object,
+) -> argparse.ArgumentParser:
+    action = actions.add_parser(
+        name, help=summary, description=summary, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    action.add_argument("topology", metavar="FILE", type=Path, help="a topology; see the guide")
+    action.add_argument("--prefix", metavar="tlNAME", help="what the lab's namespaces begin with")
+    add_json(action)
+    action.set_defaults(run=run)
+    return action
+
+
+def run_up(options: argparse.Namespace) -> None:
+    """Bring it up; say so too when it was."""
+    lab = _lab(options)
+    made = _up(lab)
+    record = {"prefix": lab.prefix, "made": made, "hosts": list(lab.emulation.hosts)}
+    emit(options, record, lambda: print(f"{_said(lab)} {'is up' if made else 'was up already'}"))
+
+
+def run_down(options: argparse.Namespace) -> None:
+    """Take it down, whatever the file by now says; say so too when it was not there."""
+    prefix = _prefix(options)
+    removed = take_down(prefix)
+    record = {"prefix": prefix, "removed": removed}
+    emit(options, record, lambda: print(f"lab {prefix} {'is down' if removed else 'was not up'}"))
+
+
+def run_status(options: argparse.Namespace) -> None:
+    """One line per link."""
+    lab = _lab(options)
+    status = lab.status()
+    record = {"prefix": lab.prefix, "hosts": list(lab.emulation.hosts), **asdict(status)}
+    emit(options, record, lambda: _print_status(lab, status))
+
+
+def run_run(options: argparse.Namespace) -> int:
+    """The exit status is that of the command."""
+    if options.ppn < 1:
+        raise InputError("--ppn is how many ranks each host gets: at least 1")
+    timeout = parse_time(options.timeout)
+    lab = _lab(options)
+    signal.signal(signal.SIGHUP, signal.default_int_handler)  # as Ctrl-C: nothing may stay behind
+    made = _up(lab)
+    try:
+        return launch.run(lab, options.command, ppn=options.ppn, timeout=timeout)
+    finally:
+        if made:
+            lab.down()
+
+
+def _lab(options: argparse.Namespace) -> Lab:
+    return Lab(_prefix(options), emulation(load_topology(options.topology)))
+
+
+def _prefix(options: argparse.Namespace) -> str:
+    return str(options.prefix or prefix_for(options.topology))
+
+
+def _up(lab: Lab) -> bool:
+    made = lab.up()
+    for warning in lab.emulation.warnings if made else ():
+        print(f"tuner: {warning}", file=sys.stderr)
+    return made
+
+
+def _said(lab: Lab) -> str:
+    return f"lab {lab.prefix} ({lab.emulation.name}, {len(lab.emulation.hosts)} hosts)"
+
+
+def _print_status(lab: Lab, status: Status) -> None:
+    counters = status.counters
+    if counters is None:
+        part = "is partly there: take it down, or up again" if status.partly else "is not up"
+        print(f"{_said(lab)} {part}")
+        return
+    rows = (
+        [link.source, link.target, f"{8e-6 * wire.capacity:g}Mbit/s", format_time(wire.latency),
+         f"{link.nbytes:,}", f"{link.frames:,}", format_time(link.longest_wait)]
+        for link, wire in zip(counters.links, lab.emulation.links, strict=True)
+    )  # fmt: skip
+    columns = ("from", "to", "rate", "latency", "bytes", "frames", "longest wait")
+    print_table(f"{_said(lab)} is up", columns, rows, right=columns[2:])
+    print(f"{counters.frames:,} frames, {counters.lost} lost; late by at most"
+          f" {format_time(counters.lag(0.5))} (half of them), {format_time(counters.lag(0.99))}"
+          f" (99 %), {format_time(counters.worst_lag)} (all)")  # fmt: skip
+    if not counters.real_time:
+        print("the switch has no real-time priority, which makes its times less exact")

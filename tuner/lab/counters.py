@@ -1,0 +1,65 @@
+"""What the switch counts while it runs, read from the file that it shares."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import InputError
+from tuner.topology import Link
+
+BINS = 16  # of lags; as in switch.c
+_HEAD = struct.Struct(f"=5Q{BINS}Q")
+_LINK = struct.Struct("=3Q")
+
+
+@dataclass(frozen=True)
+class LinkCount:
+    """What one directed link has carried since the lab came up."""
+
+    source: str
+    target: str
+    nbytes: int  # with the headers of Ethernet, IP and TCP
+    frames: int
+    longest_wait: float  # s that a frame stood in the link's queue
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The whole switch; lags tell how much later than due a frame was handed over."""
+
+    real_time: bool  # whether the switch has real-time priority
+    lost: int  # frames that there was no room for
+    frames: int  # handed over
+    worst_lag: float  # s
+    ahead: float  # s by which the switch at present gets up before it has to
+    lags: tuple[int, ...]  # frames late by less than 1, 2, 4 ... us; the last: by more
+    links: tuple[LinkCount, ...]
+
+    def lag(self, share: float) -> float:
+        """Seconds that this share of all frames was at most late, to a power of two of 1 us."""
+        seen = 0
+        for number, count in enumerate(self.lags):
+            seen += count
+            if seen >= share * self.frames:
+                return min(1e-6 * (1 << number), self.worst_lag)
+        return self.worst_lag
+
+    def nbytes(self, source: str, target: str) -> int:
+        """Bytes that crossed one link; raises KeyError for a link that is not there."""
+        return {(link.source, link.target): link.nbytes for link in self.links}[source, target]
+
+
+def read_counters(path: Path, links: tuple[Link, ...]) -> Counters:
+    """The counters at this moment; raises InputError when the file is not that of these links."""
+    data = path.read_bytes()
+    if len(data) != _HEAD.size + len(links) * _LINK.size:
+        raise InputError(f"{path}: not the counters of this lab; take it down and up again")
+    real_time, lost, frames, worst, ahead, *lags = _HEAD.unpack_from(data)
+    counts = tuple(
+        LinkCount(link.source, link.target, nbytes, carried, 1e-9 * waited)
+        for link, (nbytes, carried, waited)
+        in zip(links, _LINK.iter_unpack(data[_HEAD.size :]), strict=True)
+    )  # fmt: skip
+    return Counters(bool(real_time), lost, frames, 1e-9 * worst, 1e-9 * ahead, tuple(lags), counts)

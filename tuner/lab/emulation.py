@@ -1,0 +1,118 @@
+"""What a lab makes of a topology: hosts, links, and which links a frame crosses."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import InputError
+from tuner.topology import Link, Topology
+from tuner.units import format_time
+
+MOST_HOSTS = 64
+MTU = 9000  # bytes of a frame without its Ethernet header
+EASY_CAPACITY = 50e6  # B/s: with faster hosts two cores, not the links, are the bottleneck
+EASY_LATENCY = 50e-6  # s: what the kernel and the switch take of one frame at the least
+# A frame that takes longer than this on one link is no message any more but a wait.
+SLOWEST_CAPACITY = 1e5  # B/s
+LONGEST_LATENCY = 10.0  # s
+HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """Hosts by name, directed links, and for each pair of hosts the numbers of its links."""
+
+    name: str
+    hosts: tuple[str, ...]
+    links: tuple[Link, ...]
+    routes: dict[tuple[int, int], tuple[int, ...]]
+
+    @property
+    def table(self) -> str:
+        """What the switch reads: sizes; ns per byte and latency in ns of each link; routes."""
+        return "\n".join([*self._lines(), ""])
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{len(self.hosts)} {len(self.links)}"
+        for link in self.links:
+            yield f"{1e9 / link.capacity!r} {round(1e9 * link.latency)}"
+        for (a, b), route in self.routes.items():
+            yield " ".join(map(str, [a, b, len(route), *route]))
+
+    def latency(self, a: int, b: int) -> float:
+        """Seconds from host to host, without the time that the bytes take."""
+        return math.fsum(self.links[i].latency for i in self.routes[a, b])
+
+    def capacity(self, a: int, b: int) -> float:
+        """Bytes per second of the slowest link on the way, Ethernet, IP and TCP headers counted."""
+        return min(self.links[i].capacity for i in self.routes[a, b])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What this computer will hardly keep up with, one sentence each."""
+        return tuple(filter(None, [self._too_fast(), self._too_close()]))
+
+    def _too_fast(self) -> str:
+        ends = {number for route in self.routes.values() for number in (route[0], route[-1])}
+        fastest = max(self.links[number].capacity for number in ends)
+        if fastest <= EASY_CAPACITY:
+            return ""
+        return (
+            f"hosts have links of {8e-6 * fastest:g} Mbit/s: above {8e-6 * EASY_CAPACITY:g} the"
+            " processors of this computer, not the links, may set the pace"
+        )
+
+    def _too_close(self) -> str:
+        nearest = min(self.latency(a, b) for a, b in self.routes)
+        if nearest >= EASY_LATENCY:
+            return ""
+        return (
+            f"some hosts are {format_time(nearest)} apart: below {format_time(EASY_LATENCY)} the"
+            " kernel of this computer takes longer than the links"
+        )
+
+
+def emulation(topology: Topology) -> Emulation:
+    """The lab for a topology; raises InputError for what cannot be emulated."""
+    where = f"topology {topology.name}"
+    for node in topology.nodes:
+        if node.interior is not None:
+            raise InputError(f"{where}: the devices inside {node.name} cannot be emulated; leave"
+                             " out the interior")  # fmt: skip
+        if not HOST_NAME.fullmatch(node.name):
+            raise InputError(f"{where}: {node.name!r} cannot be the name of a host; use letters,"
+                             " digits and hyphens")  # fmt: skip
+    if topology.offers:
+        offered = ", ".join(sorted(topology.offers))
+        raise InputError(f"{where}: a network with {offered} cannot be emulated; leave out offers")
+    if not 2 <= len(topology.nodes) <= MOST_HOSTS:
+        raise InputError(f"{where}: {len(topology.nodes)} nodes; a lab has 2 to {MOST_HOSTS} hosts")
+    for link in topology.links:
+        _require_possible(where, link)
+    return Emulation(topology.name, tuple(node.name for node in topology.nodes), topology.links,
+                     _routes(topology))  # fmt: skip
+
+
+def _require_possible(where: str, link: Link) -> None:
+    what = f"{where}: link {link.source} -> {link.target}"
+    if not link.capacity >= SLOWEST_CAPACITY:
+        raise InputError(f"{what}: a lab has capacities from {SLOWEST_CAPACITY / 1e3:g}kB/s")
+    if not 0 <= link.latency <= LONGEST_LATENCY:
+        raise InputError(f"{what}: a lab has latencies from 0s to {LONGEST_LATENCY:g}s")
+
+
+def _routes(topology: Topology) -> dict[tuple[int, int], tuple[int, ...]]:
+    """The routes that the topology takes, so that a simulation and the lab mean the same ones."""
+    hosts = np.arange(len(topology.nodes))
+    pairs: NDArray[np.int64] = np.array([(a, b) for a in hosts for b in hosts if a != b])
+    found = topology.graph.routes(pairs[:, 0], pairs[:, 1])
+    return {
+        (int(a), int(b)): tuple(int(link) for link in route if link >= 0)
+        for (a, b), route in zip(pairs, found, strict=True)
+    }

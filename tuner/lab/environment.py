@@ -1,0 +1,48 @@
+"""The variables that programs on the hosts of a lab get.
+
+They make the launchers of Open MPI and MPICH go to the other hosts through `enter`, MPI use the
+lab's network and nothing else, and ranks sleep while they wait. With them a bare `mpirun` on a host
+behaves as on a cluster whose scheduler has told it the hosts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def environment(directory: Path, programs: Path) -> dict[str, str]:
+    """The same for all hosts; `directory` is the lab's, `programs` where the compiled ones are."""
+    enter = str(programs / "enter")
+    return {"TUNER_LAB": str(directory), "LD_PRELOAD": str(programs / "idle.so"),
+            **open_mpi(enter), **mpich(enter)}  # fmt: skip
+
+
+def open_mpi(enter: str) -> dict[str, str]:
+    """Open MPI 5 reads OMPI_MCA_..., its launcher PRTE_MCA_..."""
+    return {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_plm_ssh_agent": enter,
+        "PRTE_MCA_prte_if_include": "eth0",
+        "PRTE_MCA_prte_tmpdir_base": "/dev/shm",  # the host's own, gone with the lab
+        "PRTE_MCA_hwloc_default_binding_policy": "none",  # the hosts share the cores
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "tcp,sm,self",
+        "OMPI_MCA_btl_tcp_if_include": "eth0",
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # what idle.c makes a sleep of
+    }
+
+
+def mpich(enter: str) -> dict[str, str]:
+    """MPICH reads MPIR_CVAR_..., its launcher HYDRA_..., its transport FI_..."""
+    return {
+        "HYDRA_LAUNCHER": "ssh",
+        "HYDRA_LAUNCHER_EXEC": enter,
+        "HYDRA_IFACE": "eth0",
+        "HYDRA_BINDING": "none",
+        "MPIR_CVAR_CH4_NETMOD": "ofi",
+        "FI_PROVIDER": "tcp",
+        "FI_TCP_IFACE": "eth0",
+        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",  # what idle.c makes a sleep of
+        "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "1",
+    }

@@ -1,0 +1,99 @@
+"""Starting programs in a lab: anything on its first host, ranks of an MPI library over all hosts.
+
+From outside a lab `words` comes before a program and its arguments, for example
+
+    subprocess.run([*words(lab, "openmpi", mpirun, ranks=8), "python", "program.py"])
+
+`run` starts a command on the first host, with hosts files in its environment, so that there a bare
+`mpirun -n 8 ...` or `mpiexec -n 8 ...` reaches all hosts.
+
+A program that is no MPI program and ends at once (`hostname`) is nothing to start with Open MPI's
+mpirun: its daemons then often miss the end and wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.errors import InputError
+from tuner.files import write_atomically
+from tuner.lab import processes, programs
+from tuner.lab.lab import Lab
+
+RUN = "TUNER_LAB_RUN"  # the variable by which the processes of one run are found
+NAP = "TUNER_LAB_NAP"  # microseconds; see idle.c
+# The only rank of a host hears of everything through its sockets. Of several, some of what they
+# tell each other comes through memory, where they look again after a nap. A look costs some 5 us,
+# so this much for each rank leaves two cores mostly free.
+ALONE, EACH = 1000, 8  # us
+
+
+def on_host(lab: Lab, host: str) -> list[str]:
+    """The words that run a program on one host; raises InputError for one that is not there."""
+    if host not in lab.emulation.hosts:
+        raise InputError(f"the lab {lab.prefix} has no host {host}; it has"
+                         f" {', '.join(lab.emulation.hosts)}")  # fmt: skip
+    return [str(programs.directory() / "enter"), "--lab", str(lab.directory), host]
+
+
+def words(lab: Lab, library: str, launcher: Path, ranks: int, ppn: int = 1) -> list[str]:
+    """The words that start so many ranks, `ppn` on each host in turn, hosts in order.
+
+    library     "openmpi" or "mpich", whose mpirun or mpiexec `launcher` is
+
+    Raises InputError when there are too few hosts.
+    """
+    hosts = lab.emulation.hosts[: -(-ranks // ppn)]
+    if ranks > len(hosts) * ppn:
+        raise InputError(f"{ranks} ranks, {ppn} on each host, need more hosts than the"
+                         f" {len(hosts)} of the lab {lab.prefix}")  # fmt: skip
+    first = [*on_host(lab, hosts[0]), "env", f"{NAP}={_nap(ranks, ppn)}", str(launcher)]
+    if library == "mpich":
+        return [*first, "-hosts", ",".join(hosts), "-ppn", str(ppn), "-n", str(ranks)]
+    slots = ",".join(f"{host}:{ppn}" for host in hosts)
+    return [*first, "--host", slots, "--map-by", f"ppr:{ppn}:node", "-n", str(ranks)]
+
+
+def run(lab: Lab, command: Sequence[str], *, ppn: int = 1, timeout: float) -> int:
+    """Run a command on the first host of a lab that is up; its exit status, 128 + N for signal N.
+
+    When it has ended, however it ended, and when `timeout` seconds are over, all that it started on
+    any host is ended too. Raises InputError when it takes longer.
+    """
+    mark = uuid.uuid4().hex
+    own = {RUN: mark, NAP: _nap(ppn * len(lab.emulation.hosts), ppn), **_hosts_files(lab, ppn)}
+    variables = {**os.environ, **own}
+    process = subprocess.Popen([*on_host(lab, lab.emulation.hosts[0]), *command], env=variables)
+    try:
+        status = process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{command[0]} did not end within {timeout:g} s and was ended; allow more"
+                         " with --timeout") from None  # fmt: skip
+    finally:
+        processes.end(lambda: processes.with_variable(RUN, mark) - _ended(process))
+    return status if status >= 0 else 128 - status
+
+
+def _ended(process: subprocess.Popen[bytes]) -> set[int]:
+    """Our own child, once it has ended and only waits for us to ask."""
+    return {process.pid} if process.poll() is not None else set()
+
+
+def _nap(ranks: int, ppn: int) -> str:
+    return str(ALONE if ppn == 1 else EACH * ranks)
+
+
+def _hosts_files(lab: Lab, ppn: int) -> dict[str, str]:
+    """Written for this many slots; the variables that name them to the launchers."""
+    forms = {"PRTE_MCA_prte_default_hostfile": "{} slots={}", "HYDRA_HOST_FILE": "{}:{}"}
+    named = {}
+    for variable, form in forms.items():
+        path = lab.directory / f"{variable.lower()}.{ppn}"
+        lines = (form.format(host, ppn) for host in lab.emulation.hosts)
+        write_atomically(path, "".join(f"{line}\n" for line in lines))
+        named[variable] = str(path)
+    return named

@@ -1,0 +1,78 @@
+"""The three C programs of a lab, compiled when they are first needed.
+
+What was compiled is kept in `lab-DIGEST` beside the other copies that `tuner` keeps; the digest is
+of the sources, so that another version of them never meets an old program.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+from tuner.errors import InputError
+from tuner.runtime import cache
+
+SOURCES = Path(__file__).parent
+PROGRAMS = {"switch": (), "enter": (), "idle.so": ("-shared", "-fPIC")}
+COMPILERS = ("cc", "gcc", "clang")
+PATIENCE = 120.0  # s that compiling one of them may take
+
+
+def compiler() -> str | None:
+    """Path of a C compiler; None without one."""
+    return next(filter(None, map(shutil.which, COMPILERS)), None)
+
+
+def directory() -> Path:
+    """Where the compiled programs are, after compiling them if they are not there yet.
+
+    Raises InputError without a compiler, and when it fails.
+    """
+    target = cache.directory() / f"lab-{_digest()}"
+    if all((target / name).exists() for name in PROGRAMS):
+        return target
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target) as shelf:
+            for name, options in PROGRAMS.items():
+                made = Path(shelf, name)
+                _compile(_source(name), made, options)
+                made.replace(target / name)
+    except OSError as reason:
+        raise InputError(
+            f"{target}: the lab's programs cannot be kept there: {reason.strerror}; name another"
+            " directory in TUNER_CACHE"
+        ) from None
+    return target
+
+
+def _source(program: str) -> Path:
+    return (SOURCES / program).with_suffix(".c")
+
+
+def _digest() -> str:
+    """Of all sources and of the machine they are compiled for."""
+    content = sha256(os.uname().machine.encode())
+    for name, options in PROGRAMS.items():
+        content.update(" ".join(options).encode() + _source(name).read_bytes())
+    return content.hexdigest()[:16]
+
+
+def _compile(source: Path, made: Path, options: tuple[str, ...]) -> None:
+    command = compiler()
+    if command is None:
+        raise InputError("a lab needs a C compiler: install gcc or clang")
+    try:
+        built = subprocess.run(
+            [command, "-O2", *options, "-o", made, source],
+            capture_output=True, text=True, check=False, timeout=PATIENCE,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{command} did not compile {source} in {PATIENCE:g} s") from None
+    if built.returncode:
+        first = next(iter(built.stderr.splitlines()), "no reason given")
+        raise InputError(f"{command} cannot compile {source}: {first}")
