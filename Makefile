@@ -5,13 +5,17 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: tune test check docs bench venv locks clean
+.PHONY: tune test lab check docs bench venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
 
 test: venv
 	@$(BIN)/pytest -n 2 -rs
+
+# On emulated clusters, which need root: real launches over several hosts.
+lab: venv
+	@$(BIN)/pytest -rs tests/lab
 
 check: .venv/ready
 	@$(BIN)/ruff format --check .

@@ -1,9 +1,10 @@
-"""The guide, the derivation of the cost formulas, machines, NCCL, and why things are as they are.
+"""The guide, the derivation of the cost formulas, machines, NCCL, the lab, and why things are so.
 
 .. include:: guide.md
 .. include:: cost-formulas.md
 .. include:: machines.md
 .. include:: nccl.md
+.. include:: lab.md
 .. include:: decisions/0001-one-table-of-transfers.md
 .. include:: decisions/0002-two-environments.md
 .. include:: decisions/0003-measurements-are-lines.md

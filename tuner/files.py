@@ -1,9 +1,12 @@
 """Files: written whole or not at all, and what was read believed only after a look at it."""
 
+import errno
 import math
 import os
+import stat
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
@@ -19,21 +22,110 @@ Record = TypeVar("Record")
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
     """Write beside `path`, flush to disk, then rename over it; `mode`: who may read it.
 
-    Raises InputError (disk full, no permission); `path` then is what it was before.
+    Through links to where they lead. What is no file, such as a device, a pipe or our own standard
+    output, is written into; a reader of it that leaves early has seen enough. Raises InputError
+    (disk full, no permission, a folder); a file then is what it was before.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    if _is_stream(path):
+        _write_into(path, data)
+    else:
+        _replace(Path(os.path.realpath(path)), path, data, mode)
+
+
+def require_target(path: Path, *read: Path) -> None:
+    """Refuse early what `write_atomically` could not write, and to overwrite what is `read`.
+
+    Raises InputError; writes nothing.
     """
     import tempfile  # brings so much with it that every MPI program would notice
 
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    for other in read:
+        if _are_same(path, other) and not _is_stream(path):
+            raise InputError(f"{path} is read as well: give another name to write to")
+    if _is_folder(path):
+        raise InputError(f"{path} is a folder: give the name of a file")
+    if _is_stream(path):
+        if not os.access(path, os.W_OK):
+            raise InputError(f"{path}: cannot be written: {os.strerror(errno.EACCES)}")
+        return
+    folder = Path(os.path.realpath(path)).parent
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be written: {reason.strerror}") from None
+
+
+def _found(path: Path) -> os.stat_result | None:
+    """What is there, None where nothing is or nobody may look."""
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _is_folder(path: Path) -> bool:
+    found = _found(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether it is there and neither a file nor a folder, or is what we print into."""
+    found = _found(path)
+    if found is None or stat.S_ISDIR(found.st_mode):
+        return False
+    return not stat.S_ISREG(found.st_mode) or _own_output(path) is not None
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    found, there = _found(one), _found(other)
+    return found is not None and there is not None and os.path.samestat(found, there)
+
+
+def _own_output(path: Path) -> int | None:
+    """Our descriptor for it, where standard output or error goes there."""
+    there = path.stat()
+    for stream in (1, 2):
+        try:
+            if os.path.samestat(there, os.fstat(stream)):
+                return stream
+        except OSError:  # it was closed before we were started
+            continue
+    return None
+
+
+def _write_into(path: Path, data: bytes) -> None:
+    own = _own_output(path)
+    try:
+        if own is None:  # a pipe that nobody reads is an error, nothing to wait for
+            opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(opened, True)
+        else:
+            (sys.stdout if own == 1 else sys.stderr).flush()
+            opened = os.dup(own)
+        with suppress(BrokenPipeError), os.fdopen(opened, "wb") as file:
+            file.write(data)
+    except OSError as reason:
+        why = "nobody reads it" if reason.errno == errno.ENXIO else reason.strerror
+        raise InputError(f"{path}: cannot be written: {why}") from None
+
+
+def _replace(target: Path, path: Path, data: bytes, mode: int) -> None:
+    """Of the file `target`, which is called `path`."""
+    import tempfile  # brings so much with it that every MPI program would notice
+
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
+        Path(temporary).replace(target)
     except OSError as reason:
         raise InputError(
             f"{path}: cannot be written: {reason.strerror}; nothing was changed"

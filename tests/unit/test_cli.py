@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -105,8 +106,8 @@ def test_a_segment_size_changes_the_prediction(
 ) -> None:
     words = ["--collective", "bcast", "--algorithm", "pipeline", "--sizes", "16MiB", "--json"]
     times = []
-    for param in ([], ["--param", "segment=64KiB"]):
-        assert main(["simulate", "--topology", str(flat), *words, *param]) == 0
+    for param in ("segment=0", "segment=64KiB"):
+        assert main(["simulate", "--topology", str(flat), *words, "--param", param]) == 0
         times.append(json.loads(capsys.readouterr().out)[0]["seconds"])
     assert times[1] < times[0] / 3  # seven hops one after the other against a full pipeline
 
@@ -181,6 +182,16 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
     command = f"set -o pipefail; {sys.executable} -m tuner.cli.main algorithms --json | head -n 1"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[\n", "")
+
+
+@pytest.mark.parametrize("words", ["algorithms --json", "topo list"])
+def test_a_full_disk_at_standard_output_is_one_sentence(words: str) -> None:
+    """A limit on file sizes refuses the output as a full disk does."""
+    run = f"unset PYTHONUNBUFFERED; ulimit -f 1; exec {sys.executable} -m tuner.cli.main {words}"
+    with tempfile.TemporaryFile() as out:
+        ran = subprocess.run(["bash", "-c", run], stdout=out, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == "tuner: standard output cannot be written: File too large\n"
 
 
 def test_algorithms_lists_each_with_formula_and_source(

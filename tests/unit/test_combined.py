@@ -125,11 +125,44 @@ def test_a_file_adds_what_the_fabric_does_not_know(tmp_path: Path) -> None:
     assert Link("l1", "t", 300e9, 0.3e-6, count=6) in whole.links
 
 
+def test_switches_without_a_node_below_are_left_out(tmp_path: Path) -> None:
+    """The only leaf with nodes that are not wanted, and the pod that is above nothing else."""
+    tree = (
+        "SwitchName=l1 Nodes=gpu[1-2]\nSwitchName=l2 Nodes=gpu3,login1\nSwitchName=l3 Nodes=disk"
+        "\nSwitchName=p1 Switches=l[1-2]\nSwitchName=p2 Switches=l3\nSwitchName=t Switches=p[1-2]"
+    )
+    write(tmp_path, tree=tree, node=NODE)
+    write(tmp_path, both="combine: {fabric: tree, node: node, rails: 2, nodes: 'gpu*'}")
+    whole = load_topology(tmp_path / "both")
+    assert whole.switches == ("l1", "l2", "p1", "t")
+    assert whole.levels == {"l1": 1, "l2": 1, "p1": 2, "t": 3}
+
+
+def test_routers_beside_one_another_stay_without_nodes(tmp_path: Path) -> None:
+    ring = "name: ring\nnodes: [a, x, b, y]\nswitches: [r, s, t, u]\nlinks:\n" + "".join(
+        f"  - {{between: [{ends}], latency: 1us, bandwidth: 1GB/s}}\n"
+        for ends in ("a, r", "x, s", "b, t", "y, u", "r, s", "s, t", "t, u", "u, r")
+    )
+    write(tmp_path, ring=ring, some="combine: {fabric: ring, nodes: '[ab]'}")
+    assert load_topology(tmp_path / "some").switches == ("r", "s", "t", "u")
+
+
+def test_a_fabric_alone_is_told_latency_and_offers(tmp_path: Path) -> None:
+    write(tmp_path, tree="SwitchName=l1 Nodes=n[1-2]")
+    write(tmp_path, told="combine: {fabric: tree, latency: 1us, offers: [switch_reduction]}")
+    whole = load_topology(tmp_path / "told")
+    assert {link.latency for link in whole.links} == {1e-6}
+    assert whole.offers == {"switch_reduction"}
+    assert [node.interior for node in whole.nodes] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("told", "sentence"),
     [
-        ("[ib, node]", "both: combine must be a mapping with fabric, node"),
-        ("{fabric: ib}", "both: combine lacks 'node'"),
+        ("[ib, node]", "both: combine must be a mapping with fabric"),
+        ("{node: node}", "both: combine lacks 'fabric'"),
+        ("{fabric: ib, rails: 2}", "both: combine lacks 'node'"),
+        ("{fabric: ib, offers: [speed]}", "offers are some of multicast"),
         ("{fabric: ib, node: 7}", "both: combine: node must be the name of a file, not 7"),
         (
             "{fabric: ib, node: node, rails: 0}",

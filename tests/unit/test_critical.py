@@ -62,6 +62,18 @@ def test_a_ring(p: int) -> None:
     )
 
 
+@pytest.mark.parametrize("p", [8, 16])
+def test_the_path_of_a_ring_goes_round_it(p: int) -> None:
+    """Where a rank's own message arrives with its neighbour's, it waited for the latter."""
+    made = algorithms.build(ALLREDUCE, "ring", p)
+    run = explain(made, flat(p), given_calibration(flat(p).topology), 1 << 16)
+    crossed = list(dict.fromkeys(span.number for span in run.path if span.number >= 0))
+    assert len(crossed) == 2 * (p - 1)
+    ends = [(run.bars[number].src, run.bars[number].dst) for number in crossed]
+    assert all(dst == (src + 1) % p for src, dst in ends)
+    assert all(before[1] == after[0] for before, after in pairwise(ends))
+
+
 def test_recursive_doubling_and_a_tree() -> None:
     m = 1 << 16
     assert parts(ALLREDUCE, "recursive_doubling", 8, m) == expected(

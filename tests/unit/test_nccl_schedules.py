@@ -70,10 +70,12 @@ def test_needs_and_flags() -> None:
     for collective, name in EVERY:
         made = built(collective, name, 8)
         assert made.in_network == ((collective, name) in IN_NETWORK)
-        assert algorithms.describe(collective, name).needs == (
-            "nvswitch_reduction" if name.startswith("nvls")
-            else "switch_reduction" if name.startswith("collnet") else "gpu"
-        )  # fmt: skip
+        assert algorithms.describe(collective, name).needs == {
+            "nvls": ("gpu", "nvswitch_reduction", "one_node"),
+            "nvls_tree": ("gpu", "nvswitch_reduction", "two_levels"),
+            "collnet_direct": ("gpu", "switch_reduction", "two_levels"),
+            "collnet_chain": ("gpu", "switch_reduction", "two_levels"),
+        }.get(name, ("gpu",))
 
 
 def test_every_ring_keeps_to_its_rail_between_nodes() -> None:

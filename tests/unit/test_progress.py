@@ -70,3 +70,16 @@ def test_counting_says_nothing_about_the_time_until_enough_is_done() -> None:
     assert told[0] is None
     assert told[1] is not None
     assert told[1] >= 0
+
+
+def test_what_was_done_before_says_nothing_about_the_time_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = iter([0.0, 1.0, 10.0])
+    monkeypatch.setattr("tuner.cli.progress.time.monotonic", lambda: next(now))
+    told: list[float | None] = []
+    tell = progress.timed(lambda fraction, left, text: told.append(left))
+    for fraction in (0.6, 0.61, 0.8):
+        tell(fraction, "")
+    assert told[:2] == [None, None]
+    assert told[2] == pytest.approx(10.0)

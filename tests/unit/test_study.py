@@ -91,7 +91,7 @@ def test_every_time_is_what_the_simulator_says() -> None:
         names = {timing.algorithm for timing in point.timings}
         assert names == {
             name for name in algorithms.names(point.collective)
-            if point.at["ppn"] != 1
+            if placement.p > 2  # the least group is one of four: of all eight nodes, one per rank
             or "group" not in algorithms.describe(point.collective, name).params
         }  # fmt: skip
 
@@ -154,7 +154,39 @@ def test_other_parameters_are_offered_where_they_differ() -> None:
     assert offered("knomial", 64, 1) == ["knomial(radix=4)", "knomial(radix=8)"]
     assert offered("knomial", 4, 2) == ["knomial(radix=4)"]  # 8 is all of them
     assert offered("hierarchical", 4, 6) == ["hierarchical(group=6)"]  # the ranks of a node
-    assert offered("hierarchical", 6, 1) == []
+    assert offered("hierarchical", 6, 1) == ["hierarchical(group=4)"]  # its own
+    assert offered("hierarchical", 4, 1) == []  # that is all of them
+    assert offered("hierarchical", 1, 6) == []  # one node
+    assert offered("multicast", 6, 1) == ["multicast(group=1)"]  # to every node at once
+
+
+def test_reductions_on_the_way_are_for_gpus_that_are_behind_such_switches() -> None:
+    def offered(memory: str, nodes: int, ppn: int) -> set[str]:
+        vary = {"nodes": [nodes], "ppn": [ppn], "memory": [memory]}
+        asked = made(topology=asked_for, vary=vary, collectives=["allreduce"])
+        return {n for n in asked.names(ALLREDUCE, asked.places[0]) if n.startswith(("nvls", "col"))}
+
+    asked_for: dict[str, Any] = {"preset": "dgx-h100", "nodes": 2}
+    assert offered("host", 1, 8) == set()
+    assert offered("cuda", 1, 8) == {"nvls"}
+    assert offered("cuda", 2, 8) == {"nvls_tree", "collnet_direct", "collnet_chain"}
+    assert offered("cuda", 2, 1) == set()
+    asked_for["gpu"] = "A100"
+    assert offered("cuda", 2, 8) == {"collnet_direct", "collnet_chain"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"algorithms": ["ring", "nvls"], "collectives": ["allreduce"]},
+         "allreduce nvls needs buffers in GPU memory: ask for memory cuda"),
+        ({"algorithms": ["multicast"], "collectives": ["bcast"]},
+         "needs a network that .* where flat8 has that, say `offers: .multicast.` in its topology"),
+    ],
+)  # fmt: skip
+def test_what_a_named_algorithm_lacks_is_said(changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        made(**changed)
 
 
 def everything() -> list[tuple[Collective, str]]:

@@ -10,14 +10,19 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.report import study_gantt, study_plots
-from tuner.report.study_map import Look, crossover_maps, looks
+from tuner.report.figures import STYLE
+from tuner.report.study_map import CrossoverMap, Look, crossover_maps, draw_map, looks
+from tuner.report.study_time import Bill, draw_bills
 from tuner.sim import study
 from tuner.sim.critical import PARTS
 from tuner.sim.study.spec import Files, study_from
@@ -59,13 +64,16 @@ def texts(path: Path) -> str:
 
 def test_a_study_is_drawn(asked: study.Study, result: study.StudyResult, tmp_path: Path) -> None:
     told: list[float] = []
-    files = study_plots.save_study(asked, result, tmp_path, lambda done, _: told.append(done))
+    drawn = study_plots.save_study(asked, result, tmp_path, lambda done, _: told.append(done))
+    files = drawn.files
     names = [f"crossover-{c}-bandwidth-{rate}" for c in asked.collectives
              for rate in ("1GB-s", "25GB-s")]  # fmt: skip
     names += ["time-bcast", "time-allreduce"]
     assert {p.name for p in files} == {f"{n}.{kind}" for n in names for kind in ("svg", "png")}
     assert sorted(tmp_path.iterdir()) == sorted(files)
     assert told == sorted(told)
+    machine = "nodes 7, ppn 1, bandwidth 25GB/s, memory host"
+    assert drawn.notes[0] == f"time-bcast shows one machine of 6: {machine}"
     for name in names:
         width, height = png_size(tmp_path / f"{name}.png")
         assert 500 < width < 2500
@@ -108,9 +116,39 @@ def test_where_the_time_goes_is_drawn(
 ) -> None:
     study_plots.save_study(asked, result, tmp_path, lambda *_: None)
     shown = texts(tmp_path / "time-bcast.svg")
-    for text in ("latency: ", "bandwidth: ", "bcast on flat, 7 nodes x 1 ranks", "4MiB"):
-        assert text in shown
+    title = " ".join(shown.split())  # of several lines, and an axis is never cut
+    for text in ("latency: ", "bandwidth: ", "bcast on flat, nodes 7,", "bandwidth 25GB/s",
+                 "memory host", "ppn 1", "4MiB"):  # fmt: skip
+        assert text in title
     assert "overhead: " not in shown  # there is none
+
+
+def test_a_title_is_no_wider_than_its_axes() -> None:
+    figure = Figure(figsize=(4.5, 4.2))
+    bill = Bill("ring", 8, dict.fromkeys(PARTS, 1.0))
+    with mpl.rc_context(STYLE):
+        draw_bills(figure, "where the time goes: " + "a rather long name, " * 9, [bill])
+    (axes,) = figure.axes
+    FigureCanvasAgg(figure)
+    assert axes.title.get_window_extent().width <= axes.bbox.width
+
+
+def test_only_simulated_sizes_and_ranks_are_told_and_coloured() -> None:
+    """However close or far apart they are, each has a cell of the same size and its label."""
+    ranks, sizes = (16, 17, 64, 256), (8, 100, 1 << 26)
+    best = np.array([["a", "b", "b"]] * 4)
+    one = CrossoverMap("name", Collective.BCAST, "title", ranks, sizes, best)
+    figure = Figure()
+    draw_map(figure, one, {"a": ("#000000", ""), "b": ("#ffffff", "")})
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["8B", "100B", "64MiB"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["16", "17", "64", "256"]
+    assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 2.5), (-0.5, 3.5))
+    many = CrossoverMap("n", Collective.BCAST, "t", ranks, tuple(range(1, 43)),
+                        best.repeat(14, 1))
+    figure = Figure()
+    draw_map(figure, many, {"a": ("#000000", ""), "b": ("#ffffff", "")})
+    assert len(figure.axes[0].get_xticks()) == 11
 
 
 def test_too_many_figures_are_refused(asked: study.Study, result: study.StudyResult) -> None:

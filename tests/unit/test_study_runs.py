@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ SPEC: dict[str, Any] = {
     "algorithms": ["binomial", "chain", "pipeline", "ring", "recursive_doubling", "hierarchical"],
 }  # fmt: skip
 LONG = {**SPEC, "vary": {"nodes": [128]}, "sizes": [2**i for i in range(14, 27)]}
+LONGER = {**LONG, "vary": {"nodes": [600, 768, 1000, 1024]}}
 
 
 def made(**changed: Any) -> study.Study:
@@ -255,20 +257,86 @@ def test_a_killed_study_is_resumed(long_study: Path) -> None:
         time.sleep(0.05)
 
 
-def test_ctrl_c_ends_at_once_and_says_how_to_go_on(long_study: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_or_the_end_of_a_batch_job_say_how_to_go_on(
+    long_study: Path, sent: signal.Signals
+) -> None:
+    """To all processes at once, as terminals and batch systems send it."""
     running = started(long_study, "--jobs", "2", "--json")
     wait_for(long_study, 10, running)
-    os.killpg(running.pid, signal.SIGINT)
+    os.killpg(running.pid, sent)
     out, error = running.communicate(timeout=20)
     assert running.returncode == INTERRUPTED
     assert out == ""
     assert "the same command again resumes where it stopped" in error
     assert "Traceback" not in error
+    assert "resource_tracker" not in error
     assert answered(long_study) >= 10
     resumed = started(long_study, "--json")
     out, error = resumed.communicate(timeout=120)
     assert (resumed.returncode, json.loads(out)["name"]) == (0, "small")
+    assert re.search(r"going on from \d+%: \d+ of \d+ schedules are answered already", error)
     assert [path.name for path in long_study.iterdir()] == ["study.yaml"]
+
+
+@pytest.mark.parametrize("content", [b"my notes", b"my notes\n", b"\xff\x00" * 999, b'{"a": 1}'])
+def test_what_is_in_the_way_of_the_answers_is_kept(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "s.partial"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="was not written by one"), kept_in(path) as keep:
+        keep(*few())
+    assert path.read_bytes() == content
+
+
+@pytest.fixture
+def small_study(tmp_path: Path) -> Path:
+    (tmp_path / "flat.json").write_text(json.dumps(FLAT))
+    tiny = {**SPEC, "topology": "flat.json", "vary": {}, "sizes": [8]}
+    (tmp_path / "study.json").write_text(json.dumps(tiny))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--csv", "study.json"), "study.json is read as well"),
+        (("--csv", "flat.json"), "flat.json is read as well"),
+        (("--csv", "."), "is a folder"),
+        (("--csv", "/proc/x.csv"), "/proc/x.csv: cannot be written"),
+        (("--plots", "flat.json"), "--plots flat.json: is no folder"),
+    ],
+)
+def test_targets_are_looked_at_before_anything_is_simulated(
+    small_study: Path, options: tuple[str, ...], sentence: str, capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(small_study)
+    before = {path.name: path.read_bytes() for path in small_study.iterdir()}
+    assert main(["whatif", "study.json", *options]) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert "simulating" not in error
+    assert {path.name: path.read_bytes() for path in small_study.iterdir()} == before
+
+
+def test_what_was_written_and_the_progress_are_told_on_standard_error(
+    small_study: Path, capsys: Any
+) -> None:
+    target = small_study / "s.csv"
+    assert main(["whatif", str(small_study / "study.json"), "--csv", str(target)]) == 0
+    out, error = capsys.readouterr()
+    assert out.startswith("small: the best algorithm on flat")
+    assert "simulating" in error
+    rows = target.read_text().count("\n") - 1
+    assert f"s.csv: {rows} times of 2 points" in " ".join(error.split())
+
+
+def test_answers_stay_where_a_result_cannot_be_written(small_study: Path, capsys: Any) -> None:
+    pipe = small_study / "pipe"
+    os.mkfifo(pipe)
+    assert main(["whatif", str(small_study / "study.json"), "--csv", str(pipe)]) == 1
+    assert "nobody reads it; the answers stay in" in capsys.readouterr().err
+    assert (small_study / "study.json.partial").exists()
 
 
 def test_fresh_starts_anew_and_a_changed_study_says_so(
@@ -359,9 +427,42 @@ def test_a_scheduler_without_anybody_to_work_for_it(monkeypatch: pytest.MonkeyPa
         list(study.on_cluster(str(c.scheduler_address))(*few_mapped()))
 
 
+def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None:
+    """The command goes on where it was with another scheduler, or without one."""
+    (long_study / "study.yaml").write_text(json.dumps(LONGER))
+    place = long_study / "place.json"
+    dask = [sys.executable, "-m", "dask"]
+    listening = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard")
+    scheduler = subprocess.Popen(
+        [*dask, "scheduler", *listening, "--scheduler-file", str(place)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not place.exists():
+        assert scheduler.poll() is None
+        time.sleep(0.05)
+    address = json.loads(place.read_text())["address"]
+    other = subprocess.Popen([*dask, "worker", address, "--no-dashboard", "--no-nanny"],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    try:
+        running = started(long_study, "--scheduler", address)
+        wait_for(long_study, 1, running)
+        scheduler.kill()
+        _, error = running.communicate(timeout=30)
+    finally:
+        for process in (other, scheduler):
+            process.kill()
+            process.wait()
+    assert running.returncode == 1
+    said = error.splitlines()[-1]
+    assert said.startswith(f"tuner: the Dask scheduler at {address} no longer answers")
+    assert "distributed" not in error
+    assert "Traceback" not in error
+    assert answered(long_study) >= 1
+
+
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.sim.study.cluster.find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r"pip install 'tuner\[dask\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[dask\]'"):
         study.on_cluster("tcp://127.0.0.1:8786")
 
 

@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
 from tuner.cli.main import main
 from tuner.report.drawing import image
 from tuner.report.inside import draw_node
-from tuner.report.network import draw_fabric, switch_levels
+from tuner.report.network import draw_fabric
+from tuner.topologies import parse_topology
 from tuner.topologies.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
 from tuner.topologies.fabrics import fabric_topology as built
 from tuner.topologies.presets import PRESETS, preset
 from tuner.topology import Device, Interior, Link, Node, Topology
 
 WIRE = Wire(12.5e9)
+
+INTERLEAVED = Topology(  # nodes take turns at two leaves
+    "turns", tuple(Node(f"node{i}") for i in range(10)), ("leaf0", "leaf1", "top"),
+    tuple(link for i in range(10) for link in WIRE.between(f"node{i}", f"leaf{i % 2}"))
+    + WIRE.between("leaf0", "top") + WIRE.between("leaf1", "top"),
+)  # fmt: skip
 
 
 def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -44,7 +53,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_show(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "show", name, "--nodes", "3")
-    assert f"3 nodes of {preset(name, 1).topology.nodes[0].cores} cores" in text
+    assert f"3 nodes of {preset(name, 1).topology.nodes[0].cores:,} cores" in text
     assert all(heading in text for heading in ("links inside", "costs of messages", "other"))
     record = json.loads(output(capsys, "show", name, "--nodes", "3", "--json"))
     assert record["nodes"] == 3
@@ -76,10 +85,43 @@ def test_show_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "8 nodes of 2 cores" in text
     assert "costs: as the topology says" in text
     record = json.loads(output(capsys, "show", str(path), "--json"))
-    assert record["fabric"]["links"] == [
-        {"links": 16, "capacity": 12.5e9, "latency": 1e-6, "count": 1}
-    ]
+    assert record["fabric"]["links"] == [{"cables": 8, "capacity": 12.5e9, "latency": 1e-6}]
     assert record["numbers"] == {}
+
+
+def test_cables_are_counted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in the picture: three cables of one link and one of the other."""
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        "name: two\nnodes: [a, b]\nswitches: [s]\nlinks:\n"
+        "  - {between: [a, s], latency: 1us, bandwidth: 5GB/s, count: 3}\n"
+        "  - {between: [b, s], latency: 1us, bandwidth: 5GB/s}\n"
+    )
+    text = output(capsys, "show", str(path))
+    assert "2 nodes of 1 core, 1 switch\n" in text
+    (row,) = (line.split() for line in text.splitlines() if "GB/s" in line)
+    assert row == ["4", "5", "GB/s", "1us"]
+    output(capsys, "draw", str(path), "-o", str(tmp_path / "two.svg"))
+    assert "4 cables, 20 GB/s upwards" in (tmp_path / "two.svg").read_text()
+
+
+def test_one_computer_has_no_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text("name: one\nnodes: [a]\nlinks: []\n")
+    text = output(capsys, "show", str(path))
+    assert "1 node of 1 core, 0 switches" in text
+    assert "network" not in text
+
+
+def test_rates_of_a_file_have_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "inside.yaml"
+    path.write_text(
+        "name: one\nnodes: [a]\nlinks: []\ninterior:\n"
+        "  devices: [{name: cpu, kind: cpu}, {name: gpu, kind: gpu}]\n"
+        "  links: [{between: [cpu, gpu], bandwidth: 10GB/s, latency: 1us, kind: pcie}]\n"
+    )
+    row = next(x for x in output(capsys, "show", str(path)).splitlines() if "10 GB/s" in x)
+    assert "as the file says, or nominal" in row
 
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,9 +184,53 @@ def test_every_fabric_can_be_drawn(fabric: Fabric, nodes: int, said: list[str]) 
     assert all(part in text for part in said), said
 
 
+def drawn(topology: Topology) -> tuple[Axes, str]:
+    figure = draw_fabric(topology, "x", "")
+    return figure.axes[0], image(figure, "svg").decode()
+
+
+def test_lines_are_as_wide_as_the_legend_says() -> None:
+    text = "SwitchName=l1 Nodes=n[1-2]\nSwitchName=l2 Nodes=n[3-5]\nSwitchName=t Switches=l[1-2]"
+    axes, _ = drawn(parse_topology(text)[1])
+    legend = axes.get_legend()
+    assert legend is not None
+    told = {line.get_linewidth() for line in legend.get_lines()}
+    assert {line.get_linewidth() for line in axes.lines} == told
+    assert len(told) == 3  # one cable, two, three
+
+
+def test_lines_cross_no_box() -> None:
+    """They end at the lower and the upper edges."""
+    axes, _ = drawn(preset("summit", 4).topology)
+    boxes = [patch.get_extents().transformed(axes.transData.inverted()) for patch in axes.patches]
+    edges = [edge for one in boxes for edge in (one.y0, one.y1)]
+    for line in axes.lines:
+        for y in np.asarray(line.get_ydata(), dtype=float):
+            assert min(abs(y - edge) for edge in edges) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("topology", "said", "unsaid"),
+    [
+        (preset("summit").topology, ["node0\n… node17", "node4590\n… node4607"], ["node36"]),
+        (preset("dgx-h100").topology, ["node96\n… node127", "not all of their leaves"], []),
+        (built("x", 64, OneSwitch(WIRE)), ["node0", "node63"], ["a line:", "leaves"]),
+        (INTERLEAVED, ["node0 …\n5 in all", "node1 …\n5 in all"], []),
+    ],
+)  # fmt: skip
+def test_boxes_tell_which_nodes_they_are(
+    topology: Topology, said: list[str], unsaid: list[str]
+) -> None:
+    axes, _ = drawn(topology)
+    texts = [text.get_text() for text in axes.texts]
+    for one in said:
+        assert any(one in text for text in texts), one
+    assert not [text for text in texts if text in unsaid]
+
+
 def test_levels_of_switches() -> None:
     tree = built("x", 64, FatTree(WIRE, (4, 4), (4.0, 4.0)))
-    levels = switch_levels(tree)
+    levels = tree.levels
     assert [sum(level == n for level in levels.values()) for n in (1, 2, 3)] == [16, 16, 16]
 
 

@@ -23,11 +23,20 @@ from tuner.algorithms import (
     swing,
     two_level,
 )
-from tuner.algorithms.registry import NEEDS, Algorithm, build, describe, facts_of, names
+from tuner.algorithms.registry import (
+    NEEDS,
+    Algorithm,
+    build,
+    describe,
+    facts_of,
+    names,
+    offered,
+    require_offered,
+)
 
 __all__ = [
     "NEEDS", "Algorithm", "allgather", "allreduce", "bcast", "bine", "build", "chunked", "describe",
     "double_tree", "facts_of", "gather", "hierarchical", "k_ring", "multicast", "names", "nccl",
-    "nvls", "pat", "recursive_multiplying", "reduce", "reduce_scatter", "scatter", "shared_memory",
-    "staged", "swing", "two_level",
+    "nvls", "offered", "pat", "recursive_multiplying", "reduce", "reduce_scatter",
+    "require_offered", "scatter", "shared_memory", "staged", "swing", "two_level",
 ]  # fmt: skip

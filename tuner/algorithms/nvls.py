@@ -95,7 +95,7 @@ def _there_and_back(
     return replace(made, in_network=True)
 
 
-@algorithm(ALLREDUCE, "nvls", needs="nvswitch_reduction")
+@algorithm(ALLREDUCE, "nvls", needs="gpu nvswitch_reduction one_node")
 def nvls(p: int, nbytes: int, segment: int = PART) -> Schedule:
     """NCCL's NVLS: each rank gets its part reduced by the NVSwitch and multicasts the result.
 
@@ -114,7 +114,7 @@ def _pairs(p: int) -> tuple[Array, Array]:
     return src, dst
 
 
-@algorithm(Collective.ALLGATHER, "nvls", needs="nvswitch_reduction")
+@algorithm(Collective.ALLGATHER, "nvls", needs="gpu nvswitch_reduction one_node")
 def gathered(p: int) -> Schedule:
     """NCCL's NVLS: each rank multicasts its share through the NVSwitch.
 
@@ -126,7 +126,7 @@ def gathered(p: int) -> Schedule:
     return replace(made, in_network=True)
 
 
-@algorithm(Collective.REDUCE_SCATTER, "nvls", needs="nvswitch_reduction")
+@algorithm(Collective.REDUCE_SCATTER, "nvls", needs="gpu nvswitch_reduction one_node")
 def scattered(p: int) -> Schedule:
     """NCCL's NVLS: each rank gets its share from the NVSwitch, reduced on the way.
 
@@ -138,7 +138,7 @@ def scattered(p: int) -> Schedule:
     return replace(schedule(Collective.REDUCE_SCATTER, p, p, [rows]), in_network=True)
 
 
-@algorithm(ALLREDUCE, "nvls_tree", needs="nvswitch_reduction")
+@algorithm(ALLREDUCE, "nvls_tree", needs="gpu nvswitch_reduction two_levels")
 def nvls_tree(p: int, nbytes: int, group: int = 8, segment: int = PART) -> Schedule:
     """NCCL's NVLSTree: NVSwitches reduce and spread inside nodes, a double binary tree between.
 
@@ -149,7 +149,7 @@ def nvls_tree(p: int, nbytes: int, group: int = 8, segment: int = PART) -> Sched
     return _there_and_back(p, nbytes, group, segment, at_once, double_tree)
 
 
-@algorithm(ALLREDUCE, "collnet_direct", needs="switch_reduction")
+@algorithm(ALLREDUCE, "collnet_direct", needs="gpu switch_reduction two_levels")
 def collnet_direct(p: int, nbytes: int, group: int = 8, segment: int = PART) -> Schedule:
     """NCCL's CollNetDirect: parts go straight to their leaders, the network's switches reduce them.
 
@@ -159,7 +159,7 @@ def collnet_direct(p: int, nbytes: int, group: int = 8, segment: int = PART) -> 
     return _there_and_back(p, nbytes, group, segment, one_by_one, through_switches)
 
 
-@algorithm(ALLREDUCE, "collnet_chain", needs="switch_reduction")
+@algorithm(ALLREDUCE, "collnet_chain", needs="gpu switch_reduction two_levels")
 def collnet_chain(p: int, nbytes: int, group: int = 8, segment: int = PART) -> Schedule:
     """NCCL's CollNetChain: up a chain inside each node, the network's switches reduce, and back.
 

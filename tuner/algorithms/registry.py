@@ -17,11 +17,18 @@ from tuner.verify import Facts, verify
 Builder = Callable[..., Schedule]
 MOST_SEGMENTS = 1 << 20  # a longer pipeline is a slip of the pen, and would fill the memory
 VERIFIED_SLOTS = 1 << 16  # p * n_chunks up to which every schedule is verified when it is built
-NEEDS: Mapping[str, str] = {  # what some algorithms need of a machine
+NEEDS: Mapping[str, str] = {  # what some algorithms need of a machine and of the call
     "gpu": "buffers in GPU memory",
     "multicast": "a network that replicates messages",
     "switch_reduction": "network switches that reduce",
     "nvswitch_reduction": "NVSwitches that reduce",
+    "one_node": "all ranks on one node",
+    "two_levels": "several ranks on each of several nodes",
+}
+REMEDIES: Mapping[str, str] = {  # where that is said
+    "gpu": "ask for memory cuda, on a machine with GPUs",
+    "one_node": "take one node, or another algorithm",
+    "two_levels": "take more nodes and ranks per node, or another algorithm",
 }
 
 
@@ -33,7 +40,7 @@ class Algorithm:
     formula     predicted seconds, or a bound of them ("at most"), with alpha (s), beta (s/byte),
                 gamma (s/byte), m bytes, p ranks, S segments (of m/S bytes)
     source      where algorithm and formula are described
-    needs       a key of NEEDS: what a machine must have; "" for any machine
+    needs       keys of NEEDS, all of them needed; none for any machine
     """
 
     collective: Collective
@@ -43,7 +50,7 @@ class Algorithm:
     source: str
     params: Mapping[str, int]
     builder: Builder
-    needs: str = ""
+    needs: tuple[str, ...] = ()
 
 
 _REGISTRY: dict[tuple[Collective, str], Algorithm] = {}
@@ -52,7 +59,7 @@ _BUILT: WeakKeyDictionary[Schedule, Facts] = WeakKeyDictionary()
 
 
 def algorithm(collective: Collective, name: str, needs: str = "") -> Callable[[Builder], Builder]:
-    """Register a builder under its canonical name; `needs` is "" or a key of NEEDS.
+    """Register a builder under its canonical name; `needs` are keys of NEEDS with blanks between.
 
     It takes p, of root and nbytes what it needs, and its parameters, which have defaults. Its
     docstring is the description: summary, then a `Cost:` and a `Source:` line.
@@ -68,7 +75,7 @@ def algorithm(collective: Collective, name: str, needs: str = "") -> Callable[[B
         }
         summary, cost, source = (" ".join(part.split()) for part in (summary, cost, source))
         _REGISTRY[collective, name] = Algorithm(
-            collective, name, summary, cost, source, params, builder, needs
+            collective, name, summary, cost, source, params, builder, tuple(needs.split())
         )
         return builder
 
@@ -76,12 +83,33 @@ def algorithm(collective: Collective, name: str, needs: str = "") -> Callable[[B
 
 
 def names(collective: Collective, offered: Collection[str] = ()) -> tuple[str, ...]:
-    """The canonical names of a collective's algorithms on a machine that offers this of NEEDS."""
+    """The canonical names of a collective's algorithms where there is this of NEEDS."""
     return tuple(
         name
         for (owner, name), entry in _REGISTRY.items()
-        if owner is collective and (not entry.needs or entry.needs in offered)
+        if owner is collective and set(entry.needs) <= set(offered)
     )
+
+
+def offered(offers: Collection[str], on_gpus: bool, nodes: int, ppn: int) -> frozenset[str]:
+    """What there is of NEEDS for a call on a machine that `offers` something itself.
+
+    `on_gpus`: its buffers are in GPU memory; `nodes` that its ranks are on, `ppn` ranks on each.
+    """
+    of_the_call = {"gpu": on_gpus, "one_node": nodes == 1, "two_levels": min(nodes, ppn) > 1}
+    return frozenset(offers) | {need for need, there in of_the_call.items() if there}
+
+
+def require_offered(
+    collective: Collective, name: str, offered: Collection[str], machine: str
+) -> None:
+    """InputError that says what the algorithm needs and `machine` lacks; also for unknown names."""
+    for need in describe(collective, name).needs:
+        if need not in offered:
+            remedy = REMEDIES.get(
+                need, f"where {machine} has that, say `offers: [{need}]` in its topology file"
+            )
+            raise InputError(f"{collective} {name} needs {NEEDS[need]}: {remedy}")
 
 
 def describe(collective: Collective, name: str) -> Algorithm:

@@ -39,7 +39,7 @@ def _record(algorithm: Algorithm) -> dict[str, Any]:
     return {
         "collective": algorithm.collective.value, "algorithm": algorithm.name,
         "summary": algorithm.summary, "formula": algorithm.formula, "source": algorithm.source,
-        "params": dict(algorithm.params), "needs": algorithm.needs,
+        "params": dict(algorithm.params), "needs": list(algorithm.needs),
     }  # fmt: skip
 
 
@@ -52,8 +52,9 @@ def _print(algorithms: list[Algorithm]) -> None:
             previous = algorithm.collective
         params = ", ".join(f"{name}={value}" for name, value in algorithm.params.items())
         out.print(f"  [bold]{algorithm.name}[/bold]{f'  ({params})' if params else ''}")
+        needs = "; ".join(NEEDS[need] for need in algorithm.needs)
         for label, text in (
-            ("", algorithm.summary), ("needs   ", NEEDS.get(algorithm.needs, "")),
+            ("", algorithm.summary), ("needs   ", needs),
             ("cost    ", algorithm.formula), ("source  ", algorithm.source),
         ):  # fmt: skip
             if text:

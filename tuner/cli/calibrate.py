@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tuner.cli.output import add_json, emit, print_table
 from tuner.cost import Calibration, Estimate, calibration_record, write_calibration
+from tuner.files import require_target
 from tuner.measurement import read_measurements
 from tuner.probe.fit import calibrate
 from tuner.units import format_size, format_time
@@ -27,6 +28,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Fit, write, print."""
+    if options.out:
+        require_target(options.out, options.measurements)
     calibration = calibrate(read_measurements(options.measurements))
     if options.out:
         write_calibration(calibration, options.out)

@@ -15,6 +15,7 @@ from tuner.topology import Interior, Link, Topology
 from tuner.units import format_size, format_time
 
 SAID = "as the topology says"
+READ = "as the file says, or nominal"
 Row = tuple[str, ...]
 
 
@@ -45,10 +46,14 @@ def machine_record(machine: Machine) -> dict[str, Any]:
 
 
 def _summed(links: Iterable[Link]) -> list[dict[str, Any]]:
-    alike = Counter((link.capacity, link.latency, link.count) for link in links)
+    """Cables by their rate and latency; the two directions of a link are the same cables."""
+    joined = {frozenset((link.source, link.target)): link for link in links}
+    cables: Counter[tuple[float, float]] = Counter()
+    for link in joined.values():
+        cables[link.capacity / link.count, link.latency] += link.count
     return [
-        {"links": number, "capacity": capacity, "latency": latency, "count": count}
-        for (capacity, latency, count), number in sorted(alike.items())
+        {"cables": number, "capacity": capacity, "latency": latency}
+        for (capacity, latency), number in sorted(cables.items())
     ]
 
 
@@ -89,20 +94,25 @@ def print_machine(machine: Machine) -> None:
 
 def _print_network(topology: Topology, known: Design | None) -> None:
     out = console()
-    cores = topology.nodes[0].cores
-    out.print(f"  {len(topology.nodes):,} nodes of {cores} cores, {len(topology.switches):,}"
-              " switches", markup=False)  # fmt: skip
+    nodes, switches = len(topology.nodes), len(topology.switches)
+    out.print(f"  {_many(nodes, 'node')} of {_many(topology.nodes[0].cores, 'core')},"
+              f" {_many(switches, 'switch', 'es')}", markup=False)  # fmt: skip
     if known:
         source, certainty = known.shape
         out.print(f"  {known.fabric.summary} ({certainty}: {source})", markup=False)
     if topology.offers:
         out.print(f"  the network offers {', '.join(sorted(topology.offers))}", markup=False)
     rows = [
-        (f"{entry['links']:,}", _rate(entry["capacity"]), format_time(entry["latency"]))
+        (f"{entry['cables']:,}", _rate(entry["capacity"]), format_time(entry["latency"]))
         for entry in _summed(topology.links)
     ]
-    print_table("network, links by rate", ("links", "each", "latency"), rows,
-                right=("links", "each", "latency"))  # fmt: skip
+    if rows:
+        columns = ("cables", "each", "latency")
+        print_table("network, cables by rate", columns, rows, right=columns)
+
+
+def _many(number: int, what: str, plural: str = "s") -> str:
+    return f"{number:,} {what}{'' if number == 1 else plural}"
 
 
 def _print_devices(interior: Interior) -> None:
@@ -120,7 +130,7 @@ def _print_links(interior: Interior, known: Design | None) -> None:
     alike: dict[Row, list[str]] = {}
     for ends, link in joined.items():
         rate = rates.get(ends)
-        source = f"{rate.certainty}: {rate.source}" if rate else ""
+        source = f"{rate.certainty}: {rate.source}" if rate else READ
         row = (link.kind, str(link.count), _rate(link.capacity), source)
         alike.setdefault(row, []).append(f"{link.target}-{link.source}")
     rows = [(kind, count, together, _few(ends), source)

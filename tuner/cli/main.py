@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tuner import __version__
 from tuner.errors import TunerError
@@ -14,6 +17,7 @@ from tuner.errors import TunerError
 VERBS = {
     "quickstart": "the whole loop on this computer: probe, tune, prove, report",
     "probe": "measure point-to-point messages and every collective algorithm of an MPI library",
+    "import-results": "read results of OSU, IMB, nccl-tests or PICO as measurements",
     "calibrate": "fit alpha, beta and gamma with their uncertainties to measurements",
     "simulate": "predict how long an algorithm takes on a topology",
     "tune": "make a tuning table from measurements",
@@ -24,6 +28,7 @@ VERBS = {
     "serve": "answer over HTTP: tables, what they decide, measurements, studies, jobs",
     "publish": "hand a tuning table to a service, so that programs follow it from now on",
     "token": "make, list and revoke the tokens for a service that others can reach",
+    "lab": "emulate a cluster on this computer: hosts with a real network, from a topology file",
     "nccl": "say what NCCL expects of its algorithms on a machine, and which it would choose",
     "algorithms": "list the algorithms with their cost formulas and sources",
 }
@@ -31,6 +36,7 @@ RESUMING = ("quickstart", "probe", "whatif")  # verbs that go on where they stop
 RESUME = "the same command again resumes where it stopped, with what is already there"
 NOTHING = "nothing was written that is not whole"
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
+TAKES_NO_MORE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
@@ -49,7 +55,7 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
         if name in words:
-            verb = importlib.import_module(f"tuner.cli.{name}")
+            verb = importlib.import_module(f"tuner.cli.{name.replace('-', '_')}")
             command.description, command.epilog = verb.__doc__, verb.EXAMPLES
             verb.arguments(command)
     return parser
@@ -59,8 +65,11 @@ def main(words: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 something the user can act on, 2 wrong usage, 130 interrupted."""
     words = sys.argv[1:] if words is None else words
     try:
-        arguments = parser_for(words).parse_args(words)
-        return int(arguments.run(arguments) or 0)
+        with _ended_as_by_ctrl_c():
+            arguments = parser_for(words).parse_args(words)
+            status = int(arguments.run(arguments) or 0)
+            print(end="", flush=True)
+            return status
     except TunerError as error:
         print(f"tuner: {error}", file=sys.stderr)
         return 1
@@ -68,9 +77,33 @@ def main(words: Sequence[str] | None = None) -> int:
         kept = RESUME if words[:1] and words[0] in RESUMING else NOTHING
         print(f"\ntuner: interrupted; {kept}", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return _not_printed(error)
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Batch systems send SIGTERM when the time is over."""
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_DFL:  # somebody who calls us from Python has own ideas
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _not_printed(error: OSError) -> int:
+    """Exit status when standard output takes no more; other errors are raised again."""
+    if error.filename is not None or error.errno not in TAKES_NO_MORE:
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         return 0
+    print(f"tuner: standard output cannot be written: {error.strerror}", file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Probe, showing progress on standard error when standard output carries JSON."""
-    display = Display(console(error=options.json))
+    """Probe, showing progress on standard error."""
+    display = Display(console(error=True))
     with display.stage(f"probing {options.library}") as report:
         measurements = probe(
             options.out, library=options.library,

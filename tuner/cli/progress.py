@@ -114,12 +114,18 @@ class Display:
 
 
 def timed(report: Report) -> Callable[[float, str], None]:
-    """A callback (fraction, text) that estimates the time left from the time taken."""
-    begun = time.monotonic()
+    """A callback (fraction, text) that estimates the time left from the time taken.
+
+    What the first call reports was done before, or takes no time worth counting.
+    """
+    first: tuple[float, float] | None = None
 
     def tell(fraction: float, text: str) -> None:
-        elapsed = time.monotonic() - begun
-        left = elapsed * (1 - fraction) / fraction if fraction > ENOUGH else None
+        nonlocal first
+        now = time.monotonic()
+        begun, before = first = first or (now, fraction)
+        done = fraction - before
+        left = (now - begun) * (1 - fraction) / done if done > ENOUGH * (1 - before) else None
         report(fraction, left, text)
 
     return tell

@@ -70,7 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the loop for each library, store, report."""
-    display = Display(console(error=options.json))
+    display = Display(console(error=True))
     if options.fresh:
         _remove(options.out)
     stages = Stages(options.out)

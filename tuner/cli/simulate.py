@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.algorithms import build, names
+from tuner.algorithms import build, names, offered, require_offered
 from tuner.cli import parsing
-from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cli.output import add_json, console, emit, print_table, warn
 from tuner.cost import Calibration, read_calibration
-from tuner.errors import InputError
+from tuner.errors import InputError, UnpricedError
+from tuner.files import require_target
+from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.sim.critical import MEANING, PARTS, Explained, explain
-from tuner.topologies.machines import load_machine
-from tuner.topology import CUDA, GPU, HOST, Placement
+from tuner.sim.study.candidates import Candidate, candidates
+from tuner.topologies.machines import caution, load_machine
+from tuner.topology import CUDA, HOST, Placement
 from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:
@@ -35,6 +38,8 @@ The shortest topology file, one switch with 64 nodes:
   nodes: 64
   latency: 2us
   bandwidth: 12.5GB/s"""
+
+Run = tuple[float, Schedule]  # seconds
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +61,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--itemsize", type=int, default=1, help="bytes of one element (default: 1)")
     parser.add_argument(
         "--param", type=parsing.parameter, action="append", default=[], metavar="NAME=VALUE",
-        help="parameter of the algorithm, may be repeated",
+        help="parameter of the algorithm, may be repeated (default: the fastest of those worth"
+        " trying)",
     )  # fmt: skip
     parser.add_argument(
         "--engine", choices=("fast", "events"), default="fast",
@@ -84,12 +90,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print one prediction per algorithm and size."""
+    if options.gantt:
+        _require_one(options)
     machine = load_machine(options.topology, node=options.node)
     if options.calibration:
         machine = replace(machine, calibration=read_calibration(options.calibration))
+    warn(caution(machine))
     placement = Placement.consecutive(machine.topology, options.ppn, options.p)
-    if options.gantt:
-        _require_one(options)
     records = list(_predictions(options, placement, machine.calibration))
     emit(options, records, lambda: _print(machine.topology.name, records))
 
@@ -99,30 +106,81 @@ def _require_one(options: argparse.Namespace) -> None:
         raise InputError("--gantt draws one run: give one --algorithm and one size")
     if options.gantt.suffix not in (".svg", ".png"):
         raise InputError(f"--gantt {options.gantt}: the name must end in .svg or .png")
+    read = filter(None, [options.topology, options.node, options.calibration])
+    require_target(options.gantt, *read)
 
 
 def _predictions(
     options: argparse.Namespace, placement: Placement, calibration: Calibration
 ) -> Iterator[dict[str, Any]]:
-    offered = placement.topology.offers | ({GPU} if options.memory == CUDA else set())
-    for algorithm in options.algorithm or names(options.collective, offered):
-        for nbytes in options.sizes:
-            schedule = build(
-                options.collective, algorithm, placement.p, root=options.root, nbytes=nbytes,
-                params=dict(options.param),
-            )  # fmt: skip
-            call = (schedule, placement, calibration, nbytes, options.itemsize)
-            seconds = simulate(*call, options.engine, options.memory)
+    """Of each algorithm the fastest variant at each size, the fastest algorithm first."""
+    known = _names(options, placement)
+    for nbytes in options.sizes:
+        price = _Price(options, placement, calibration, nbytes)
+        every = [list(price.runs(name)) for name in known]
+        runs = [min(runs, key=_seconds) for runs in every if runs]
+        for seconds, schedule in sorted(runs, key=_seconds):
             record = {
-                "collective": options.collective.value, "algorithm": algorithm,
+                "collective": options.collective.value, "algorithm": schedule.algorithm,
                 "params": dict(schedule.params), "p": placement.p, "nbytes": nbytes,
                 "seconds": seconds,
             }  # fmt: skip
             if options.explain or options.gantt:
-                run = explain(*call, options.memory)
+                run = explain(*price.call(schedule), options.memory)
                 record |= {"parts": dict(run.parts)} if options.explain else {}
                 _draw(options.gantt, record, run)
             yield record
+
+
+def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
+    """All that the machine can do with such buffers, or those named, which it must be able to."""
+    topology = placement.topology
+    here = offered(topology.offers, options.memory == CUDA, *placement.shape)
+    for name in options.algorithm or ():
+        require_offered(options.collective, name, here, topology.name)
+    return options.algorithm or names(options.collective, here)
+
+
+@dataclass(frozen=True)
+class _Price:
+    """Of one size: what each schedule takes."""
+
+    options: argparse.Namespace
+    placement: Placement
+    calibration: Calibration
+    nbytes: int
+
+    def call(self, made: Schedule) -> tuple[Schedule, Placement, Calibration, int, int]:
+        """What the simulator is asked."""
+        return made, self.placement, self.calibration, self.nbytes, self.options.itemsize
+
+    def variants(self, name: str) -> list[Candidate]:
+        """As the parameters say, or all worth trying; a named algorithm has at least one."""
+        options = self.options
+        if options.param:
+            return [Candidate(name, dict(options.param))]
+        found = candidates(options.collective, (name,), *self.placement.shape, self.nbytes)
+        return list(found) or ([Candidate(name, {})] if options.algorithm else [])
+
+    def runs(self, name: str) -> Iterator[Run]:
+        """All variants of an algorithm; none where it is not named and goes through hosts whose
+        messages have no price.
+        """
+        options = self.options
+        for one in self.variants(name):
+            made = build(
+                options.collective, name, self.placement.p, root=options.root, nbytes=self.nbytes,
+                params=one.params,
+            )  # fmt: skip
+            try:
+                yield simulate(*self.call(made), options.engine, options.memory), made
+            except UnpricedError:
+                if options.algorithm or not made.staged:
+                    raise
+
+
+def _seconds(run: Run) -> float:
+    return run[0]
 
 
 def _draw(path: Path | None, record: Mapping[str, Any], run: Explained) -> None:
@@ -132,6 +190,7 @@ def _draw(path: Path | None, record: Mapping[str, Any], run: Explained) -> None:
         what = f"{record['collective']} {record['algorithm']}, {record['p']} ranks"
         how = f"{format_size(record['nbytes'])}: {format_time(record['seconds'])}"
         save_gantt(path, f"{what}, {how}", run)
+        warn(f"the picture is in {path}")
 
 
 def _print(topology: str, records: list[dict[str, Any]]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tuner.cli.output import console, print_table
@@ -20,8 +21,8 @@ Run = list[study.StudyPoint]  # neighbouring sizes with the same best algorithm
 
 def show(result: study.StudyResult) -> None:
     """Best algorithms, where they change, and what a table would cost."""
-    _print_runs(result)
-    _print_switches(result)
+    same = _print_runs(result)
+    _print_switches(result, same)
     keeping = result.keeping
     if keeping is not None:
         console().print(
@@ -39,10 +40,14 @@ def runs(result: study.StudyResult) -> Iterator[Run]:
         yield list(points)
 
 
-def _print_runs(result: study.StudyResult) -> None:
+def _print_runs(result: study.StudyResult) -> set[str]:
+    """The axes that change nothing."""
     axes = _varying(result)
     kept = ("table's cost",) if result.points[0].kept else ()
-    found = list(runs(result))
+    found, same = merged([_row(run, axes) for run in runs(result)], [
+        [FORMATS[axis](value) for value in result.axes[axis]] for axis in axes
+    ])  # fmt: skip
+    shown = [axis for at, axis in enumerate(axes) if at not in same]
     fixed = ", ".join(
         f"{_title(axis)} {FORMATS[axis](values[0])}"
         for axis, values in result.axes.items()
@@ -51,12 +56,32 @@ def _print_runs(result: study.StudyResult) -> None:
     where = f"{result.topology} ({fixed})" if fixed else result.topology
     print_table(
         f"{result.name}: the best algorithm on {where}",
-        (*map(_title, axes), "call", "sizes", "best", "time", "runner-up", "slower by", *kept),
-        (_row(run, axes) for run in found[:SHOWN_RUNS]),
-        right=(*map(_title, axes), "time", "slower by", *kept),
-    )
+        (*map(_title, shown), "call", "sizes", "best", "time", "runner-up", "slower by", *kept),
+        found[:SHOWN_RUNS], right=(*map(_title, shown), "time", "slower by", *kept),
+        spare=("runner-up", "slower by"),
+    )  # fmt: skip
+    for at in same:
+        console().print(f"{_title(axes[at])} changes nothing here", markup=False)
     if len(found) > SHOWN_RUNS:
         console().print(f"and {len(found) - SHOWN_RUNS} more rows: --csv and --plots have them all")
+    return {axes[at] for at in same}
+
+
+def merged(
+    rows: list[list[str]], axes: Sequence[Sequence[str]]
+) -> tuple[list[list[str]], list[int]]:
+    """Rows that differ in the value of one axis alone as one; the axes are their first cells.
+
+    Also the numbers of the axes of which no value makes a difference anywhere: without their cells.
+    """
+    for at in range(len(axes)):
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for row in rows:
+            alike.setdefault((*row[:at], *row[at + 1 :]), []).append(row[at])
+        rows = [[*key[:at], ", ".join(values), *key[at:]] for key, values in alike.items()]
+    every = [", ".join(values) for values in axes]
+    same = [at for at, text in enumerate(every) if all(row[at] == text for row in rows)]
+    return [[cell for at, cell in enumerate(row) if at not in same] for row in rows], same
 
 
 def _varying(result: study.StudyResult) -> tuple[str, ...]:
@@ -83,30 +108,47 @@ def _range(texts: list[str]) -> str:
 
 
 def _runner_up(run: Run) -> list[str]:
-    """The closest one with another algorithm, and by how much it is slower at least."""
+    """The closest one with another algorithm, by how much it is slower at least, and where."""
     others = [
-        (other.seconds / point.best.seconds - 1, other.algorithm)
+        (other.seconds / point.best.seconds - 1, other.algorithm, point.nbytes)
         for point in run
         if (other := point.runner_up) and point.best.seconds > 0
     ]
     if not others:
         return ["", ""]
-    slower, name = min(others)
-    return [name, "equal" if slower <= TIE else f"{slower:.1%}"]
+    slower, name, nbytes = min(others)
+    by = "equal" if slower <= TIE else f"{slower:.1%}"
+    return [name, by if len(run) == 1 else f"{by} at {format_size(nbytes)}"]
 
 
-def _print_switches(result: study.StudyResult) -> None:
+def _print_switches(result: study.StudyResult, same: set[str]) -> None:
     """Changes of the algorithm itself; those of parameters alone are in the JSON."""
-    changed = [one for one in result.switches if one.before.algorithm != one.after.algorithm]
-    fixed = {axis for axis, values in result.axes.items() if len(values) == 1}
+    changed = [
+        one for one in result.switches
+        if one.before.algorithm != one.after.algorithm
+        and all(one.at.get(axis) == result.axes[axis][0] for axis in same)
+    ]
+    if not changed:
+        console().print("the algorithm is the same everywhere")
+        return
+    fixed = same | {axis for axis, values in result.axes.items() if len(values) == 1}
     alike = [list(group) for _, group in groupby(changed, key=_but_size)]
     print_table(
-        "where the algorithm changes" if changed else "the algorithm is the same everywhere",
-        ("call", "along", "between", "at", "from", "to"),
-        (_change(group, fixed) for group in alike[:SHOWN_SWITCHES]),
-    )
+        "where the algorithm changes", ("call", "along", "between", "at", "from", "to"),
+        (_change(group, fixed) for group in spread(alike, SHOWN_SWITCHES)),
+    )  # fmt: skip
     if len(alike) > SHOWN_SWITCHES:
         console().print(f"and {len(alike) - SHOWN_SWITCHES} more: --json has them all")
+
+
+def spread(alike: Sequence[list[study.Switch]], most: int) -> list[list[study.Switch]]:
+    """At most so many, of every axis alike many as far as it has them, in the order given."""
+    turns: Counter[str] = Counter()
+    order = []
+    for at, group in enumerate(alike):
+        turns[group[0].axis] += 1
+        order.append((turns[group[0].axis], at))
+    return [alike[at] for at in sorted(at for _, at in sorted(order)[:most])]
 
 
 def _but_size(switch: study.Switch) -> tuple[object, ...]:

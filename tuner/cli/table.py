@@ -11,7 +11,7 @@ from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cli.progress import Display
 from tuner.cli.rules import print_rules
 from tuner.errors import InputError
-from tuner.files import write_atomically
+from tuner.files import require_target, write_atomically
 from tuner.table import read_table, table_record
 
 EXAMPLES = """examples:
@@ -87,6 +87,8 @@ def run_show(options: argparse.Namespace) -> None:
 
 def run_export(options: argparse.Namespace) -> None:
     """Write a table in a library's format."""
+    if options.out is not None:
+        require_target(options.out, options.table)
     table = read_table(options.table)
     text, lost = native.export(table, options.to, options.python, options.commutative_only)
     for rule in lost:
@@ -137,7 +139,7 @@ def run_prove(options: argparse.Namespace) -> int:
     """Run the real library; status 1 when it did otherwise than a rule says."""
     table = read_table(options.table)
     library = table.library.partition(" ")[0]
-    with Display(console(error=options.json)).stage(f"proving {table.library}") as report:
+    with Display(console(error=True)).stage(f"proving {table.library}") as report:
         proofs = proving.prove_exported(table, interpreter(library, options.python), report)
     emit(options, proofs, lambda: _print_proofs(proofs))
     return 0 if all(proof["confirmed"] for proof in proofs) else 1

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.machines import machine_record, print_machine
-from tuner.cli.output import add_json, emit, print_table
+from tuner.cli.output import add_json, emit, print_table, warn
 from tuner.errors import InputError
-from tuner.files import write_atomically
-from tuner.topologies.machines import load_machine
+from tuner.files import require_target, write_atomically
+from tuner.topologies.machines import caution, load_machine
 from tuner.topologies.presets import PRESETS, Design, Machine, design, with_nodes
 from tuner.topologies.short import PREFIX
 from tuner.topology import GPU
@@ -69,7 +69,7 @@ def run_list(options: argparse.Namespace) -> None:
         "machines known by name",
         columns, ([f"{record[column]:,}" if column == "nodes" else str(record[column])
                    for column in columns] for record in records),
-        right=("nodes", "nics"),
+        right=("nodes", "nics"), spare=("source",),
     ))  # fmt: skip
 
 
@@ -85,6 +85,7 @@ def _listed(known: Design) -> dict[str, Any]:
 def run_show(options: argparse.Namespace) -> None:
     """Everything that is known about one machine."""
     machine = _machine(options)
+    warn(caution(machine))
     emit(options, machine_record(machine), lambda: print_machine(machine))
 
 
@@ -97,6 +98,7 @@ def run_draw(options: argparse.Namespace) -> None:
     form = options.out.suffix.removeprefix(".")
     if form not in ("svg", "png"):
         raise InputError(f"{options.out}: the name of a picture ends in .svg or .png")
+    require_target(options.out, Path(options.machine), *filter(None, [options.node]))
     machine = _machine(options)
     title = machine.design.title if machine.design else machine.name
     interior = machine.topology.nodes[0].interior

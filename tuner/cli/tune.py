@@ -13,6 +13,7 @@ from tuner.cli.output import add_json, console, emit
 from tuner.cli.progress import Display, counted
 from tuner.cli.rules import print_rules
 from tuner.cost import read_calibration
+from tuner.files import require_target
 from tuner.measurement import read_measurements
 from tuner.select.dataset import Row
 from tuner.select.make import make_table
@@ -37,9 +38,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
+    require_target(options.out, options.measurements, options.calibration)
     measurements = read_measurements(options.measurements)
     calibration = read_calibration(options.calibration)
-    display = Display(console(error=options.json))
+    display = Display(console(error=True))
     with display.stage("simulating and selecting") as report:
         _, table = make_table(measurements, calibration, counted(report))
     write_table(table, options.out)

@@ -4,15 +4,20 @@ and what it would cost to keep the choices of an existing table."""
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.cli import studies
-from tuner.cli.output import add_json, console, emit
+from tuner.cli.output import add_json, console, emit, warn
 from tuner.cli.progress import Display, timed
 from tuner.errors import InputError
-from tuner.files import write_atomically
+from tuner.files import require_target, write_atomically
 from tuner.sim import study
+from tuner.sim.study.answers import Answers, Keep
 from tuner.sim.study.carry import Carry
+from tuner.sim.study.tasks import Task
+from tuner.topologies.machines import caution
+from tuner.topologies.safe_yaml import parse_yaml
 
 EXAMPLES = f"""examples:
   tuner whatif twice.yaml
@@ -36,6 +41,8 @@ restricts the candidates. Interrupted, the same command goes on where it stopped
 is done its answers are kept in twice.yaml.partial."""
 
 PARTIAL = ".partial"
+LINE = "\n"
+REFERENCES = ("topology", "calibration", "table")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,27 +75,77 @@ def run(options: argparse.Namespace) -> None:
     """Run the study, write and print its result."""
     carry = _carry(options)
     answers = Path(f"{options.study}{PARTIAL}")
-    if options.fresh:
-        answers.unlink(missing_ok=True)
-    display = Display(console(error=options.json))
+    display = Display(console(error=True))
     with display.stage("reading the study"):
         asked = study.read_study(options.study)
+    if "latency" not in asked.axes:
+        warn(caution(asked.machine))
+    _require_targets(options, answers)
+    if options.fresh:
+        answers.unlink(missing_ok=True)
     with study.kept_in(answers) as keep:
         with display.stage(f"simulating {asked.number_of_points} points") as report:
-            result = study.run(asked, timed(report), carry=carry, keep=keep)
-        if options.csv:
-            write_atomically(options.csv, studies.csv_text(result))
-        if options.plots:
-            _draw(asked, result, options.plots, display)
-        emit(options, study.result_record(result), lambda: studies.show(result))
+            found = study.run(asked, timed(report), carry=carry, keep=_told(keep, display))
+        try:
+            _write(options, asked, found, display)
+        except InputError as reason:
+            raise InputError(
+                f"{reason}; the answers stay in {answers}, so that the same command, or one with"
+                " another target, goes on with them"
+            ) from None
+        emit(options, study.result_record(found), lambda: studies.show(found))
 
 
-def _draw(asked: study.Study, result: study.StudyResult, folder: Path, display: Display) -> None:
+def _require_targets(options: argparse.Namespace, answers: Path) -> None:
+    """Before any work: what is to be written can be, and is nothing that was read."""
+    if options.csv:
+        require_target(options.csv, options.study, answers, *_named(options.study))
+    if options.plots:
+        if options.plots.exists() and not options.plots.is_dir():
+            raise InputError(f"--plots {options.plots}: is no folder; give another name")
+        require_target(options.plots / "plot.svg")
+
+
+def _named(path: Path) -> list[Path]:
+    """The files that the study names."""
+    written = parse_yaml(path.read_text(encoding="utf-8"))
+    return [path.parent / text for name in REFERENCES if isinstance(text := written.get(name), str)]
+
+
+def _told(keep: Keep, display: Display) -> Keep:
+    """Likewise, and say how much is there already."""
+
+    def kept(asked: study.Study, tasks: Sequence[Task]) -> Answers:
+        answers = keep(asked, tasks)
+        if answers.known:
+            done = sum(tasks[number].effort for number in answers.known)
+            share = done / sum(task.effort for task in tasks)
+            display.note(f"going on from {share:.0%}: {len(answers.known)} of {len(tasks)}"
+                         " schedules are answered already")  # fmt: skip
+        return answers
+
+    return kept
+
+
+def _write(
+    options: argparse.Namespace, asked: study.Study, found: study.StudyResult, display: Display
+) -> None:
+    if options.csv:
+        text = studies.csv_text(found)
+        write_atomically(options.csv, text)
+        display.note(f"{options.csv}: {text.count(LINE) - 1} times of {len(found.points)} points")
+    if options.plots:
+        _draw(asked, found, options.plots, display)
+
+
+def _draw(asked: study.Study, found: study.StudyResult, folder: Path, display: Display) -> None:
     from tuner.report.study_plots import save_study  # matplotlib takes its time
 
     with display.stage("drawing") as report:
-        files = save_study(asked, result, folder, timed(report))
-    display.note(f"{len(files)} plots are in {folder}")
+        drawn = save_study(asked, found, folder, timed(report))
+    display.note(f"{len(drawn.files)} plots are in {folder}")
+    for text in drawn.notes:
+        display.note(text)
 
 
 def _carry(options: argparse.Namespace) -> Carry:

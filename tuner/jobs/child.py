@@ -76,7 +76,7 @@ def _teller(stream: TextIO) -> Tell:
 
     def tell(fraction: float, text: str) -> None:
         nonlocal last
-        if time.monotonic() - last >= TELL_EVERY:
+        if fraction >= 1 or time.monotonic() - last >= TELL_EVERY:
             last = time.monotonic()
             print(json.dumps([fraction, text]), file=stream, flush=True)
 

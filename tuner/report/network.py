@@ -9,35 +9,31 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tuner.report.drawing import LINKS, SOFT, box, canvas, dots, legend, rate, wire
+from tuner.report.drawing import LINKS, SOFT, box, canvas, dots, legend, rate, thickness, wire
 from tuner.report.routers import draw_routers
 from tuner.topology import Link, Topology
 
 MOST_BOXES = 9  # in a row; of more, the first and the last ones are drawn
-WIDTH, ROW, LOWEST = 9.6, 1.45, 0.85  # inches
+WIDTH, ROW, LOWEST, HIGH = 9.6, 1.45, 0.85, 0.42  # inches; boxes are so high
 
 
 @dataclass(frozen=True)
 class Level:
-    """One row of boxes; `shown` are the numbers of those drawn, with None where some are not."""
+    """One row of boxes; each stands for the names in it, one without names for what is left out."""
 
     names: Sequence[str]
     word: str
-    shown: tuple[int | None, ...]
+    boxes: Sequence[tuple[str, ...]]
 
-    def places(self) -> dict[str, float]:
+    def places(self) -> list[float]:
         """Where the boxes are."""
         room = WIDTH - 3.1
-        return {
-            self.names[number]: 0.6 + room * (place + 0.5) / len(self.shown)
-            for place, number in enumerate(self.shown)
-            if number is not None
-        }
+        return [0.6 + room * (place + 0.5) / len(self.boxes) for place in range(len(self.boxes))]
 
 
 def draw_fabric(topology: Topology, title: str, subtitle: str) -> Figure:
     """All nodes and switches; raises nothing for any topology."""
-    levels = switch_levels(topology)
+    levels = topology.levels
     beside = any(
         level and level == levels.get(link.target)
         for link in topology.links if (level := levels.get(link.source))
@@ -47,37 +43,21 @@ def draw_fabric(topology: Topology, title: str, subtitle: str) -> Figure:
     return _draw_tree(topology, levels, title, subtitle)
 
 
-def switch_levels(topology: Topology) -> dict[str, int]:
-    """Each switch's distance from the nearest node, in links."""
-    ends = set(topology.ports)
-    above: dict[str, list[str]] = {}
-    for link in topology.links:
-        above.setdefault(link.source, []).append(link.target)
-    levels: dict[str, int] = {}
-    reached, level = list(ends), 0
-    while reached:
-        level += 1
-        reached = [
-            target
-            for target in dict.fromkeys(t for name in reached for t in above.get(name, []))
-            if target not in levels and target not in ends
-        ]
-        levels |= dict.fromkeys(reached, level)
-    return levels
-
-
 def _draw_tree(topology: Topology, levels: dict[str, int], title: str, subtitle: str) -> Figure:
     rows = _rows(topology, levels)
     height = LOWEST + ROW * (len(rows) - 1) + 1.05
     figure, axes = canvas(WIDTH, height, title, subtitle)
     heights = {number: LOWEST + ROW * number for number in range(len(rows))}
-    at: dict[str, tuple[float, float]] = {}
-    for number, level in enumerate(rows):
-        for name, x in level.places().items():
-            at[name] = (x, heights[number])
+    at = {
+        name: (x, heights[number])
+        for number, level in enumerate(rows)
+        for x, names in zip(level.places(), level.boxes, strict=True)
+        for name in names
+    }
     drawn = _tree_links(axes, topology, at)
     for number, level in enumerate(rows):
-        _row(axes, topology, level, heights[number], number)
+        _row(axes, level, heights[number], "network" if number else "node")
+        _counted(axes, level, heights[number], [] if number else _notes(topology, level, at))
     _taper(axes, topology, rows, heights)
     legend(axes, drawn, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=3)
     return figure
@@ -93,35 +73,34 @@ def _rows(topology: Topology, levels: dict[str, int]) -> list[Level]:
         word = "switch" if len(topology.switches) == 1 else "leaf switch" if level == 1 else (
             "spine switch" if level == max(by_level) else "switch"
         )  # fmt: skip
-        rows.append(Level(by_level[level], word, _few(len(by_level[level]))))
+        rows.append(Level(by_level[level], word, _few(by_level[level])))
     return [_node_row(topology, rows[:1]), *rows]
 
 
 def _node_row(topology: Topology, leaves: Sequence[Level]) -> Level:
-    """A node or some of every drawn leaf."""
+    """All nodes, or together those that hang on the same ones of the drawn leaves."""
     names = [node.name for node in topology.nodes]
     if len(names) <= MOST_BOXES or not leaves or len(leaves[0].names) == 1:
-        return Level(names, "node", _few(len(names)))
+        return Level(names, "node", _few(names))
     owner = _owner(topology)
-    number = {name: i for i, name in enumerate(names)}
-    shown: list[int | None] = []
-    for place in leaves[0].shown:
-        if place is None:
-            shown.append(None)
-            continue
-        below = [number[owner[link.target]] for link in topology.links
-                 if link.source == leaves[0].names[place] and link.target in owner]  # fmt: skip
-        new = [one for one in below if one not in shown]
-        shown += new[: 1 if len(leaves[0].shown) > 2 else 3]
-    if None not in shown:
-        shown = [*shown[:-1], None, *shown[-1:]]
-    return Level(names, "node", tuple(shown))
+    below: dict[str, dict[str, None]] = {leaf: {} for box in leaves[0].boxes for leaf in box}
+    for link in topology.links:
+        if link.source in below and link.target in owner:
+            below[link.source][owner[link.target]] = None
+    boxes: list[tuple[str, ...]] = []
+    for drawn in leaves[0].boxes:
+        together = tuple(below[drawn[0]]) if drawn else ()
+        if together not in boxes:
+            boxes.append(together)
+    return Level(names, "node", boxes)
 
 
-def _few(count: int) -> tuple[int | None, ...]:
-    if count <= MOST_BOXES:
-        return tuple(range(count))
-    return (*range(MOST_BOXES - 4), None, count - 2, count - 1)
+def _few(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """A box for each, or for the first and the last ones."""
+    if len(names) <= MOST_BOXES:
+        return [(name,) for name in names]
+    first, last = names[: MOST_BOXES - 4], names[-2:]
+    return [*((name,) for name in first), (), *((name,) for name in last)]
 
 
 def _owner(topology: Topology) -> dict[str, str]:
@@ -130,32 +109,62 @@ def _owner(topology: Topology) -> dict[str, str]:
 
 
 def _tree_links(axes: Axes, topology: Topology, at: dict[str, tuple[float, float]]) -> list[Link]:
+    """From edge to edge of the boxes, behind no other one; what lies on one another once."""
     owner = _owner(topology)
-    drawn = []
+    drawn: dict[tuple[float, ...], Link] = {}
     for link in topology.links:
         ends = [owner.get(end, end) for end in (link.source, link.target)]
         if all(end in at for end in ends):
             (x0, y0), (x1, y1) = at[ends[0]], at[ends[1]]
             if y0 < y1:
-                wire(axes, [x0, x1], [y0, y1], LINKS[link.kind], 0.8)
-                drawn.append(link)
-    return drawn
+                drawn.setdefault((x0, x1, y0 + HIGH / 2, y1 - HIGH / 2, link.count), link)
+    for (x0, x1, y0, y1, _), link in drawn.items():
+        wire(axes, [x0, x1], [y0, y1], LINKS[link.kind], thickness(link))
+    return list(drawn.values())
 
 
-def _row(axes: Axes, topology: Topology, level: Level, y: float, number: int) -> None:
-    places = level.places()
-    wide = min(0.95, 0.8 * (WIDTH - 3.1) / len(level.shown))
-    for name, x in places.items():
-        box(axes, x, y, wide, 0.42, "network" if number else "node", _short(name), 7.5)
-    for place, shown in enumerate(level.shown):
-        if shown is None:
-            dots(axes, 0.6 + (WIDTH - 3.1) * (place + 0.5) / len(level.shown), y)
+def _row(axes: Axes, level: Level, y: float, kind: str) -> None:
+    wide = min(0.95, 0.8 * (WIDTH - 3.1) / len(level.boxes))
+    number = {name: i for i, name in enumerate(level.names)}
+    for x, names in zip(level.places(), level.boxes, strict=True):
+        if names:
+            box(axes, x, y, wide, HIGH, kind, _called([*names], number), 7.5)
+        else:
+            dots(axes, x, y)
+
+
+def _called(names: list[str], number: dict[str, int]) -> str:
+    """The one, from the first to the last, or how many where others are between those."""
+    if len(names) == 1:
+        return _short(names[0])
+    names.sort(key=lambda name: number[name])
+    if number[names[-1]] - number[names[0]] == len(names) - 1:
+        return f"{_short(names[0])}\n\u2026 {_short(names[-1])}"
+    return f"{_short(names[0])} \u2026\n{len(names):,} in all"
+
+
+def _counted(axes: Axes, level: Level, y: float, notes: Sequence[str]) -> None:
     many = "" if len(level.names) == 1 else "es" if level.word.endswith("ch") else "s"
-    text = f"{len(level.names):,} {level.word}{many}"
+    lifted = 0.08 * len(notes)
+    axes.text(WIDTH - 2.35, y + lifted, f"{len(level.names):,} {level.word}{many}", ha="left",
+              va="center", fontsize=9, fontweight="bold")  # fmt: skip
+    axes.text(WIDTH - 2.35, y + lifted - 0.1, "\n".join(notes), ha="left", va="top", fontsize=8,
+              color=SOFT)  # fmt: skip
+
+
+def _notes(topology: Topology, level: Level, at: dict[str, tuple[float, float]]) -> list[str]:
+    """What the boxes of the nodes do not show."""
+    notes = []
     ports = Counter(len(node.ports) for node in topology.nodes).most_common(1)[0][0]
-    if not number and ports > 1:
-        text += f"\n{ports} NICs each"
-    axes.text(WIDTH - 2.35, y, text, ha="left", va="center", fontsize=9, fontweight="bold")
+    if ports > 1:
+        notes.append(f"{ports} NICs each")
+    if any(len(names) > 1 for names in level.boxes):
+        notes.append("a line: one cable of each node")
+    owner = _owner(topology)
+    if any(owner.get(link.source) in at and link.target not in at for link in topology.links
+           if link.target not in owner):  # fmt: skip
+        notes.append("not all of their leaves are drawn")
+    return notes
 
 
 def _short(name: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,19 +14,18 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from tuner.collective import Collective
-from tuner.report.figures import COLOURS, INK, powers
+from tuner.report.figures import COLOURS, INK
 from tuner.sim.study import StudyPoint, StudyResult
 from tuner.sim.study.axes import FORMATS
 from tuner.units import format_size
 
 HATCHES = ("", "///", "...", "xxx")  # beyond the colours the next ones are hatched
 Look = tuple[str, str]  # colour, hatch
-ROOM = 0.0125  # of the width of the figure, that one letter takes
-MOST_ROWS_LABELLED = 12
+LETTER, LINE = 0.0125, 0.042  # of the width and the height of the axes
+MOST_ROWS_LABELLED, MOST_COLUMNS_LABELLED = 24, 12
 
 
 @dataclass(frozen=True)
@@ -83,58 +82,62 @@ def looks(points: Iterable[StudyPoint]) -> dict[str, Look]:
 
 
 def draw_map(figure: Figure, drawn: CrossoverMap, look: Mapping[str, Look]) -> None:
-    """Fill an empty figure."""
+    """Fill an empty figure: one cell for each simulated size and number of ranks, all alike."""
     axes = figure.add_subplot()
-    x, y = (_edges(values) for values in (drawn.sizes, drawn.ranks))
+    rows, columns = drawn.best.shape
+    x, y = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
     there = [name for name in look if (drawn.best == name).any()]
     for name in there:
         colour, hatch = look[name]
         mine = np.ma.masked_where(drawn.best != name, np.ones(drawn.best.shape))
         axes.pcolor(x, y, mine, cmap=ListedColormap([colour]), hatch=hatch, linewidth=0,
                     edgecolor="white" if hatch else colour)  # fmt: skip
-    axes.add_collection(LineCollection(_boundaries(drawn.best, x, y), colors=INK, linewidths=1.1))
+    axes.add_collection(LineCollection(_boundaries(drawn.best), colors=INK, linewidths=1.1))
     for name in there:
-        _write_inside(axes, drawn, name)
-    _label(axes, drawn, x, y)
+        _write_inside(axes, drawn.best == name, name)
+    _label(axes, drawn)
     handles = [Patch(facecolor=look[name][0], hatch=look[name][1], edgecolor="white", label=name)
                for name in there]  # fmt: skip
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False,
                 title="fastest algorithm", alignment="left")  # fmt: skip
 
 
-def _edges(values: Sequence[int]) -> NDArray[np.float64]:
-    """Half way, on a logarithmic scale, between neighbours; as far out at the ends."""
-    log = np.log(np.array(values, dtype=float))
-    middle = (log[1:] + log[:-1]) / 2 if len(log) > 1 else log - 0.5
-    first, last = 2 * log[0] - middle[0], 2 * log[-1] - middle[-1]
-    edges: NDArray[np.float64] = np.exp(np.unique([first, *middle, last]))
-    return edges
-
-
-def _boundaries(
-    best: NDArray[np.str_], x: NDArray[np.float64], y: NDArray[np.float64]
-) -> list[list[tuple[float, float]]]:
+def _boundaries(best: NDArray[np.str_]) -> list[list[tuple[float, float]]]:
     """Lines between neighbouring cells of different algorithms."""
-    lines = [[(x[j + 1], y[i]), (x[j + 1], y[i + 1])]
+    lines = [[(j + 0.5, i - 0.5), (j + 0.5, i + 0.5)]
              for i, j in np.argwhere(best[:, 1:] != best[:, :-1])]  # fmt: skip
-    lines += [[(x[j], y[i + 1]), (x[j + 1], y[i + 1])]
+    lines += [[(j - 0.5, i + 0.5), (j + 0.5, i + 0.5)]
               for i, j in np.argwhere(best[1:] != best[:-1])]  # fmt: skip
     return lines
 
 
-def _write_inside(axes: Axes, drawn: CrossoverMap, name: str) -> None:
-    """The name where its region is widest, if there is room."""
-    inside = drawn.best == name
+def _write_inside(axes: Axes, inside: NDArray[np.bool_], name: str) -> None:
+    """The name where its region is widest, on several lines if need be, if there is room."""
+    rows, columns = inside.shape
     wide = np.array([_run_lengths(row) for row in inside])
     row = int(wide.max(axis=1).argmax())
     longest = np.flatnonzero(wide[row] == wide[row].max())
     run = longest[: int(wide[row].max())]
-    if len(run) / inside.shape[1] >= ROOM * len(name):
-        middle = np.sqrt(float(drawn.sizes[run[0]]) * drawn.sizes[run[-1]])
+    full = np.array([bool(cells[run].all()) for cells in inside])
+    high = np.flatnonzero(full & (_run_lengths(full) == _run_lengths(full)[row]))
+    letters = len(run) / columns / LETTER
+    text = name if len(name) <= letters else _folded(name, int(letters))
+    lines = text.split("\n")
+    if max(map(len, lines)) <= letters and len(lines) <= len(high) / rows / LINE:
         axes.text(
-            middle, drawn.ranks[row], name, ha="center", va="center", fontsize=8, color="black",
-            path_effects=[withStroke(linewidth=2.5, foreground="white")], clip_on=True,
+            float(run.mean()), float(high.mean()), text, ha="center", va="center", fontsize=8,
+            color="black", path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )  # fmt: skip
+
+
+def _folded(name: str, letters: int) -> str:
+    """Cut after `_`, with at most so many letters on a line where the parts allow it."""
+    lines = [""]
+    for part in re.findall(r"[^_]*_?", name):
+        if lines[-1] and len(lines[-1]) + len(part) > letters:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _run_lengths(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -146,30 +149,18 @@ def _run_lengths(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
     return lengths
 
 
-def _label(axes: Axes, drawn: CrossoverMap, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+def _label(axes: Axes, drawn: CrossoverMap) -> None:
     axes.set_title(drawn.title)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
-    axes.set_xlim(x[0], x[-1])
-    axes.set_ylim(y[0], y[-1])
-    axes.xaxis.set_major_locator(FixedLocator(powers(drawn.sizes[0], drawn.sizes[-1])))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value)))
-    axes.yaxis.set_major_locator(FixedLocator(_told(drawn.ranks)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
+    axes.set_xlim(-0.5, len(drawn.sizes) - 0.5)
+    axes.set_ylim(-0.5, len(drawn.ranks) - 0.5)
+    x, y = _told(drawn.sizes, MOST_COLUMNS_LABELLED), _told(drawn.ranks, MOST_ROWS_LABELLED)
+    axes.set_xticks(x, [format_size(drawn.sizes[at]) for at in x])
+    axes.set_yticks(y, [str(drawn.ranks[at]) for at in y])
     axes.grid(visible=False)
-    axes.set_xlabel("message size")
+    axes.set_xlabel("message size, those simulated")
     axes.set_ylabel("ranks")
 
 
-def _told(ranks: Sequence[int]) -> list[int]:
-    """All of them where they are few, else such as are at least an eighth of the height apart."""
-    if len(ranks) <= MOST_ROWS_LABELLED:
-        return list(ranks)
-    least = (np.log(ranks[-1]) - np.log(ranks[0])) / MOST_ROWS_LABELLED
-    told = [ranks[0]]
-    for _, count in pairwise(ranks):
-        if np.log(count) - np.log(told[-1]) >= least:
-            told.append(count)
-    return told
+def _told(values: Sequence[int], most: int) -> range:
+    """Which of them have a label: all where they are few, else every second, third ... one."""
+    return range(0, len(values), -(-len(values) // most))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from tuner.report.drawing import image
 from tuner.report.figures import STYLE
 from tuner.report.study_gantt import draw_gantt, require_drawable
 from tuner.report.study_map import crossover_maps, draw_map, looks
-from tuner.report.study_time import Bill, draw_bills
+from tuner.report.study_time import Bill, bills_width, draw_bills
 from tuner.sim.critical import Explained, explain
 from tuner.sim.study import Study, StudyPoint, StudyResult, placed, varied
+from tuner.sim.study.axes import FORMATS
 from tuner.sim.study.candidates import build, transfers
 
 MOST_FIGURES = 64
@@ -52,7 +54,15 @@ def save_gantt(path: Path, title: str, run: Explained) -> list[Path]:
     return save(path, 10, height, draw)
 
 
-def save_study(study: Study, result: StudyResult, folder: Path, progress: Progress) -> list[Path]:
+@dataclass(frozen=True)
+class Drawn:
+    """Files that were written, and sentences on what those show that do not show everything."""
+
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def save_study(study: Study, result: StudyResult, folder: Path, progress: Progress) -> Drawn:
     """Crossover maps of all collectives, and where the time of the best algorithms goes.
 
     Raises InputError for more than MOST_FIGURES of them.
@@ -65,6 +75,7 @@ def save_study(study: Study, result: StudyResult, folder: Path, progress: Progre
             f"{len(maps)} plots are more than {MOST_FIGURES}: vary fewer axes besides the nodes"
         )
     files: list[Path] = []
+    notes: list[str] = []
     number = len(maps) + len(study.collectives)
     for done, drawn in enumerate(maps):
         progress(done / number, drawn.name)
@@ -72,11 +83,15 @@ def save_study(study: Study, result: StudyResult, folder: Path, progress: Progre
         files += save(folder / drawn.name, 8, 4.6, draw)
     for done, collective in enumerate(study.collectives, start=len(maps)):
         progress(done / number, f"where the time goes, {collective}")
-        files += _save_bills(study, points[collective], folder)
-    return files
+        chosen = _billed(points[collective])
+        if chosen:
+            files += _save_bills(study, chosen, folder)
+            notes.append(f"time-{collective} shows one machine of {len(study.places)}:"
+                         f" {_where(chosen[0])}")  # fmt: skip
+    return Drawn(tuple(files), tuple(notes))
 
 
-def _save_bills(study: Study, points: Sequence[StudyPoint], folder: Path) -> list[Path]:
+def _billed(points: Sequence[StudyPoint]) -> list[StudyPoint]:
     """On the last machine whose runs are short enough to be traced; none where no run is."""
     by_place: dict[tuple[object, ...], list[StudyPoint]] = {}
     for point in points:
@@ -87,12 +102,23 @@ def _save_bills(study: Study, points: Sequence[StudyPoint], folder: Path) -> lis
     most = max(map(len, by_place.values()))
     chosen = [own for own in by_place.values() if 2 * len(own) >= most][-1]
     stride = -(-len(chosen) // MOST_BILLS)
-    chosen = chosen[::-1][::stride][::-1]  # with the largest size
-    at, collective = chosen[0].at, chosen[0].collective
-    title = f"{collective} on {study.topology.name}, {at['nodes']} nodes x {at['ppn']} ranks"
+    return chosen[::-1][::stride][::-1]  # with the largest size
+
+
+def _save_bills(study: Study, chosen: Sequence[StudyPoint], folder: Path) -> list[Path]:
+    collective = chosen[0].collective
+    where = _where(chosen[0]).replace(" ", "\u00a0").replace(",\u00a0", ", ")  # an axis is one word
+    title = f"where the time goes: {collective} on {study.topology.name}, {where}"
     bills = [_bill(study, point) for point in chosen]
-    draw = partial(draw_bills, title=f"where the time goes: {title}", bills=bills)
-    return save(folder / f"time-{collective}", 1.5 + 0.85 * len(bills), 4.2, draw)
+    draw = partial(draw_bills, title=title, bills=bills)
+    return save(folder / f"time-{collective}", bills_width(len(bills)), 4.2, draw)
+
+
+def _where(point: StudyPoint) -> str:
+    """Every axis, also those of one value."""
+    return ", ".join(
+        f"{axis.replace('_', ' ')} {FORMATS[axis](value)}" for axis, value in point.at.items()
+    )
 
 
 def _traceable(point: StudyPoint) -> bool:

@@ -16,6 +16,9 @@ from tuner.units import format_size, format_time
 LOOK = dict(zip(PARTS, ((COLOURS[3], ""), (COLOURS[0], ""), (COLOURS[1], "///"), (COLOURS[8], ""),
                         (COLOURS[2], "xxx"), ("#bbbbbb", "...")), strict=True))  # fmt: skip
 
+LEAST_WIDTH = 4.5  # inches
+AXES_SHARE = 0.775  # of the width of a figure
+LETTERS_PER_INCH = 12.5  # of a title
 LETTERS = 13  # that fit below a bar
 LINE = 0.045  # height of a line of them, of the bars' height
 
@@ -32,6 +35,11 @@ class Bill:
     def seconds(self) -> float:
         """All together."""
         return sum(self.parts.values())
+
+
+def bills_width(number: int) -> float:
+    """Inches of a figure with so many bars, and with room for its title."""
+    return max(LEAST_WIDTH, 1.5 + 0.85 * number)
 
 
 def draw_bills(figure: Figure, title: str, bills: Sequence[Bill]) -> None:
@@ -51,7 +59,8 @@ def draw_bills(figure: Figure, title: str, bills: Sequence[Bill]) -> None:
     axes.set_xlim(-0.6, len(bills) - 0.4)
     axes.set_ylim(0, 100)
     axes.set_ylabel("share of the critical path, %")
-    axes.set_title(title, pad=18)
+    letters = int(figure.get_figwidth() * AXES_SHARE * LETTERS_PER_INCH)
+    axes.set_title("\n".join(wrap(title, letters)), pad=18)
     axes.grid(visible=False)
     axes.tick_params(bottom=False)
     used = [part for part in PARTS if any(bill.parts[part] > 0 for bill in bills)]

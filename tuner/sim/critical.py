@@ -191,10 +191,11 @@ class _Walk:
         return NONE if visit == start[self.visits.rank[visit]] else visit - 1
 
     def _awaited(self, visit: int) -> int:
-        """The transfer of a visit that was complete last."""
+        """The transfer of a visit that was complete last; of several one that brought data."""
         span = slice(*self.traffic.post_start[visit : visit + 2])
         posts, when = self.traffic.posts[span].tolist(), self.visits.complete[visit]
-        return int(next(n for n in posts if self._complete(n, visit) == when))
+        last = [number for number in posts if self._complete(number, visit) == when]
+        return int(min(last, key=lambda number: self.visit_of[1, number] != visit))
 
     def _complete(self, number: int, visit: int) -> float:
         early = self.traffic.eager[number] and self.visit_of[0, number] == visit

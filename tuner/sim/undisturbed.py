@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ctrl-C waits for the end.
+    """Ctrl-C and SIGTERM wait for the end.
 
     A signal handler that raises while numba takes arguments over leaves half of them behind, and
     the process dies of it.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

@@ -6,9 +6,11 @@ In a YAML file, where names of files are relative to it:
 
 `rails: 4` says that each cable of the fabric stands for four, one to each NIC: Slurm's files and
 one-switch files know of one. `latency` and `bandwidth` are those of every cable of the network,
-where the fabric's file does not know them. `nodes: "gpu*"` leaves all nodes out that are called
-otherwise, such as those of storage. Beside `combine`, `name` is the machine's, and `local:
-{latency, bandwidth, memory_bandwidth}` says what a message between host memories of one node costs.
+where the fabric's file does not know them, and `offers` what the network can do besides moving
+messages. `nodes: "gpu*"` leaves all nodes out that are called otherwise, such as those of storage,
+and the switches that no node is left below. Without `node` nothing is known of the inside. Beside
+`combine`, `name` is the machine's, and `local: {latency, bandwidth, memory_bandwidth}` says what a
+message between host memories of one node costs.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from typing import Any
 
 from tuner.errors import InputError, quoted
 from tuner.topologies.short import local_from
-from tuner.topologies.written import name_from, require_keys, whole
+from tuner.topologies.written import name_from, names_from, require_keys, whole
 from tuner.topology import NIC, Link, Node, Topology
 from tuner.units import parse_bandwidth, parse_time
 
-KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth"}
+KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}
 MOST_RAILS = 64
 
 Ends = dict[tuple[str, str], list[str]]  # port, where the link goes -> the new ports of its cables
@@ -34,15 +36,15 @@ def combination_from(record: Mapping[str, Any], load: Callable[[str], Topology])
     """What a YAML file with `combine` stands for; `load` reads a named file. Raises InputError."""
     require_keys("the topology", record, {"combine", "name", "local"}, {"combine"})
     told = record["combine"]
-    require_keys("combine", told, KEYS, {"fabric", "node"})
-    for key in ("fabric", "node"):
+    require_keys("combine", told, KEYS, {"fabric", "node"} if "rails" in told else {"fabric"})
+    for key in {"fabric", "node"} & told.keys():
         if not isinstance(told[key], str):
             raise InputError(f"combine: {key} must be the name of a file, not {quoted(told[key])}")
     rails = whole("combine: rails", told.get("rails", 1), MOST_RAILS)
     fabric = _told(load(told["fabric"]), told)
     if "nodes" in told:
         fabric = _only(fabric, name_from("combine: nodes", told["nodes"]))
-    machine = combine(fabric, load(told["node"]), rails)
+    machine = combine(fabric, load(told["node"]), rails) if "node" in told else fabric
     local = local_from(record["local"]) if "local" in record else {}
     return replace(machine, name=name_from("name", record.get("name", machine.name)), **local)
 
@@ -56,7 +58,8 @@ def _told(fabric: Topology, told: Mapping[str, Any]) -> Topology:
     if "bandwidth" in told:
         rate = parse_bandwidth(told["bandwidth"])
         links = tuple(replace(link, capacity=rate * link.count) for link in links)
-    return replace(fabric, links=links)
+    offers = fabric.offers | set(names_from("combine: offers", told.get("offers", [])))
+    return replace(fabric, links=links, offers=offers)
 
 
 def _only(fabric: Topology, pattern: str) -> Topology:
@@ -67,8 +70,27 @@ def _only(fabric: Topology, pattern: str) -> Topology:
     gone = {port for node in fabric.nodes for port in node.ports} - {
         port for node in nodes for port in node.ports
     }
+    gone |= _idle(fabric, gone)
+    switches = tuple(name for name in fabric.switches if name not in gone)
     links = tuple(link for link in fabric.links if not {link.source, link.target} & gone)
-    return replace(fabric, nodes=nodes, links=links)
+    return replace(fabric, nodes=nodes, switches=switches, links=links)
+
+
+def _idle(fabric: Topology, gone: set[str]) -> set[str]:
+    """The switches below which nothing is left without the ports that are gone.
+
+    Switches beside one another, as on a torus, stay: messages of others cross them.
+    """
+    below: dict[str, set[str]] = {name: set() for name in fabric.switches}
+    for link in fabric.links:
+        for end, other in ((link.source, link.target), (link.target, link.source)):
+            if end in below and fabric.levels.get(other, 0) <= fabric.levels.get(end, 0):
+                below[end].add(other)
+    idle: set[str] = set()
+    for name in sorted(below, key=lambda name: fabric.levels.get(name, 0)):
+        if below[name] <= gone | idle:
+            idle.add(name)
+    return idle
 
 
 def combine(fabric: Topology, node: Topology, rails: int = 1) -> Topology:

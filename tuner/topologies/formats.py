@@ -81,7 +81,9 @@ def read_text(path: Path) -> str:
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: not text in UTF-8; see `tuner simulate --help`") from None
+        raise InputError(
+            f"{path}: not text in UTF-8: give a file in one of the formats that the guide lists"
+        ) from None
 
 
 def _load(path: Path, combination: bool) -> Topology:

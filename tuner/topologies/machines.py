@@ -33,6 +33,19 @@ def load_machine(reference: str | Path, beside: Path = Path(), node: Path | None
     return Machine(topology.name, topology, given_calibration(topology))
 
 
+def caution(machine: Machine) -> str:
+    """A sentence for who reads times of a machine whose links have no latency; "" for others."""
+    topology = machine.topology
+    links = topology.links or [link for inside, _ in topology.interiors for link in inside.links]
+    if machine.calibration.paths or not links or any(link.latency for link in links):
+        return ""
+    return (
+        f"caution: no link of {topology.name} has a latency, so that short messages cost next to"
+        " nothing here; a YAML file with `combine: {fabric: FILE, latency: 1us}` says it, or a"
+        " calibration"
+    )
+
+
 def _names_preset(path: Path) -> bool:
     """Whether a line of the file begins with `preset:`, as only such a YAML file's does."""
     return any(line.startswith(PREFIX) for line in read_text(path).splitlines())

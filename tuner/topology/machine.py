@@ -160,6 +160,20 @@ class Topology:
         """The network: its vertices are the ports, then the switches."""
         return Graph([*self.ports, *self.switches], self.links, len(self.ports), self.routing)
 
+    @cached_property
+    def levels(self) -> dict[str, int]:
+        """Each switch's distance from the nearest node, in links; none of those that nodes lack."""
+        above: dict[str, list[str]] = {}
+        for link in self.links:
+            above.setdefault(link.source, []).append(link.target)
+        reached, levels = list(self.ports), dict.fromkeys(self.ports, 0)
+        while reached:
+            level = 1 + levels[reached[0]]
+            there = dict.fromkeys(t for name in reached for t in above.get(name, []))
+            reached = [name for name in there if name not in levels]
+            levels |= dict.fromkeys(reached, level)
+        return {name: levels[name] for name in self.switches if name in levels}
+
     @property
     def cores(self) -> Indices:
         """Cores per node, shape (nodes,)."""

@@ -57,6 +57,12 @@ class Placement:
         """Number of ranks."""
         return len(self.node_of)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Nodes with ranks, and the most ranks on one of them."""
+        ranks = np.bincount(self.node_of)
+        return int(np.count_nonzero(ranks)), int(ranks.max())
+
     @cached_property
     def local(self) -> Indices:
         """The number of each rank among those of its node, shape (p,)."""

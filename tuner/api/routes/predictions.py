@@ -103,6 +103,10 @@ def _simulated(
     wanted: Question, placement: Placement, calibration: Calibration
 ) -> Iterator[dict[str, Any]]:
     names = wanted.algorithms or algorithms.names(wanted.collective)
+    topology = placement.topology
+    here = algorithms.offered(topology.offers, False, *placement.shape)
+    for name in names:
+        algorithms.require_offered(wanted.collective, name, here, topology.name)
     _require_little(wanted, placement, names)
     for name in names:
         for nbytes in wanted.sizes:

@@ -18,6 +18,8 @@ from tuner.sim.study.spec import Study
 from tuner.sim.study.tasks import Answer, Task
 
 FORMAT_VERSION = 1
+KIND = {"kind": "partial study"}
+BEGINNING = json.dumps(KIND)[:-1]
 
 
 class Answers:
@@ -55,7 +57,7 @@ def kept_in(path: Path) -> Iterator[Keep]:
 
         def keep(study: Study, tasks: Sequence[Task]) -> Answers:
             file = stack.enter_context(_opened(path))
-            header = {"kind": "partial study", "version": FORMAT_VERSION, "study": study.digest,
+            header = {**KIND, "version": FORMAT_VERSION, "study": study.digest,
                       "tasks": len(tasks)}  # fmt: skip
             known = _read(path, file, header, [len(task.sizes) for task in tasks])
             found.append(Answers(file, known))
@@ -93,33 +95,31 @@ def _read(path: Path, file: IO[str], header: dict[str, Any], sizes: list[int]) -
     file.seek(0)
     known: dict[int, Answer] = {}
     whole = 0
-    for number, line in enumerate(file, start=1):
-        if not line.endswith("\n"):
-            break
-        if number == 1:
-            _require_same(path, line, header)
-        else:
+    own = json.dumps(header) + "\n"
+    first = file.readline(len(own))
+    if first == own:
+        whole = len(own.encode())
+        for number, line in enumerate(file, start=2):
+            if not line.endswith("\n"):
+                break
             at, answer = _answer(path, number, line, sizes)
             known[at] = answer
-        whole += len(line.encode())
+            whole += len(line.encode())
+    elif not own.startswith(first):  # it would be a beginning that was cut off
+        raise InputError(f"{path}: {_other(first)}: delete the file or give --fresh to start anew")
     file.seek(whole)
     file.truncate()
     if whole == 0:
-        file.write(json.dumps(header) + "\n")
+        file.write(own)
         file.flush()
     return known
 
 
-def _require_same(path: Path, line: str, header: dict[str, Any]) -> None:
-    try:
-        same = json.loads(line) == header
-    except (ValueError, RecursionError):
-        same = False
-    if not same:
-        raise InputError(
-            f"{path}: holds the answers of another study, or of this one before it was changed:"
-            " delete the file or give --fresh to start anew"
-        )
+def _other(first: str) -> str:
+    """What a file with another first line is."""
+    if first.startswith(BEGINNING):
+        return "holds the answers of another study, or of this one before it was changed"
+    return "is in the way of the answers of the study, and was not written by one"
 
 
 def _answer(path: Path, number: int, line: str, sizes: list[int]) -> tuple[int, Answer]:

@@ -97,7 +97,7 @@ def varied(machine: Machine, at: Place) -> Machine:
         if name in at:
             if machine.design is None:
                 raise InputError(
-                    f"topology {machine.name} came from a file: {name} can be varied in presets"
+                    f"topology {machine.name} is no preset: {name} can be varied in presets"
                 )
             machine = remade(machine, at[name])
     if not {*UPLINK, *AT_NODES} & at.keys():

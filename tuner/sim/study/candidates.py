@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -18,12 +18,12 @@ from tuner.units import format_size
 
 SEGMENTS = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # bytes
 NCCL = ("nccl_ring", "nccl_tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain")
-NCCL_SEGMENTS = SEGMENTS[1:4]  # it cuts no finer and no coarser: src/enqueue.cc, calcCollChunking
-ON_THE_WAY = (MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION)  # who combines or replicates there
+NCCL_SEGMENTS = SEGMENTS[1:]  # it cuts no finer: calcCollChunking in its src/enqueue.cc
+ON_THE_WAY = {MULTICAST, SWITCH_REDUCTION, NVSWITCH_REDUCTION}  # who combines or replicates there
 BUSY_ANYWAY = ("segmented_ring", "two_level_ring")  # so are rings
 MOST_PIECES_BUSY_ANYWAY = 16  # of those that need no pipeline to keep all links busy
 MOST_PIECES = 128  # a message cut into more is all latency, and dear to simulate
-GROUP = 0  # stands for the ranks of a node, which are the group where there are two levels
+GROUP = 0  # stands for the ranks of a node, which are the group where there are several
 OFFERED: Mapping[str, tuple[int, ...]] = {  # beside an algorithm's own default
     "group": (GROUP,),
     "radix": (8,),
@@ -54,35 +54,30 @@ class Candidate:
 
 
 def candidates(
-    collective: Collective, names: tuple[str, ...], nodes: int, ppn: int, nbytes: int
+    collective: Collective, names: Sequence[str], nodes: int, ppn: int, nbytes: int
 ) -> Iterator[Candidate]:
     """Each algorithm with all parameters worth trying, and every segment that cuts something.
 
-    Two levels are offered where there are two, with the ranks of a node as the group.
+    Two levels are offered between nodes, with the ranks of a node as the group; where each node has
+    one rank, with the algorithm's own group.
     """
     for name in names:
         entry = algorithms.describe(collective, name)
-        if _is_for(entry, nodes, ppn):
-            for shape in _shapes(entry.params, nodes, ppn):
+        if nodes > 1 or "group" not in entry.params:
+            for shape in _shapes(entry, nodes, ppn):
                 for segment in _segments(entry, shape, nodes * ppn, nbytes):
                     yield of(collective, name, {**shape, **segment})
 
 
-def _is_for(entry: Algorithm, nodes: int, ppn: int) -> bool:
-    """Two levels want several nodes and ranks on each; an NVSwitch combines within one node."""
-    if "group" in entry.params:
-        return min(nodes, ppn) > 1
-    return nodes == 1 or entry.needs != NVSWITCH_REDUCTION
-
-
-def _shapes(known: Mapping[str, int], nodes: int, ppn: int) -> Iterator[dict[str, int]]:
+def _shapes(entry: Algorithm, nodes: int, ppn: int) -> Iterator[dict[str, int]]:
     """Combinations of all parameters but the segment."""
+    known, p = entry.params, nodes * ppn
     names = [name for name in known if name != "segment"]
-    p = nodes * ppn
+    group = known.get("group", 1) if ppn == 1 and not on_the_way(entry) else ppn
     values = []
     for name in names:
         own = () if OFFERED.get(name) == (GROUP,) else (known[name],)
-        offered = (ppn if value == GROUP else value for value in OFFERED.get(name, ()))
+        offered = (group if value == GROUP else value for value in OFFERED.get(name, ()))
         values.append(dict.fromkeys([*own, *(value for value in offered if value < max(p, 2))]))
     for combined in product(*values):
         yield dict(zip(names, combined, strict=True))
@@ -96,7 +91,7 @@ def _segments(
         yield {}
         return
     default = entry.params["segment"]
-    busy = entry.needs in ON_THE_WAY or entry.name in BUSY_ANYWAY
+    busy = on_the_way(entry) or entry.name in BUSY_ANYWAY
     most = MOST_PIECES_BUSY_ANYWAY if busy else MOST_PIECES
     offered = NCCL_SEGMENTS if entry.name in NCCL else SEGMENTS
     number = {
@@ -108,6 +103,11 @@ def _segments(
     for segment in offered:
         if segment != default and 1 < number[segment] <= most:
             yield {"segment": segment}
+
+
+def on_the_way(entry: Algorithm) -> bool:
+    """Whether it is not only the ranks who combine or replicate."""
+    return not ON_THE_WAY.isdisjoint(entry.needs)
 
 
 def of(collective: Collective, algorithm: str, params: Mapping[str, int]) -> Candidate:

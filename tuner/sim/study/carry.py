@@ -83,7 +83,7 @@ def batches(tasks: Mapping[int, Task]) -> list[list[int]]:
 def _spread(study: Study, tasks: Mapping[int, Task], number: int) -> Iterator[Answered]:
     todo = batches(tasks)
     with _processes((study, tasks), min(number, len(todo), MOST_PROCESSES)) as pool:
-        with undisturbed():  # who is started now inherits that: Ctrl-C is for this process
+        with undisturbed():  # who is started now inherits that: signals are for us
             pending: set[Future[Answered]] = {pool.submit(_priced, batch) for batch in todo}
         while pending:
             done, pending = wait(pending, TICK, FIRST_COMPLETED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -32,11 +33,11 @@ def on_cluster(address: str) -> Carry:
     if match is None or int(match[1]) > MOST_PORTS:
         raise InputError(f"--scheduler is written like tcp://10.0.0.1:8786, not {quoted(address)}")
     if find_spec("distributed") is None:
-        raise InputError("--scheduler needs Dask: pip install 'tuner[dask]'")
+        raise InputError("--scheduler needs Dask: pip install '.[dask]' where tuner was unpacked")
 
     def carry(study: Study, tasks: Mapping[int, Task]) -> Generator[Answered]:
-        with _client(address) as client:
-            yield from _spread(client, study, tasks)
+        with _silence(), _client(address) as client:
+            yield from _spread(client, address, study, tasks)
 
     return carry
 
@@ -53,18 +54,41 @@ def _client(address: str) -> Iterator[Client]:
             " with `dask scheduler`, and give the address that it prints"
         ) from None
     try:
-        client.wait_for_workers(1, timeout=PATIENCE)
+        _require_somebody(client, address)
         yield client
+    finally:
+        client.close(timeout=PATIENCE)
+
+
+def _require_somebody(client: Client, address: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError:
         raise InputError(
             f"the Dask scheduler at {address} has nobody who works for it: start some with"
             f" `dask worker {address}`"
         ) from None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What goes wrong is said in one sentence: by us, and not in dozens of lines by Dask."""
+    import distributed  # and with it its loggers
+
+    names = [n for n in logging.root.manager.loggerDict if n.startswith(distributed.__name__)]
+    loud = [logger for logger in map(logging.getLogger, names) if not logger.disabled]
+    for logger in loud:
+        logger.disabled = True
+    try:
+        yield
     finally:
-        client.close(timeout=PATIENCE)
+        for logger in loud:
+            logger.disabled = False
 
 
-def _spread(client: Client, study: Study, tasks: Mapping[int, Task]) -> Iterator[Answered]:
+def _spread(
+    client: Client, address: str, study: Study, tasks: Mapping[int, Task]
+) -> Iterator[Answered]:
     price = client.scatter(Pricer(study), hash=False)
     pending = {
         client.submit(_priced, price, {number: tasks[number] for number in batch}, pure=False)
@@ -73,6 +97,11 @@ def _spread(client: Client, study: Study, tasks: Mapping[int, Task]) -> Iterator
     while pending:
         done = {future for future in pending if future.status != "pending"}
         pending -= done
+        if client.status != "running":  # looked at after what is done: all the rest is lost
+            raise TunerError(
+                f"the Dask scheduler at {address} no longer answers: start one again; the same"
+                " command goes on"
+            )
         yield [pair for future in done for pair in _result(future)]
         time.sleep(TICK)
 

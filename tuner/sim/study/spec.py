@@ -47,7 +47,7 @@ from tuner.topologies.presets import Machine
 from tuner.topologies.safe_yaml import MOST_CHARACTERS, parse_yaml
 from tuner.topologies.short import PREFIX, machine_from
 from tuner.topologies.written import require_keys
-from tuner.topology import CUDA, GPU, Topology
+from tuner.topology import CUDA, Topology
 
 MOST_POINTS = 100_000
 NEEDED = {"name", "topology", "collectives", "sizes"}
@@ -133,9 +133,14 @@ class Study:
 
     def names(self, collective: Collective, at: Place) -> tuple[str, ...]:
         """The candidates of one collective on the machine at one place."""
-        offers = self._offers[at.get("gpu")]
-        known = algorithms.names(collective, offers | ({GPU} if at["memory"] == CUDA else set()))
+        known = algorithms.names(collective, self.offered(at))
         return tuple(name for name in known if not self.algorithms or name in self.algorithms)
+
+    def offered(self, at: Place) -> frozenset[str]:
+        """What algorithms may need that is there at one place."""
+        return algorithms.offered(
+            self._offers[at.get("gpu")], at["memory"] == CUDA, int(at["nodes"]), int(at["ppn"])
+        )
 
     @cached_property
     def _offers(self) -> dict[Value | None, frozenset[str]]:
@@ -237,6 +242,7 @@ def _require_candidates(study: Study) -> None:
     for collective in study.collectives:
         own = {name for at in study.places for name in study.names(collective, at)}
         if not own:
+            _require_offered(study, collective)
             every = replace(study, algorithms=())
             here = dict.fromkeys(n for at in study.places for n in every.names(collective, at))
             raise InputError(
@@ -245,7 +251,19 @@ def _require_candidates(study: Study) -> None:
         known |= own
     for name in study.algorithms:
         if name not in known:
-            raise InputError(f"no collective of the study has an algorithm {quoted(name)} here")
+            for collective in study.collectives:
+                _require_offered(replace(study, algorithms=(name,)), collective)
+            raise InputError(f"no collective of the study has an algorithm {quoted(name)}")
+
+
+def _require_offered(study: Study, collective: Collective) -> None:
+    """Of what the study names: InputError for what the collective has, but no place offers."""
+    every = set(algorithms.names(collective, algorithms.NEEDS))
+    for name in study.algorithms:
+        if name in every:
+            algorithms.require_offered(
+                collective, name, study.offered(study.places[0]), study.topology.name
+            )
 
 
 def _require_bounds(study: Study) -> None:

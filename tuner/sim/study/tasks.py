@@ -12,10 +12,10 @@ from functools import lru_cache
 
 from tuner.algorithms import describe
 from tuner.collective import Collective
-from tuner.errors import InputError, ScheduleError, TooLargeError
+from tuner.errors import InputError, ScheduleError, TooLargeError, UnpricedError
 from tuner.sim import sweep
 from tuner.sim.study.axes import placed, varied
-from tuner.sim.study.candidates import ON_THE_WAY, Candidate, build, candidates, pieces, transfers
+from tuner.sim.study.candidates import Candidate, build, candidates, on_the_way, pieces, transfers
 from tuner.sim.study.keep import Rules, rules_for
 from tuner.sim.study.spec import Study
 from tuner.topologies.presets import Machine
@@ -27,7 +27,7 @@ FIXED_EFFORT = 2e-3  # seconds to build and price the smallest schedule ...
 EFFORT = 3e-8  # ... and of each transfer beyond, at each size ...
 EFFORT_ON_THE_WAY = 4e-6  # ... or where the network combines or replicates messages
 
-Answer = list[float] | None  # seconds at each size; None: not for these ranks, or too large
+Answer = list[float] | None  # seconds at each size; None: not for these ranks, too large, unpriced
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,10 @@ class Pricer:
         return Pricer, (self._study,)
 
     def __call__(self, task: Task) -> Answer:
-        """Raises InputError where a message of the schedule has no price."""
+        """None also where buffers in GPU memory go through hosts whose messages have no price.
+
+        Raises UnpricedError where those of others have none.
+        """
         machine, ranks = self._placed(task.place)
         candidate = Candidate(task.algorithm, task.params)
         try:
@@ -81,6 +84,10 @@ class Pricer:
         try:
             return sweep(made, ranks, machine.calibration, task.sizes, memory=memory)
         except TooLargeError:
+            return None
+        except UnpricedError:
+            if not made.staged:
+                raise
             return None
 
     def _place(self, number: int) -> tuple[Machine, Placement]:
@@ -169,8 +176,8 @@ class _OneMachine:
 
     def _task(self, calls: list[tuple[Candidate, int]]) -> Task:
         candidate, nbytes = calls[0]
-        on_the_way = describe(self.collective, candidate.algorithm).needs in ON_THE_WAY
-        each = EFFORT_ON_THE_WAY if on_the_way else EFFORT
+        entry = describe(self.collective, candidate.algorithm)
+        each = EFFORT_ON_THE_WAY if on_the_way(entry) else EFFORT
         work = self._transfers(candidate, nbytes) * len(calls)
         return Task(
             self.place, self.collective, candidate.algorithm, dict(candidate.params),

@@ -1,0 +1,96 @@
+"""What the terminal shows of a study: rows that say something, changes along every axis."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.cli import output, studies
+from tuner.collective import Collective
+from tuner.sim import study
+from tuner.sim.study.candidates import Candidate
+from tuner.sim.study.spec import Files, study_from
+
+FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s"}
+SPEC: dict[str, Any] = {
+    "name": "small", "topology": FLAT, "collectives": ["bcast"], "vary": {"nodes": [4, 16]},
+    "sizes": [8, "1MiB"], "algorithms": ["binomial", "linear"],
+}  # fmt: skip
+
+
+def shown(capsys: pytest.CaptureFixture[str], **changed: Any) -> str:
+    asked = study_from({**SPEC, **changed}, Files(Path("/nonexistent")))
+    studies.show(study.run(asked))
+    return capsys.readouterr().out
+
+
+def test_an_axis_that_changes_nothing_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """One rank a node lies alike however ranks are placed."""
+    vary = {"nodes": [4, 16], "placement": ["consecutive", "cyclic"]}
+    text = shown(capsys, vary=vary)
+    assert "placement changes nothing here" in text
+    assert "cyclic" not in text
+    assert "nodes changes nothing" not in text
+
+
+def test_rows_that_differ_in_one_value_are_one() -> None:
+    rows = [["2", "1", "x"], ["2", "2", "x"], ["4", "1", "y"], ["4", "2", "z"]]
+    axes = [["2", "4"], ["1", "2"]]
+    found = [["2", "1, 2", "x"], ["4", "1", "y"], ["4", "2", "z"]]
+    assert studies.merged(rows, axes) == (found, [])
+    assert studies.merged(rows[:2], [["2"], ["1", "2"]])[0] == [["x"]]
+
+
+def test_no_change_is_a_sentence_and_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, algorithms=["linear"])
+    assert text.rstrip().endswith("the algorithm is the same everywhere")
+    assert "between" not in text
+
+
+def test_a_range_of_sizes_says_where_the_runner_up_is_close(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = shown(capsys, vary={"nodes": [16]}, sizes=["1MiB", "2MiB"])
+    assert "% at 2MiB" in text or "% at 1MiB" in text
+
+
+def test_changes_are_shown_along_every_axis() -> None:
+    def along(axis: str, number: int) -> list[list[study.Switch]]:
+        ends = Candidate("a", {}), Candidate("b", {})
+        return [[study.Switch(axis, Collective.BCAST, {}, i, i + 1, *ends)] for i in range(number)]
+
+    found = studies.spread(along("nodes", 50) + along("nbytes", 3) + along("taper", 1), 20)
+    axes = [group[0].axis for group in found]
+    assert (axes.count("nodes"), axes.count("nbytes"), axes.count("taper")) == (16, 3, 1)
+    assert axes == sorted(axes, key=["nodes", "nbytes", "taper"].index)
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+
+
+def plain(capsys: pytest.CaptureFixture[str]) -> str:
+    """Without colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("width", [60, 70])
+def test_a_narrow_terminal_drops_what_it_can_and_cuts_names_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    on_a_terminal(monkeypatch, width)
+    title = "a title that is longer than the table"
+    row = ("2us", "two_level_recursive_doubling", "x" * 20, "allreduce")
+    output.print_table(title, ("time", "best", "runner-up", "call"), [row], spare=("runner-up",))
+    lines = plain(capsys).splitlines()
+    assert title in lines[0]
+    assert max(map(len, lines[1:])) <= width
+    assert "x" * 20 not in "".join(lines)
+    output.print_table("", ("call", "best"), [("y" * (width - 30), row[1])])
+    words = [word for line in plain(capsys).splitlines() for word in line.split()]
+    assert not {"two_level_recursive_d", "oubling", "l", "vel_"} & set(words)
+    assert "doubling" in words or row[1] in words or "recursive_doubling" in words
