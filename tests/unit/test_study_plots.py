@@ -144,8 +144,7 @@ def test_only_simulated_sizes_and_ranks_are_told_and_coloured() -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == ["8B", "100B", "64MiB"]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["16", "17", "64", "256"]
     assert (axes.get_xlim(), axes.get_ylim()) == ((-0.5, 2.5), (-0.5, 3.5))
-    many = CrossoverMap("n", Collective.BCAST, "t", ranks, tuple(range(1, 43)),
-                        best.repeat(14, 1))
+    many = CrossoverMap("n", Collective.BCAST, "t", ranks, tuple(range(1, 43)), best.repeat(14, 1))
     figure = Figure()
     draw_map(figure, many, {"a": ("#000000", ""), "b": ("#ffffff", "")})
     assert len(figure.axes[0].get_xticks()) == 11

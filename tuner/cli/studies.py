@@ -124,7 +124,8 @@ def _runner_up(run: Run) -> list[str]:
 def _print_switches(result: study.StudyResult, same: set[str]) -> None:
     """Changes of the algorithm itself; those of parameters alone are in the JSON."""
     changed = [
-        one for one in result.switches
+        one
+        for one in result.switches
         if one.before.algorithm != one.after.algorithm
         and all(one.at.get(axis) == result.axes[axis][0] for axis in same)
     ]
