@@ -1,6 +1,7 @@
 """What tests share: real launchers, real programs, and the reference data beside the checkout."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ PATIENCE = 120.0  # seconds after which a test program counts as hung
 
 # Tests run side by side, so even two ranks may share a core: let them yield while they wait.
 os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+# Started in the background of a shell we ignore Ctrl-C, and so would all programs under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

@@ -128,16 +128,19 @@ def _series(readings: Sequence[Reading]) -> tuple[Measurement, ...]:
 def _point(reading: Reading) -> Point:
     params = tuple(sorted(reading.params.items()))
     return (reading.benchmark.kind, reading.benchmark.subject, reading.shape, reading.nbytes,
-            reading.algorithm, params, reading.memory)  # fmt: skip
+            _algorithm(reading), params, reading.memory)  # fmt: skip
+
+
+def _algorithm(reading: Reading) -> str:
+    """Messages of pairs have none, whatever the file says."""
+    return (reading.algorithm or DEFAULT) if reading.benchmark.kind == COLLECTIVE else ""
 
 
 def _measurement(reading: Reading, launch: int, samples: tuple[float, ...]) -> Measurement:
     shape, benchmark = reading.shape, reading.benchmark
     if shape is None or reading.nbytes is None:
         raise ValueError(f"line {reading.line}: {benchmark.name} has no shape or size")
-    algorithm = reading.algorithm if benchmark.kind == COLLECTIVE else ""
     return Measurement(
         benchmark.kind, benchmark.subject_on(shape), shape.nodes, shape.ppn, shape.p,
-        reading.nbytes, samples, algorithm or (DEFAULT if benchmark.kind == COLLECTIVE else ""),
-        dict(reading.params), reading.memory, launch,
+        reading.nbytes, samples, _algorithm(reading), dict(reading.params), reading.memory, launch,
     )  # fmt: skip
