@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tuner import libraries
+from tuner.calibrate import calibrate
 from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
 from tuner.measurement import read_measurements, read_partial
-from tuner.probe.fit import calibrate
 from tuner.probe.run import LAUNCHES, Progress, probe
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice

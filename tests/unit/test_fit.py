@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tuner.calibrate import calibrate
+from tuner.calibrate.piecewise import breaks, fit_lines
 from tuner.cost import Calibration, Estimate, read_calibration, write_calibration
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
-from tuner.probe.fit import calibrate
-from tuner.probe.piecewise import breaks, fit_lines
 from tuner.probe.planning import PINGPONG_SIZES, REDUCTION_SIZES
 
 EAGER, OVERHEAD, CALL = 4000, 1e-7, 2e-7
@@ -115,12 +115,28 @@ def test_a_calibration_survives_its_file(calibration: Calibration, tmp_path: Pat
     assert read_calibration(tmp_path / "c.json") == calibration
 
 
-@pytest.mark.parametrize("kind", ["pingpong", "burst", "call", "eager", "reduction"])
-def test_missing_series_are_named(kind: str) -> None:
+def test_without_messages_there_is_nothing_to_calibrate() -> None:
+    whole = probed()
+    left = tuple(one for one in whole.series if one.kind != "pingpong")
+    with pytest.raises(InputError, match="pingpong"):
+        calibrate(replace(whole, series=left))
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("burst", "node: overhead"), ("eager", "node: eager limit"), ("reduction", "reduction")],
+)
+def test_what_nobody_measured_is_neutral_and_named(kind: str, named: str) -> None:
     whole = probed()
     left = tuple(one for one in whole.series if one.kind != kind)
-    with pytest.raises(InputError, match=kind):
-        calibrate(replace(whole, series=left))
+    fitted = calibrate(replace(whole, series=left))
+    assert any(gap.startswith(named) for gap in fitted.provenance["undetermined"])
+    assert not any(gap.startswith(named) for gap in calibrate(whole).provenance["undetermined"])
+    if kind == "reduction":
+        assert fitted.reduction == {}
+    else:
+        assert fitted.path("node").overhead.value == 0.0 or kind == "eager"
+        assert fitted.path("node").eager_limit == 0.0 or kind == "burst"
 
 
 def test_times_never_drop_at_a_break() -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tuner.calibrate import calibrate
 from tuner.cli.output import add_json, emit, print_table
 from tuner.cost import Calibration, Estimate, calibration_record, write_calibration
 from tuner.files import require_target
 from tuner.measurement import read_measurements
-from tuner.probe.fit import calibrate
 from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:

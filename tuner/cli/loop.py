@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tuner.calibrate import calibrate
 from tuner.cli import native, proving
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, Report, counted
@@ -18,7 +19,6 @@ from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError
 from tuner.files import write_atomically
 from tuner.measurement import Measurements, read_measurements
-from tuner.probe.fit import calibrate
 from tuner.probe.run import probe
 from tuner.report import LibraryResult
 from tuner.select.make import make_table

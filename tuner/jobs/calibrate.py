@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tuner import db
+from tuner.calibrate import calibrate
 from tuner.jobs.kinds import Spec, Store, Tell
-from tuner.probe.fit import calibrate
 
 
 def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:

@@ -1,0 +1,102 @@
+"""Where measured pairs lie on the topology: what the simulator calls the way between them, and the
+latency that it adds for the links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tuner.calibrate.series import Launches, params
+from tuner.errors import InputError
+from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, paths
+from tuner.topology.paths import PATH_CLASSES
+from tuner.units import format_time
+
+MOST_RANKS = 64  # on a node, among which a pair of a class is looked for
+
+
+@dataclass(frozen=True)
+class Way:
+    """Between two ranks.
+
+    name        the simulator's own name for the way: links, latency, rate of the narrowest
+    latency     seconds that it adds to the price of a class of paths
+    rate        bytes per second of the narrowest link
+    """
+
+    name: str
+    latency: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Hosts of a probe on a topology; number i of the probe is the node of that name, or else, if
+    no name is known there, node i.
+
+    Raises InputError when some names of hosts are those of nodes and others are not.
+    """
+
+    topology: Topology
+    hosts: Sequence[str]
+
+    @cached_property
+    def _node(self) -> list[int]:
+        at = {node.name: number for number, node in enumerate(self.topology.nodes)}
+        if not set(self.hosts) & set(at):
+            return list(range(len(self.topology.nodes)))
+        unknown = [host for host in self.hosts if host not in at]
+        if unknown:
+            raise InputError(
+                f"topology {self.topology.name} has no node {unknown[0]}, which was probed: use"
+                " the names of its nodes for all hosts or for none"
+            )
+        return [at[host] for host in self.hosts]
+
+    def between(self, first: int, second: int, memory: str = HOST) -> Way:
+        """Of two hosts by number. Raises InputError for hosts that are not there."""
+        if max(first, second) >= len(self._node):
+            raise InputError(
+                f"host {max(first, second)} was probed, topology {self.topology.name} has"
+                f" {len(self._node)} nodes: give the topology of the probed cluster"
+            )
+        ends = np.array([self._node[first], self._node[second]])
+        return _way(paths(Placement(self.topology, ends), memory, np.array([0]), np.array([1])))
+
+    def within(self, path_class: str, memory: str, ppn: int) -> Way | None:
+        """Of the first pair of this class on a node; None if `ppn` ranks have no such pair."""
+        ranks = min(max(ppn, 2), MOST_RANKS)
+        placement = Placement(self.topology, np.zeros(ranks, dtype=np.int64))
+        target = np.arange(1, ranks)
+        found = paths(placement, memory, np.zeros_like(target), target)
+        mine = np.flatnonzero(found.path_class == PATH_CLASSES.index(path_class))
+        return _way(found, int(mine[0])) if len(mine) else None
+
+    def of(self, launches: Launches) -> Way | None:
+        """Of the pair of a ping-pong: hosts `first` and `second`, without them 0 and 1."""
+        one = launches[0]
+        if one.subject in PATH_CLASSES and one.subject != NETWORK:
+            return self.within(one.subject, one.memory, one.ppn)
+        return self.between(params(launches, "first", 0), params(launches, "second", 1), one.memory)
+
+    def farthest(self, memory: str = HOST) -> Way:
+        """From host 0 to the first of those with most links in between."""
+        ends = np.array(self._node[: max(len(self.hosts), 2)])
+        if len(ends) < 2:
+            raise InputError(
+                f"topology {self.topology.name} has one node, several hosts were probed: give the"
+                " topology of the probed cluster"
+            )
+        target = np.arange(1, len(ends))
+        found = paths(Placement(self.topology, ends), memory, np.zeros_like(target), target)
+        return _way(found, int(found.hops.argmax()))
+
+
+def _way(found: Paths, number: int = 0) -> Way:
+    """As `tuner.sim.lanes` names it."""
+    hops, latency = int(found.hops[number]), float(found.latency[number])
+    rate = float(found.bandwidth[number])
+    return Way(f"{hops} links, {format_time(latency)}, {rate:.4g}B/s", latency, rate)

@@ -1,0 +1,115 @@
+"""Intervals by the bootstrap: every number is computed once from what was measured and many times
+from what might have been measured instead.
+
+A drawn quantity is an array of shape (1 + RESAMPLES,): its value, then its value in each resample.
+Samples that follow one another are alike, so blocks of them are drawn (Künsch, Annals of Statistics
+17, 1989), and launches differ, so of several launches some are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from tuner.cost import Estimate
+from tuner.measurement import Measurement
+
+Floats = NDArray[np.float64]
+
+RESAMPLES = 400
+SEED = 20240301
+INSTANT = 1e-9  # s; no message is faster
+NORMAL = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws medians of series.
+
+    drift   relative standard deviation by which the machine wandered while it was probed, beyond
+            what the samples of a series show; common to all series of one resample
+    """
+
+    drift: float = 0.0
+
+    def median(self, launches: Sequence[Measurement]) -> Floats:
+        """Of one point: seconds, the geometric mean of the launches' medians.
+
+        Student's t widens what is drawn of few samples or launches.
+        """
+        seed = crc32(repr((launches[0].kind, *launches[0].point[1:])).encode())
+        seed ^= crc32(repr(sorted(launches[0].params.items())).encode())
+        generator = np.random.default_rng([SEED, seed])
+        each = np.array([_medians(one.samples, generator) for one in launches])
+        logs = np.log(np.maximum(each, INSTANT))
+        value = float(logs[:, 0].mean())
+        if len(launches) > 1:
+            chosen = generator.integers(0, len(launches), (RESAMPLES, len(launches)))
+            drawn = logs[chosen, np.arange(1, RESAMPLES + 1)[:, None]].mean(axis=1)
+            drawn = value + (drawn - value) * _widening(len(launches))
+        else:
+            drawn = value + (logs[0, 1:] - value) * _widening(len(launches[0].samples))
+        seconds: Floats = np.exp(np.concatenate([[value], drawn + self.common]))
+        return seconds
+
+    @property
+    def common(self) -> Floats:
+        """Logarithm of how much slower everything was in each resample."""
+        return np.random.default_rng(SEED).normal(0.0, self.drift, RESAMPLES)
+
+    def scattered(self, times: Floats, scatter: Floats, name: str) -> Floats:
+        """Resamples of shape (1 + RESAMPLES, k) with `scatter`, shape (k,), on top; relative."""
+        generator = np.random.default_rng([SEED, crc32(name.encode())])
+        noise = np.exp(scatter * generator.standard_normal((RESAMPLES, len(scatter))))
+        return np.concatenate([times[:1], times[1:] * noise])
+
+
+def drift_of(sentinels: Sequence[Sequence[Measurement]]) -> float:
+    """Relative standard deviation between repetitions of the same point, each list one of them.
+
+    What the samples of each repetition make of it by themselves is taken off.
+    """
+    beyond = []
+    for repeated in sentinels:
+        logs = np.log([max(float(np.median(one.samples)), INSTANT) for one in repeated])
+        within = [spread(Draws().median([one])) ** 2 for one in repeated]
+        if len(logs) > 1:
+            beyond.append(float(logs.var(ddof=1)) - float(np.mean(within)))
+    return math.sqrt(max(float(np.mean(beyond)), 0.0)) if beyond else 0.0
+
+
+def spread(drawn: Floats) -> float:
+    """Relative standard deviation of a drawn quantity."""
+    logs = np.log(np.maximum(drawn[1:], INSTANT))
+    return float(logs.std())
+
+
+def estimate(drawn: Floats) -> Estimate:
+    """The value and the middle 95 % of the resamples, which it is always within."""
+    value = float(drawn[0])
+    low, high = np.quantile(drawn[1:], [0.025, 0.975])
+    return Estimate(value, float(min(value, low)), float(max(value, high)))
+
+
+def _medians(samples: Sequence[float], generator: np.random.Generator) -> Floats:
+    """Of the samples and of RESAMPLES draws of blocks of them; blocks wrap round at the end."""
+    taken = np.asarray(samples, dtype=float)
+    count = len(taken)
+    length = max(1, round(count ** (1 / 3)))
+    begin = generator.integers(0, count, (RESAMPLES, -(-count // length)))
+    chosen = (begin[:, :, None] + np.arange(length)).reshape(RESAMPLES, -1)[:, :count] % count
+    return np.concatenate([[np.median(taken)], np.median(taken[chosen], axis=1)])
+
+
+def _widening(count: int) -> float:
+    """By how much resamples of `count` numbers spread too little to hold the truth."""
+    if count < 2:
+        return 1.0
+    quantile = float(student.ppf(0.975, count - 1))
+    return quantile / NORMAL * math.sqrt(count / (count - 1))

@@ -1,0 +1,109 @@
+"""The times of one path over sizes, and the lines through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tuner.calibrate.draws import INSTANT, Floats, spread
+from tuner.calibrate.piecewise import SHORTEST, Line, fit_lines, refit
+from tuner.calibrate.series import Launches, Series, nbytes
+
+FAR = 0.05  # a size with less than this of its weight is called an outlier
+ROBUST = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
+FREE = 2  # numbers of a line that its own sizes decide: alpha and beta
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """One-way times between two ranks, nobody else being busy.
+
+    name        path class, and the memory that the buffers are in
+    sizes       bytes, ascending, shape (n,)
+    times       drawn seconds, shape (1 + RESAMPLES, n), without the interpreter's call
+    spread      relative standard error of each time, shape (n,)
+    """
+
+    path: str
+    memory: str
+    sizes: Floats
+    times: Floats
+    spread: Floats
+    lines: tuple[Line, ...]
+
+    @property
+    def name(self) -> str:
+        """As sentences call it."""
+        return self.path if self.memory == "host" else f"{self.path} ({self.memory})"
+
+    def fitted(self) -> Floats:
+        """What the lines say, shape (n,)."""
+        return np.concatenate(
+            [line.alpha + line.beta * self.sizes[line.span] for line in self.lines]
+        )
+
+    def residuals(self) -> Floats:
+        """Relative deviation of each measured time from its line, shape (n,)."""
+        off: Floats = self.times[0] / self.fitted() - 1
+        return off
+
+    def outliers(self) -> list[int]:
+        """Sizes that lie so far off that they hardly count."""
+        return [
+            int(size)
+            for line in self.lines
+            for size, weight, error in zip(
+                self.sizes[line.span], line.weights, self.spread[line.span], strict=True
+            )
+            if weight * max(error, 0.03) ** 2 < FAR
+        ]
+
+    def goodness(self, begins: Sequence[float]) -> list[dict[str, Any]]:
+        """How well each line describes its sizes, as provenance keeps it; the last has no end."""
+        off, bounds = np.abs(self.residuals()), [0.0, *begins, None]
+        return [
+            {
+                "path": self.path, "memory": self.memory, "from": bounds[k], "to": bounds[k + 1],
+                "sizes": line.last - line.first,
+                "median_residual": float(np.median(off[line.span])),
+                "worst_residual": float(off[line.span].max()),
+                "outliers": [n for n in self.outliers() if n in self.sizes[line.span]],
+            }
+            for k, line in enumerate(self.lines)
+        ]  # fmt: skip
+
+
+def ladder(series: Series, path: str, memory: str, found: list[Launches]) -> Ladder | None:
+    """Of ping-pongs of one place; None with too few sizes for a line."""
+    if len(found) < SHORTEST:
+        return None
+    sizes = nbytes(found)
+    raw = np.stack([series.median(one) for one in found], axis=1)
+    call = np.asarray(series.call)[..., None]
+    times = np.maximum(raw - call, INSTANT)
+    error = np.array([spread(column) for column in times.T])
+    one = Ladder(path, memory, sizes, times, error, fit_lines(sizes, times[0], error))
+    drawn = series.draws.scattered(times, _scatter(one), one.name)
+    return replace(one, times=drawn)
+
+
+def _scatter(one: Ladder) -> Floats:
+    """By how much sizes of each line deviate from it beyond their own errors, relative.
+
+    It moves whatever the lines say, however often each size was sampled.
+    """
+    parts = []
+    for line in one.lines:
+        off, count = one.residuals()[line.span], line.last - line.first
+        own = ROBUST * float(np.median(np.abs(off))) * (count / max(count - FREE, 1)) ** 0.5
+        known = float(np.median(one.spread[line.span]))
+        parts.append(np.full(count, max(own**2 - known**2, 0.0) ** 0.5))
+    return np.concatenate(parts)
+
+
+def parameters(one: Ladder, floor: Floats | float = 0.0) -> tuple[Floats, Floats]:
+    """Drawn alpha and beta of its lines, shape (1 + RESAMPLES, lines); alpha at least `floor`."""
+    return refit(one.lines, one.sizes, one.times, floor)

@@ -1,0 +1,181 @@
+"""Piecewise straight lines through message times, with break points found from the data.
+
+Hockney's alpha + beta * nbytes holds per protocol, and protocols change with size, so the times of
+one path are several lines. Everything is relative: 3 % of a short message count as much as 3 % of a
+long one. A size that lies far off its line counts little: the fit is Tukey's biweight (Beaton and
+Tukey, Technometrics 16, 1974), found by reweighted least squares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+SHORTEST = 3  # sizes in a line: two would fit any noise exactly
+MISFIT = 0.03  # what a straight line is trusted to describe; smaller deviations are no break
+ROUNDING = 1e-9  # what of a slope is an artefact of the arithmetic
+PER_LINE = 3  # free numbers of a line: alpha, beta, where it begins
+REACH = 4.685  # standard deviations at which a size stops counting; 95 % efficient if none is off
+ABSOLUTE, BIWEIGHT = 6, 12  # rounds of reweighting: towards absolute deviations, then Tukey's
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Line:
+    """alpha + beta * nbytes for the sizes with indices [first, last) of a ladder.
+
+    weights     how much each of these sizes counts; 0 for one that lies far off
+    """
+
+    first: int
+    last: int
+    alpha: float
+    beta: float
+    weights: tuple[float, ...]
+
+    def at(self, nbytes: float) -> float:
+        """Seconds."""
+        return self.alpha + self.beta * nbytes
+
+    @property
+    def span(self) -> slice:
+        """Its sizes among those of the ladder."""
+        return slice(self.first, self.last)
+
+
+def fit_line(
+    sizes: Floats, times: Floats, weights: Floats | None = None, floor: float | Floats = 0.0
+) -> tuple[Floats, Floats]:
+    """alpha >= floor and beta >= 0 with the least weighted squares of relative errors.
+
+    times       seconds, shape (..., sizes); the result has shape (...)
+    floor       seconds that are known to be in alpha, shape (...)
+
+    Where the unbounded minimum has a negative part, the minimum over the bounds has a zero there
+    (the quadratic form has no negative entries), so no search is needed.
+    """
+    scale = max(float(sizes.max()), 1.0)  # both columns of the same order of magnitude
+    weight = np.ones(len(sizes)) if weights is None else weights
+    known = np.asarray(floor, dtype=float)
+    one, slope = 1 / times, sizes / scale / times
+    goal = 1 - known[..., None] * one
+
+    def dot(a: Floats, b: Floats) -> Floats:
+        total: Floats = np.sum(weight * a * b, axis=-1)
+        return total
+
+    aa, ab, bb = dot(one, one), dot(one, slope), dot(slope, slope)
+    a, b = dot(one, goal), dot(slope, goal)
+    determinant = np.maximum(aa * bb - ab * ab, np.finfo(float).tiny)
+    alpha, beta = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
+    flat, through = beta <= 0, alpha <= 0
+    alpha = np.where(flat, np.maximum(a, 0) / aa, np.where(through, 0.0, alpha)) + known
+    steep = np.maximum(b, 0) / np.maximum(bb, np.finfo(float).tiny)
+    beta = np.where(flat, 0.0, np.where(through, steep, beta))
+    return alpha, np.where(beta > ROUNDING * alpha, beta, 0.0) / scale
+
+
+def robust_line(first: int, sizes: Floats, times: Floats, noise: Floats) -> tuple[Line, float]:
+    """The line from size number `first` on, and its loss: squared deviations in units of `noise`,
+    bounded for sizes far off.
+
+    The biweight needs a good beginning: that of the least absolute deviations.
+    """
+    precision = noise**-2
+    weights = precision
+    for turn in range(ABSOLUTE + BIWEIGHT):
+        alpha, beta = fit_line(sizes, times, weights)
+        off = ((alpha + beta * sizes) / times - 1) / noise
+        if turn < ABSOLUTE:
+            weights = precision / np.maximum(np.abs(off), 0.1)
+            continue
+        near = np.maximum(1 - (off / REACH) ** 2, 0) ** 2
+        if np.count_nonzero(near) < 2:
+            break
+        weights = precision * near
+    loss = REACH**2 / 3 * float(np.sum(1 - np.maximum(1 - (off / REACH) ** 2, 0) ** 3))
+    last = first + len(sizes)
+    return Line(first, last, float(alpha), float(beta), tuple(weights.tolist())), loss
+
+
+def fit_lines(sizes: Floats, times: Floats, spread: Floats) -> tuple[Line, ...]:
+    """The lines that minimise the Bayesian information criterion (Schwarz, 1978).
+
+    sizes       ascending, bytes; times in seconds
+    spread      relative standard error of each time; `MISFIT` is its floor
+
+    Dynamic programming over (begin, end) of the last line; a line may follow another one only if
+    the time need not drop where they meet.
+    """
+    count = len(sizes)
+    noise = np.maximum(spread, MISFIT)
+    penalty = PER_LINE * math.log(count)
+    best: dict[tuple[int, int], tuple[float, tuple[Line, ...]]] = {}
+    for last in range(SHORTEST, count + 1):
+        for first in range(last - SHORTEST + 1):
+            own = slice(first, last)
+            line, loss = robust_line(first, sizes[own], times[own], noise[own])
+            if first == 0:
+                best[0, last] = (loss + penalty, (line,))
+                continue
+            before = [
+                (value, lines)
+                for (_, end), (value, lines) in best.items()
+                if end == first and _meet(lines[-1], line, sizes)
+            ]
+            if before:
+                value, lines = min(before, key=lambda entry: entry[0])
+                best[first, last] = (value + loss + penalty, (*lines, line))
+    whole = [entry for (_, end), entry in best.items() if end == count]
+    return min(whole, key=lambda entry: entry[0])[1]
+
+
+def _meet(left: Line, right: Line, sizes: Floats) -> bool:
+    """Somewhere between them the right line is not below the left one."""
+    between = (sizes[right.first - 1], sizes[right.first])
+    return any(right.at(nbytes) >= left.at(nbytes) for nbytes in between)
+
+
+def refit(
+    lines: Sequence[Line], sizes: Floats, times: Floats, floor: float | Floats = 0.0
+) -> tuple[Floats, Floats]:
+    """alpha and beta, shape (..., lines), of other times, shape (..., sizes), of the same lines."""
+    fitted = [
+        fit_line(sizes[line.span], times[..., line.span], np.array(line.weights), floor)
+        for line in lines
+    ]
+    alpha, beta = (np.stack(part, axis=-1) for part in zip(*fitted, strict=True))
+    return alpha, beta
+
+
+def breaks(lines: Sequence[Line], sizes: Floats, likely: Sequence[float]) -> list[float]:
+    """Where each line but the first begins, in bytes.
+
+    Between the last size of one line and the first of the next nothing was measured. In order: a
+    `likely` size (a known protocol limit), where the lines cross, the geometric mean; the first at
+    which the time does not drop.
+    """
+    found = []
+    for left, right in pairwise(lines):
+        low, high = sizes[right.first - 1], sizes[right.first]
+        options = [*likely, _crossing(left, right), math.sqrt(low * high), high, low]
+        found.append(
+            next(
+                float(option)
+                for option in options
+                if low < option <= high and right.at(option) >= left.at(option) * (1 - 1e-9)
+            )
+        )
+    return found
+
+
+def _crossing(left: Line, right: Line) -> float:
+    if left.beta == right.beta:
+        return math.inf
+    return (left.alpha - right.alpha) / (right.beta - left.beta)

@@ -1,0 +1,76 @@
+"""Finding series: every question a calibration asks of a file of measurements."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tuner.calibrate.draws import Draws, Floats, drift_of
+from tuner.measurement import Measurement, Measurements
+
+Launches = tuple[Measurement, ...]  # the same point, once for each launch
+
+
+@dataclass(frozen=True)
+class Series:
+    """The series of one file, by kind and subject, and the draws from them."""
+
+    measurements: Measurements
+
+    @cached_property
+    def _by_kind(self) -> Mapping[tuple[str, str], list[Launches]]:
+        points: dict[tuple[object, ...], list[Measurement]] = defaultdict(list)
+        for one in self.measurements.series:
+            points[*one.point, one.algorithm, *sorted(one.params.items())].append(one)
+        found: dict[tuple[str, str], list[Launches]] = defaultdict(list)
+        for launches in points.values():
+            found[launches[0].kind, launches[0].subject].append(tuple(launches))
+        return found
+
+    def of(self, kind: str, subject: str, memory: str = "host") -> list[Launches]:
+        """Ascending in nbytes."""
+        found = [one for one in self._by_kind.get((kind, subject), ()) if one[0].memory == memory]
+        return sorted(found, key=lambda one: one[0].nbytes)
+
+    def subjects(self, kind: str, memory: str = "host") -> list[str]:
+        """Of a kind, in the order of the file."""
+        return [
+            subject
+            for (own, subject), found in self._by_kind.items()
+            if own == kind and any(one[0].memory == memory for one in found)
+        ]
+
+    @cached_property
+    def draws(self) -> Draws:
+        """Knowing how far the machine wandered between the repetitions of sentinels."""
+        repeated: dict[tuple[object, ...], list[Measurement]] = defaultdict(list)
+        for one in self.measurements.series:
+            if one.kind == "sentinel":
+                repeated[one.point].append(one)
+        return Draws(drift_of(list(repeated.values())))
+
+    def median(self, launches: Launches) -> Floats:
+        """Seconds, drawn."""
+        return self.draws.median(launches)
+
+    @cached_property
+    def call(self) -> Floats | float:
+        """Seconds of a call that sends nothing, drawn; 0 where nobody measured it."""
+        found = [
+            launches for subject in self.subjects("call") for launches in self.of("call", subject)
+        ]
+        return self.median(found[0]) if found else 0.0
+
+
+def params(launches: Launches, name: str, default: int = 0) -> int:
+    """A parameter of the point."""
+    return launches[0].params.get(name, default)
+
+
+def nbytes(found: list[Launches]) -> Floats:
+    """Sizes of points."""
+    return np.array([float(one[0].nbytes) for one in found])
