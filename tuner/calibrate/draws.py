@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 RESAMPLES = 400
 SEED = 20240301
 INSTANT = 1e-9  # s; no message is faster
+QUARTILES = 1.349  # standard deviations between those of a normal distribution
 NORMAL = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
 
 
@@ -43,20 +44,24 @@ class Draws:
 
         Student's t widens what is drawn of few samples or launches.
         """
-        seed = crc32(repr((launches[0].kind, *launches[0].point[1:])).encode())
-        seed ^= crc32(repr(sorted(launches[0].params.items())).encode())
-        generator = np.random.default_rng([SEED, seed])
-        each = np.array([_medians(one.samples, generator) for one in launches])
-        logs = np.log(np.maximum(each, INSTANT))
+        logs = _logs(launches)
         value = float(logs[:, 0].mean())
         if len(launches) > 1:
-            chosen = generator.integers(0, len(launches), (RESAMPLES, len(launches)))
+            chosen = _launches(len(launches))
             drawn = logs[chosen, np.arange(1, RESAMPLES + 1)[:, None]].mean(axis=1)
             drawn = value + (drawn - value) * _widening(len(launches))
         else:
             drawn = value + (logs[0, 1:] - value) * _widening(len(launches[0].samples))
         seconds: Floats = np.exp(np.concatenate([[value], drawn + self.common]))
         return seconds
+
+    def error(self, launches: Sequence[Measurement]) -> float:
+        """Relative standard error of that median, as far as the samples within launches tell.
+
+        From the quartiles: of a handful of samples with one outlier some resamples are far off.
+        """
+        low, high = np.quantile(_logs(launches)[:, 1:], [0.25, 0.75], axis=1)
+        return float(np.sqrt(np.sum(((high - low) / QUARTILES) ** 2)) / len(launches))
 
     @property
     def common(self) -> Floats:
@@ -78,16 +83,10 @@ def drift_of(sentinels: Sequence[Sequence[Measurement]]) -> float:
     beyond = []
     for repeated in sentinels:
         logs = np.log([max(float(np.median(one.samples)), INSTANT) for one in repeated])
-        within = [spread(Draws().median([one])) ** 2 for one in repeated]
+        within = [Draws().error([one]) ** 2 for one in repeated]
         if len(logs) > 1:
             beyond.append(float(logs.var(ddof=1)) - float(np.mean(within)))
     return math.sqrt(max(float(np.mean(beyond)), 0.0)) if beyond else 0.0
-
-
-def spread(drawn: Floats) -> float:
-    """Relative standard deviation of a drawn quantity."""
-    logs = np.log(np.maximum(drawn[1:], INSTANT))
-    return float(logs.std())
 
 
 def estimate(drawn: Floats) -> Estimate:
@@ -95,6 +94,16 @@ def estimate(drawn: Floats) -> Estimate:
     value = float(drawn[0])
     low, high = np.quantile(drawn[1:], [0.025, 0.975])
     return Estimate(value, float(min(value, low)), float(max(value, high)))
+
+
+def _logs(launches: Sequence[Measurement]) -> Floats:
+    """Logarithms of the medians of a point, shape (launches, 1 + RESAMPLES); always the same."""
+    seed = crc32(repr((launches[0].kind, *launches[0].point[1:])).encode())
+    seed ^= crc32(repr(sorted(launches[0].params.items())).encode())
+    generator = np.random.default_rng([SEED, seed])
+    each = np.array([_medians(one.samples, generator) for one in launches])
+    logs: Floats = np.log(np.maximum(each, INSTANT))
+    return logs
 
 
 def _medians(samples: Sequence[float], generator: np.random.Generator) -> Floats:
@@ -105,6 +114,12 @@ def _medians(samples: Sequence[float], generator: np.random.Generator) -> Floats
     begin = generator.integers(0, count, (RESAMPLES, -(-count // length)))
     chosen = (begin[:, :, None] + np.arange(length)).reshape(RESAMPLES, -1)[:, :count] % count
     return np.concatenate([[np.median(taken)], np.median(taken[chosen], axis=1)])
+
+
+def _launches(count: int) -> NDArray[np.int64]:
+    """Which launches each resample takes, the same for all series: a slow launch is slow in all."""
+    generator = np.random.default_rng([SEED, count])
+    return generator.integers(0, count, (RESAMPLES, count))
 
 
 def _widening(count: int) -> float:

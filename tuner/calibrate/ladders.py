@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tuner.calibrate.draws import INSTANT, Floats, spread
-from tuner.calibrate.piecewise import SHORTEST, Line, fit_lines, refit
+from tuner.calibrate.draws import INSTANT, Floats
+from tuner.calibrate.piecewise import MISFIT, SHORTEST, Line, fit_lines, refit
 from tuner.calibrate.series import Launches, Series, nbytes
+from tuner.topology import CROSS_SOCKET, NODE, NODE_OVERSUBSCRIBED
 
 FAR = 0.05  # a size with less than this of its weight is called an outlier
 ROBUST = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
 FREE = 2  # numbers of a line that its own sizes decide: alpha and beta
+# The same transport: what is known of the one holds for the other if that was not measured itself.
+ALIKE = {NODE_OVERSUBSCRIBED: NODE, CROSS_SOCKET: NODE}
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Ladder:
             for size, weight, error in zip(
                 self.sizes[line.span], line.weights, self.spread[line.span], strict=True
             )
-            if weight * max(error, 0.03) ** 2 < FAR
+            if weight * max(error, MISFIT) ** 2 < FAR
         ]
 
     def goodness(self, begins: Sequence[float]) -> list[dict[str, Any]]:
@@ -76,18 +79,31 @@ class Ladder:
         ]  # fmt: skip
 
 
-def ladder(series: Series, path: str, memory: str, found: list[Launches]) -> Ladder | None:
-    """Of ping-pongs of one place; None with too few sizes for a line."""
+def ladder(
+    series: Series, path: str, memory: str, found: list[Launches], subject: str = ""
+) -> Ladder | None:
+    """Of ping-pongs of one place; None with too few sizes for a line.
+
+    subject     class of the path, whose eager limit is a likely break; `path` itself if not given
+    """
     if len(found) < SHORTEST:
         return None
     sizes = nbytes(found)
     raw = np.stack([series.median(one) for one in found], axis=1)
     call = np.asarray(series.call)[..., None]
     times = np.maximum(raw - call, INSTANT)
-    error = np.array([spread(column) for column in times.T])
-    one = Ladder(path, memory, sizes, times, error, fit_lines(sizes, times[0], error))
+    error = np.array([series.draws.error(one) for one in found])
+    limits = [float(limit[0].nbytes) for limit in eager(series, subject or path, memory)]
+    lines = fit_lines(sizes, times[0], error, limits)
+    one = Ladder(path, memory, sizes, times, error, lines)
     drawn = series.draws.scattered(times, _scatter(one), one.name)
     return replace(one, times=drawn)
+
+
+def eager(series: Series, subject: str, memory: str) -> list[Launches]:
+    """The series of the eager limit, of this path or of one over the same transport."""
+    found = series.of("eager", subject, memory)
+    return found or series.of("eager", ALIKE.get(subject, subject), memory)
 
 
 def _scatter(one: Ladder) -> Floats:

@@ -9,15 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tuner.calibrate.draws import INSTANT, Floats, estimate
-from tuner.calibrate.ladders import Ladder, parameters
+from tuner.calibrate.ladders import ALIKE, Ladder, eager, parameters
 from tuner.calibrate.piecewise import breaks
 from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import PathCost, Segment
-from tuner.topology import CROSS_SOCKET, NODE, NODE_OVERSUBSCRIBED
 
 WAITED = 1e-3  # s; half of what a probe's receiver stays away: a sender that took less did not wait
-# The same transport: what is known of the one holds for the other if that was not measured itself.
-ALIKE = {NODE_OVERSUBSCRIBED: NODE, CROSS_SOCKET: NODE}
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ def fitted(series: Series, ladder: Ladder, subject: str, latency: float = 0.0) -
     subject     path class whose bursts and eager limit apply
     latency     seconds to leave out because the simulator adds those of the links
     """
-    limit, eager = _eager_limit(series, subject, ladder)
+    limit, known = _eager_limit(series, subject, ladder)
     beta = parameters(ladder)[1][:, -1]
     overhead, busy = _overhead(series, subject, ladder, beta)
     overhead = np.clip(ladder.times.min(axis=1) - latency, 0.0, overhead)
@@ -59,7 +56,7 @@ def fitted(series: Series, ladder: Ladder, subject: str, latency: float = 0.0) -
     )  # fmt: skip
     cost = PathCost(segments, limit, estimate(overhead))
     gaps = tuple(_gaps(series, ladder, subject, cost, latency))
-    return Fitted(ladder, cost, latency, gaps, {"eager_limit": eager, "overhead": busy})
+    return Fitted(ladder, cost, latency, gaps, {"eager_limit": known, "overhead": busy})
 
 
 def _gaps(
@@ -72,7 +69,7 @@ def _gaps(
         yield f"{ladder.name}: overhead, no bursts of two lengths were measured"
     elif cost.overhead.value == 0.0:
         yield f"{ladder.name}: overhead, no message of a burst took longer than its bytes"
-    if not _eager(series, subject, ladder.memory):
+    if not eager(series, subject, ladder.memory):
         yield f"{ladder.name}: eager limit, it was not looked for"
     if latency > ladder.times[0].min():
         yield (
@@ -83,18 +80,13 @@ def _gaps(
 
 def _eager_limit(series: Series, subject: str, ladder: Ladder) -> tuple[float, str]:
     """Bytes, and how they are known."""
-    found = _eager(series, subject, ladder.memory)
+    found = eager(series, subject, ladder.memory)
     if not found:
         return 0.0, "not measured: every sender waits for its receiver"
     size = found[0][0].nbytes
     if float(np.median(found[0][0].samples)) < WAITED:
         return float(size), f"no sender waited for its receiver up to {size} B, the largest tried"
     return float(size), f"measured: from {size} B on a sender waits for its receiver"
-
-
-def _eager(series: Series, subject: str, memory: str) -> list[Launches]:
-    found = series.of("eager", subject, memory)
-    return found or series.of("eager", ALIKE.get(subject, subject), memory)
 
 
 def _bursts(series: Series, subject: str, memory: str) -> list[Launches]:

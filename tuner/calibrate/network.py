@@ -67,7 +67,7 @@ def _others(
     gaps: list[str] = []
     swept = _swept(series, distances, near.memory)
     for way in [*pairs, *(way for way in swept if way not in pairs and way != reference)]:
-        own = ladder(series, way.name, near.memory, pairs.get(way, []))
+        own = ladder(series, way.name, near.memory, pairs.get(way, []), NETWORK)
         if own is not None:
             prices[way.name] = fitted(series, own, NETWORK)
             continue

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHORTEST = 3  # sizes in a line: two would fit any noise exactly
-MISFIT = 0.03  # what a straight line is trusted to describe; smaller deviations are no break
+MISFIT = 0.02  # what a straight line is trusted to describe; smaller deviations are no break
 ROUNDING = 1e-9  # what of a slope is an artefact of the arithmetic
 PER_LINE = 3  # free numbers of a line: alpha, beta, where it begins
 REACH = 4.685  # standard deviations at which a size stops counting; 95 % efficient if none is off
@@ -104,25 +104,30 @@ def robust_line(first: int, sizes: Floats, times: Floats, noise: Floats) -> tupl
     return Line(first, last, float(alpha), float(beta), tuple(weights.tolist())), loss
 
 
-def fit_lines(sizes: Floats, times: Floats, spread: Floats) -> tuple[Line, ...]:
+def fit_lines(
+    sizes: Floats, times: Floats, spread: Floats, likely: Sequence[float] = ()
+) -> tuple[Line, ...]:
     """The lines that minimise the Bayesian information criterion (Schwarz, 1978).
 
     sizes       ascending, bytes; times in seconds
     spread      relative standard error of each time; `MISFIT` is its floor
+    likely      sizes at which a line is known to begin, so that it need not be found there
 
     Dynamic programming over (begin, end) of the last line; a line may follow another one only if
     the time need not drop where they meet.
     """
     count = len(sizes)
     noise = np.maximum(spread, MISFIT)
-    penalty = PER_LINE * math.log(count)
+    free = np.full(count, PER_LINE)
+    free[[first for first in range(1, count) if _within(sizes, first, likely)]] -= 1
+    penalty = free * math.log(count)
     best: dict[tuple[int, int], tuple[float, tuple[Line, ...]]] = {}
     for last in range(SHORTEST, count + 1):
         for first in range(last - SHORTEST + 1):
             own = slice(first, last)
             line, loss = robust_line(first, sizes[own], times[own], noise[own])
             if first == 0:
-                best[0, last] = (loss + penalty, (line,))
+                best[0, last] = (loss + penalty[0], (line,))
                 continue
             before = [
                 (value, lines)
@@ -131,9 +136,14 @@ def fit_lines(sizes: Floats, times: Floats, spread: Floats) -> tuple[Line, ...]:
             ]
             if before:
                 value, lines = min(before, key=lambda entry: entry[0])
-                best[first, last] = (value + loss + penalty, (*lines, line))
+                best[first, last] = (value + loss + penalty[first], (*lines, line))
     whole = [entry for (_, end), entry in best.items() if end == count]
     return min(whole, key=lambda entry: entry[0])[1]
+
+
+def _within(sizes: Floats, first: int, likely: Sequence[float]) -> bool:
+    """Some likely size lies between size number `first` and the one before it."""
+    return any(sizes[first - 1] < size <= sizes[first] for size in likely)
 
 
 def _meet(left: Line, right: Line, sizes: Floats) -> bool:

@@ -1,0 +1,153 @@
+"""Calibration of clusters: the simulator gives back what was measured on a simulated machine."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.support.probed import LIMIT, LONG, OVERHEAD, RATE, SHORT, UPLINK, Machine, racks, truth
+from tuner.calibrate import calibrate
+from tuner.cost import Calibration, Estimate
+from tuner.errors import InputError
+
+RACKS = racks(4)
+MACHINE = Machine(RACKS, truth())
+ACROSS = [(0, 4), (1, 5), (2, 6), (3, 7)]
+BETWEEN = (64, 3000, 20_000, 100_000, 700_000)  # sizes that nobody measured
+
+
+@pytest.fixture(scope="module")
+def near() -> Calibration:
+    """From one pair of one rack."""
+    return calibrate(MACHINE.measured(MACHINE.messages()), RACKS)
+
+
+def test_rate_and_latency_come_back(near: Calibration) -> None:
+    path = near.path("network")
+    assert [segment.lo for segment in path.segments] == [0.0, LIMIT]
+    for segment, (alpha, beta) in zip(path.segments, (SHORT, LONG), strict=True):
+        assert segment.beta.value == pytest.approx(beta, rel=0.02)
+        assert segment.alpha.value == pytest.approx(alpha, rel=0.05)
+    assert path.overhead.value == pytest.approx(OVERHEAD, rel=0.2)
+    assert path.eager_limit == LIMIT
+
+
+@pytest.mark.parametrize("hosts", [[0, 1], [2, 3], [0, 4]])
+def test_the_simulator_gives_back_what_was_measured_at_any_distance(
+    near: Calibration, hosts: list[int]
+) -> None:
+    fitted = replace(MACHINE, calibration=near)
+    for nbytes in BETWEEN:
+        assert fitted.one_way(hosts, nbytes) == pytest.approx(
+            MACHINE.one_way(hosts, nbytes), rel=0.02
+        )
+
+
+def test_without_the_topology_the_latency_of_the_links_stays_in() -> None:
+    whole = calibrate(MACHINE.measured(MACHINE.messages())).path("network")
+    assert whole.segments[0].alpha.value == pytest.approx(SHORT[0] + 1e-4, rel=0.05)
+
+
+def slower(machine: Machine) -> Machine:
+    """Across racks every byte takes 3 % longer than the links say: headers of another network."""
+    dear = truth().path("network")
+    segments = tuple(
+        replace(s, alpha=Estimate.exact(s.alpha.value + 2.5e-4), beta=Estimate.exact(1 / 6.0e6))
+        for s in dear.segments
+    )
+    name = "4 links, 200us, 6.25e+06B/s"
+    paths = {**machine.calibration.paths, (name, "host"): replace(dear, segments=segments)}
+    return replace(machine, calibration=replace(machine.calibration, paths=paths))
+
+
+@pytest.mark.parametrize("how", ["uplink", "sweep"])
+def test_distances_that_were_measured_have_prices_of_their_own(how: str) -> None:
+    machine = slower(MACHINE)
+    parts = machine.crowds("uplink", ACROSS[:1]) if how == "uplink" else machine.sweep()
+    found = calibrate(machine.measured(machine.messages(), parts), RACKS)
+    fitted = replace(machine, calibration=found)
+    for hosts in ([0, 1], [1, 6]):
+        for nbytes in BETWEEN:
+            truth = machine.one_way(hosts, nbytes)
+            assert fitted.one_way(hosts, nbytes) == pytest.approx(truth, rel=0.03)
+    assert {path for path, _ in found.paths} == {
+        "network", "2 links, 100us, 1.25e+07B/s", "4 links, 200us, 6.25e+06B/s",
+    }  # fmt: skip
+
+
+def test_an_uplink_that_pairs_share_has_its_capacity() -> None:
+    found = calibrate(MACHINE.measured(MACHINE.messages(), MACHINE.crowds("uplink", ACROSS)), RACKS)
+    assert found.capacities["uplink"].value == pytest.approx(UPLINK, rel=0.02)
+    assert found.capacities["uplink"].low <= UPLINK <= found.capacities["uplink"].high
+
+
+def test_pairs_with_room_for_all_say_only_how_much_there_is_at_least() -> None:
+    wide = Machine(racks(4, uplink=8 * RATE), truth())
+    found = calibrate(wide.measured(wide.messages(), wide.crowds("uplink", ACROSS)), wide.topology)
+    assert "uplink" not in found.capacities
+    assert any(gap.startswith("capacity uplink: 4 pairs did not")
+               for gap in found.provenance["undetermined"])  # fmt: skip
+
+
+def test_one_size_far_off_changes_nothing_and_is_named(near: Calibration) -> None:
+    series = [
+        replace(one, samples=tuple(3 * t for t in one.samples))
+        if (one.kind, one.nbytes) == ("pingpong", 8192)
+        else one
+        for one in MACHINE.messages()
+    ]
+    found = calibrate(MACHINE.measured(iter(series)), RACKS)
+    assert len(found.path("network").segments) == 2
+    for nbytes in BETWEEN:
+        assert found.path("network").seconds(nbytes) == pytest.approx(
+            near.path("network").seconds(nbytes), rel=0.02
+        )
+    assert found.provenance["fit"][0]["outliers"] == [8192]
+    assert near.provenance["fit"][0]["outliers"] == []
+
+
+@pytest.mark.parametrize(("drift", "launches"), [(0.0, 1), (0.02, 4)])
+def test_intervals_hold_the_truth(drift: float, launches: int) -> None:
+    held = []
+    for seed in range(25):
+        machine = replace(MACHINE, seed=seed, drift=drift, launches=launches, samples=12)
+        path = calibrate(machine.measured(machine.messages()), RACKS).path("network")
+        pairs = zip(path.segments, (SHORT, LONG), strict=True)
+        held += [
+            estimate.low <= value <= estimate.high
+            for segment, (alpha, beta) in pairs
+            for estimate, value in ((segment.alpha, alpha), (segment.beta, beta))
+        ]
+    assert np.mean(held) >= 0.9
+
+
+def test_sentinels_widen_the_intervals_by_how_much_the_machine_wandered() -> None:
+    def width(spread: float) -> float:
+        sentinels = [
+            one
+            for number in range(8)
+            for one in MACHINE.series(
+                "sentinel", "network", 2, 8192, 1e-3 * (1 + spread * (-1) ** number), of=number
+            )
+        ]
+        found = calibrate(MACHINE.measured(MACHINE.messages(), iter(sentinels)), RACKS)
+        beta = found.path("network").segments[-1].beta
+        return (beta.high - beta.low) / beta.value
+
+    assert width(0.0) < 0.02
+    assert width(0.05) == pytest.approx(4 * 0.05, rel=0.4)
+
+
+def test_hosts_that_are_not_on_the_topology_are_refused() -> None:
+    measured = MACHINE.measured(MACHINE.messages())
+    stranger = replace(measured, provenance={"hosts": ["n0", "other"]})
+    with pytest.raises(InputError, match="has no node other"):
+        calibrate(stranger, RACKS)
+    by_number = replace(measured, provenance={"hosts": ["a", "b"]})
+    assert calibrate(by_number, RACKS).paths == calibrate(measured, RACKS).paths
+
+
+def test_links_slower_to_reach_than_any_message_are_named() -> None:
+    slow = replace(RACKS, links=tuple(replace(link, latency=1e-3) for link in RACKS.links))
+    found = calibrate(MACHINE.measured(MACHINE.messages()), slow)
+    assert any("correct the topology" in gap for gap in found.provenance["undetermined"])
