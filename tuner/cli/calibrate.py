@@ -1,45 +1,139 @@
 """Fit the calibration to measurements: per path class piecewise alpha and beta, and gamma, each
-with its 95 % interval."""
+with its 95 % interval; or compare two calibrations of one cluster."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from tuner.calibrate import calibrate
-from tuner.cli.output import add_json, emit, print_table
-from tuner.cost import Calibration, Estimate, calibration_record, write_calibration
+from tuner.calibrate import Fit, fit
+from tuner.calibrate.compare import Change, compare
+from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cost import (
+    Calibration,
+    Estimate,
+    calibration_record,
+    read_calibration,
+    write_calibration,
+)
+from tuner.errors import InputError
 from tuner.files import require_target
 from tuner.measurement import read_measurements
+from tuner.topologies.formats import load_topology
 from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:
   tuner calibrate measurements.ndjson --out calibration.json
-  tuner calibrate measurements.ndjson --json"""
+  tuner calibrate measurements.ndjson --topology racks.yaml --out calibration.json --plots fit
+  tuner calibrate measurements.ndjson --json
+  tuner calibrate compare january.json february.json   (drift)"""
+
+COMPARE = "compare"
+SHOWN_GAPS = 12
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("measurements", type=Path, help="NDJSON written by `tuner probe`")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE",
+        help=f"NDJSON written by `tuner probe`; or the word {COMPARE} and two calibrations",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON to write")
+    parser.add_argument(
+        "--topology", type=Path, metavar="FILE",
+        help="of the probed cluster, in any format that `tuner topo` reads: what its links add to"
+        " the time of a message is left to it, and each distance has a price of its own",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plots", type=Path, metavar="DIR",
+        help="draw measured times, lines, breaks and residuals of every path (SVG and PNG)",
+    )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fit, write, print."""
+    """Fit, write, draw, print; or compare."""
+    if options.files[0] == COMPARE:
+        _compare(options)
+        return
+    if len(options.files) > 1:
+        raise InputError(
+            f"calibrate takes one file of measurements, not {len(options.files)}: put several"
+            f" together with `tuner probe merge`; `calibrate {COMPARE} A B` compares calibrations"
+        )
+    measured = Path(options.files[0])
     if options.out:
-        require_target(options.out, options.measurements)
-    calibration = calibrate(read_measurements(options.measurements))
+        require_target(options.out, measured)
+    topology = load_topology(options.topology) if options.topology else None
+    found = fit(read_measurements(measured), topology)
     if options.out:
-        write_calibration(calibration, options.out)
-    emit(options, calibration_record(calibration), lambda: print_calibration(calibration))
+        write_calibration(found.calibration, options.out)
+    if options.plots:
+        _draw(found, options.plots)
+    emit(options, calibration_record(found.calibration),
+         lambda: print_calibration(found.calibration))  # fmt: skip
+
+
+def _draw(found: Fit, folder: Path) -> None:
+    from tuner.report.fit_plots import save_fit  # matplotlib takes its time
+
+    for path in save_fit(found, folder):
+        console(error=True).print(f"wrote {path}")
+
+
+def _compare(options: argparse.Namespace) -> None:
+    if len(options.files) != 3:
+        raise InputError(f"`tuner calibrate {COMPARE}` takes two calibrations: the earlier first")
+    if options.out or options.topology or options.plots:
+        raise InputError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
+    before, after = (read_calibration(Path(name)) for name in options.files[1:])
+    changes = compare(before, after)
+    emit(options, [_record(change) for change in changes], lambda: _print(changes))
+
+
+def _record(change: Change) -> dict[str, Any]:
+    return {**asdict(change), "ratio": change.ratio, "significant": change.significant}
+
+
+def _print(changes: list[Change]) -> None:
+    print_table(
+        "drift", ("parameter", "before", "after", "ratio", ""),
+        [
+            (
+                change.parameter, _figure(change.parameter, change.before),
+                _figure(change.parameter, change.after),
+                "" if change.ratio is None else f"{change.ratio:.3f}",
+                "significant" if change.significant else "",
+            )
+            for change in changes
+        ],
+        right=("ratio",),
+    )  # fmt: skip
+    number = sum(change.significant for change in changes)
+    console().print(f"{number} of {len(changes)} parameters changed significantly")
+
+
+def _figure(parameter: str, estimate: Estimate | None) -> str:
+    """As people write it, by what the parameter is."""
+    if estimate is None:
+        return "none"
+    if parameter.endswith(("beta", "gamma")):
+        return _rate(estimate)
+    if parameter.endswith(("limit", "from")):
+        return format_size(round(estimate.value))
+    if parameter.startswith("capacity"):
+        low, high = estimate.low / 1e9, estimate.high / 1e9
+        return f"{estimate.value / 1e9:.3g} GB/s ({low:.3g} to {high:.3g})"
+    return _time(estimate)
 
 
 def print_calibration(calibration: Calibration) -> None:
-    """Paths, then reductions, with their intervals."""
+    """Paths, reductions and capacities with their intervals, and what is not determined."""
     rows = [
-        (path, memory, f"[{format_size(s.lo)}, {format_size(s.hi)})", _time(s.alpha), _rate(s.beta))
+        (path, memory, _span(s.lo, s.hi), _time(s.alpha), _rate(s.beta))
         for (path, memory), cost in calibration.paths.items()
         for s in cost.segments
     ]
@@ -51,6 +145,23 @@ def print_calibration(calibration: Calibration) -> None:
         "reduction", ("memory", "launch", "1/gamma"),
         [(memory, _time(c.launch), _rate(c.gamma)) for memory, c in calibration.reduction.items()],
     )  # fmt: skip
+    if calibration.capacities:
+        print_table(
+            "shared", ("what", "capacity"),
+            [(name, _figure("capacity", one)) for name, one in calibration.capacities.items()],
+        )  # fmt: skip
+    gaps = calibration.provenance.get("undetermined", [])
+    if gaps:
+        console().print("not determined by these measurements:")
+    for gap in gaps[:SHOWN_GAPS]:
+        console().print(f"  {gap}", markup=False)
+    if len(gaps) > SHOWN_GAPS:
+        console().print(f"  and {len(gaps) - SHOWN_GAPS} more, see the calibration's provenance")
+
+
+def _span(low: float, high: float) -> str:
+    """Break points are found, not chosen: to the byte they say nothing."""
+    return f"[{format_size(round(low))}, {format_size(high if high > 1e18 else round(high))})"
 
 
 def _time(estimate: Estimate) -> str:

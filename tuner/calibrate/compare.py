@@ -1,0 +1,108 @@
+"""Drift: what became of each parameter between two calibrations of one cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tuner.cost import Calibration, Estimate, PathCost, Segment
+from tuner.errors import InputError
+from tuner.units import format_size
+
+DRIFT = 0.02  # a smaller change is none, however narrow the intervals
+
+Named = tuple[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One parameter in both calibrations, in seconds, bytes, seconds per byte or bytes per second.
+
+    before, after   None where a calibration does not have it
+    """
+
+    parameter: str
+    before: Estimate | None
+    after: Estimate | None
+
+    @property
+    def ratio(self) -> float | None:
+        """After over before; None where that is no number."""
+        if self.before is None or self.after is None or self.before.value == 0.0:
+            return None
+        return self.after.value / self.before.value
+
+    @property
+    def significant(self) -> bool:
+        """The intervals have nothing in common, and the values are apart by more than DRIFT.
+
+        A parameter that only one of them has is a difference of the probes.
+        """
+        a, b = self.before, self.after
+        if a is None or b is None:
+            return False
+        apart = a.high < b.low or b.high < a.low
+        return apart and abs(a.value - b.value) > DRIFT * a.value
+
+
+def compare(before: Calibration, after: Calibration) -> list[Change]:
+    """Every parameter that either has, significant changes first, then in the order of `before`.
+
+    Raises InputError for calibrations of different clusters.
+    """
+    if before.cluster != after.cluster:
+        raise InputError(
+            f"one calibration is of {before.cluster}, the other of {after.cluster}: compare two of"
+            " one cluster"
+        )
+    pairs = _segments(before, after)
+    old, new = (dict(_parameters(one, pairs, side)) for side, one in enumerate((before, after)))
+    changes = [Change(name, old.get(name), new.get(name)) for name in {**old, **new}]
+    return sorted(changes, key=lambda change: not change.significant)
+
+
+Pairs = dict[tuple[str, str], Sequence[tuple[Segment, Segment]]]
+
+
+def _segments(before: Calibration, after: Calibration) -> Pairs:
+    """Of every common path the segments that mean the same: all if there are as many in both, else
+    the first, of short messages, and the last, of long ones."""
+    pairs: Pairs = {}
+    for key in before.paths.keys() & after.paths.keys():
+        a, b = before.paths[key].segments, after.paths[key].segments
+        ends = {0: (a[0], b[0]), 1: (a[-1], b[-1])}
+        pairs[key] = list(zip(a, b, strict=True)) if len(a) == len(b) else list(ends.values())
+    return pairs
+
+
+def _parameters(calibration: Calibration, pairs: Pairs, side: int) -> Iterator[Named]:
+    for (path, memory), cost in calibration.paths.items():
+        name = path if memory == "host" else f"{path} ({memory})"
+        yield from _of_path(name, cost, pairs.get((path, memory)), side)
+    for memory, fold in calibration.reduction.items():
+        yield f"reduction {memory}: launch", fold.launch
+        yield f"reduction {memory}: gamma", fold.gamma
+    for resource, capacity in calibration.capacities.items():
+        yield f"capacity {resource}", capacity
+    if calibration.pointer_query > 0.0:
+        yield "pointer query", Estimate.exact(calibration.pointer_query)
+    for what, begin in (("shared", calibration.shared_from), ("striped", calibration.stripe_from)):
+        if begin < math.inf:
+            yield f"{what} from", Estimate.exact(begin)
+
+
+def _of_path(
+    name: str, cost: PathCost, pairs: Sequence[tuple[Segment, Segment]] | None, side: int
+) -> Iterator[Named]:
+    yield f"{name}: overhead", cost.overhead
+    yield f"{name}: eager limit", Estimate.exact(cost.eager_limit)
+    for both in pairs or [(own, own) for own in cost.segments]:
+        # called after the segment of the first calibration, so that both names are equal
+        span = f"[{format_size(round(both[0].lo))}, {format_size(_whole(both[0].hi))})"
+        yield f"{name} {span}: alpha", both[side].alpha
+        yield f"{name} {span}: beta", both[side].beta
+
+
+def _whole(size: float) -> float:
+    return size if math.isinf(size) else round(size)

@@ -1,0 +1,67 @@
+"""How well the lines of a calibration describe what was measured: one picture for each path."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from tuner.calibrate import Fit
+from tuner.calibrate.ladders import Ladder
+from tuner.cost import PathCost
+from tuner.report.study_plots import save
+from tuner.units import format_size, format_time
+
+POINT, LINE, OFF, BREAK = "#4477aa", "#222222", "#cc6677", "#999933"
+LEAST_STRIP = 0.05  # relative residuals that the lower strip shows at least
+
+
+def save_fit(fit: Fit, folder: Path) -> list[Path]:
+    """Of every path that has ping-pongs: times, lines and breaks, and below them the residuals."""
+    files: list[Path] = []
+    for (path, memory), ladder in fit.ladders.items():
+        name = re.sub(r"[^a-z0-9.]+", "-", f"fit-{path}-{memory}".lower()).strip("-")
+        cost = fit.calibration.paths[path, memory]
+        title = f"{ladder.name}: {fit.calibration.library} on {fit.calibration.cluster}"
+        draw = partial(_draw, title=title, ladder=ladder, cost=cost)
+        files += save(folder / name, 7.5, 5.2, draw)
+    return files
+
+
+def _draw(figure: Figure, title: str, ladder: Ladder, cost: PathCost) -> None:
+    upper, lower = figure.subplots(
+        2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1], "hspace": 0.06}
+    )
+    far = np.isin(ladder.sizes, ladder.outliers())
+    shown = np.maximum(ladder.sizes, 1)  # a message without bytes at the left edge
+    times, off = ladder.times[0], ladder.residuals()
+    low, high = np.quantile(ladder.times[1:], [0.025, 0.975], axis=0)
+    bars = [np.maximum(times - low, 0), np.maximum(high - times, 0)]
+    upper.errorbar(shown, times, bars, fmt="o", color=POINT, markersize=4, linewidth=1,
+                   label="measured, 95 %", zorder=3)  # fmt: skip
+    if far.any():
+        upper.plot(shown[far], times[far], "o", color=OFF, markersize=6, label="outlier", zorder=4)
+    for number, line in enumerate(ladder.lines):
+        at = np.geomspace(shown[line.first], shown[line.last - 1], 60)
+        upper.plot(at, line.alpha + line.beta * at, color=LINE, linewidth=1.2, zorder=2,
+                   label="lines" if number == 0 else None)  # fmt: skip
+    for axes in (upper, lower):
+        for segment in cost.segments[1:]:
+            axes.axvline(segment.lo, color=BREAK, linewidth=1, linestyle="--", zorder=1)
+        axes.grid(color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+    upper.set(xscale="log", yscale="log", ylabel="one way")
+    upper.set_title(title, loc="left")
+    upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
+    upper.legend(frameon=False, loc="upper left")
+    lower.axhline(0, color=LINE, linewidth=1)
+    lower.vlines(shown, 0, off * 100, color=np.where(far, OFF, POINT), linewidth=2)
+    inside = np.abs(off[~far]).max(initial=LEAST_STRIP) * 130
+    lower.set(ylim=(-inside, inside), ylabel="residual, %", xlabel="message")
+    ticks = 2.0 ** np.arange(0, np.log2(shown[-1]) + 1, 4)
+    lower.set_xticks(ticks, [format_size(tick) for tick in ticks])
+    lower.minorticks_off()
