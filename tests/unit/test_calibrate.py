@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.probed import LIMIT, LONG, OVERHEAD, RATE, SHORT, UPLINK, Machine, racks, truth
 from tuner.calibrate import calibrate
+from tuner.calibrate.compare import compare
 from tuner.cost import Calibration, Estimate
 from tuner.errors import InputError
 
@@ -151,3 +152,30 @@ def test_links_slower_to_reach_than_any_message_are_named() -> None:
     slow = replace(RACKS, links=tuple(replace(link, latency=1e-3) for link in RACKS.links))
     found = calibrate(MACHINE.measured(MACHINE.messages()), slow)
     assert any("correct the topology" in gap for gap in found.provenance["undetermined"])
+
+
+def test_drift_shows_only_what_changed() -> None:
+    slow = truth().path("network")
+    segments = (
+        slow.segments[0],
+        replace(slow.segments[1], beta=Estimate.exact(1.1 * slow.segments[1].beta.value)),
+    )
+    paths = {**truth().paths, ("network", "host"): replace(slow, segments=segments)}
+    later = Machine(RACKS, replace(truth(), paths=paths), seed=5)
+    before, after = (calibrate(one.measured(one.messages()), RACKS) for one in (MACHINE, later))
+    changed = [change for change in compare(before, after) if change.significant]
+    assert [change.parameter for change in changed] == ["network [60000B, inf): beta"]
+    assert changed[0].ratio == pytest.approx(1.1, rel=0.02)
+    assert not any(change.significant for change in compare(before, before))
+
+
+def test_drift_is_of_one_cluster() -> None:
+    with pytest.raises(InputError, match="compare two of one cluster"):
+        compare(truth(), replace(truth(), cluster="other"))
+
+
+def test_what_only_one_probe_measured_is_no_drift() -> None:
+    more = replace(truth(), capacities={"nic": Estimate.exact(1e9)})
+    found = {change.parameter: change for change in compare(truth(), more)}
+    assert found["capacity nic"].before is None
+    assert not found["capacity nic"].significant

@@ -78,7 +78,8 @@ def fit(measurements: Measurements, topology: Topology | None = None) -> Fit:
         pointer_query=beside.pointer_query,
         provenance=provenance,
     )
-    return Fit(calibration, {key: one.ladder for key, one in found.items()})
+    own = {key: one.ladder for key, one in found.items() if not one.moved}
+    return Fit(calibration, own)
 
 
 def _distances(measurements: Measurements, topology: Topology) -> Distances:
@@ -146,7 +147,7 @@ def _provenance(series: Series, found: Mapping[tuple[str, str], Fitted]) -> dict
         "worst_relative_residual": {
             one.ladder.name: float(abs(one.ladder.residuals()).max()) for one in found.values()
         },
-        "fit": [line for one in found.values() for line in _goodness(one)],
+        "fit": [line for one in found.values() if not one.moved for line in _goodness(one)],
         "links": {one.ladder.name: _link(series, one) for one in found.values()},
         "drift": series.draws.drift,
         "launches": 1 + max(one.launch for one in series.measurements.series),

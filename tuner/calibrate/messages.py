@@ -24,6 +24,7 @@ class Fitted:
     latency     seconds of the links on the way that the price leaves to the topology
     gaps        sentences about what the series do not determine
     sources     where eager limit and overhead come from
+    moved       not fitted to times of its own: the price of another path and what lies between them
     """
 
     ladder: Ladder
@@ -31,6 +32,7 @@ class Fitted:
     latency: float = 0.0
     gaps: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
+    moved: bool = False
 
 
 def fitted(series: Series, ladder: Ladder, subject: str, latency: float = 0.0) -> Fitted:

@@ -21,6 +21,8 @@ from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import PathCost
 from tuner.topology import NETWORK
 
+WHOLE = 8  # sizes among which protocols can be found; fewer only show what another distance adds
+
 Shift = tuple[Floats, Floats]  # drawn seconds, and seconds per byte, more than the reference takes
 
 
@@ -67,8 +69,8 @@ def _others(
     gaps: list[str] = []
     swept = _swept(series, distances, near.memory)
     for way in [*pairs, *(way for way in swept if way not in pairs and way != reference)]:
-        own = ladder(series, way.name, near.memory, pairs.get(way, []), NETWORK)
-        if own is not None:
+        points = pairs.get(way, [])
+        if len(points) >= WHOLE and (own := ladder(series, way.name, near.memory, points, NETWORK)):
             prices[way.name] = fitted(series, own, NETWORK)
             continue
         here, there = _by_size(series, pairs, swept, way), swept.get(reference)
@@ -109,13 +111,18 @@ def _lined(near: Ladder, sizes: Sequence[int]) -> dict[int, Floats]:
 
 
 def _shift(here: dict[int, Floats], there: dict[int, Floats]) -> Shift | None:
-    """The line through the differences at the smallest and the largest size of both."""
+    """The line through the differences at the sizes of both, with relative weights."""
     both = sorted(set(here) & set(there))
     if len(both) < 2:
         return None
-    low, high = both[0], both[-1]
-    slope = ((here[high] - there[high]) - (here[low] - there[low])) / (high - low)
-    return here[low] - there[low] - slope * low, slope
+    sizes = np.array(both, dtype=float)
+    apart = np.stack([here[n] - there[n] for n in both], axis=1)
+    weight = np.stack([here[n] for n in both], axis=1) ** -2
+    weight /= weight.sum(axis=1, keepdims=True)
+    centre, middle = weight @ sizes, np.sum(weight * apart, axis=1)
+    off = sizes - centre[:, None]
+    slope = np.sum(weight * off * apart, axis=1) / np.sum(weight * off**2, axis=1)
+    return middle - slope * centre, slope
 
 
 def _shifted(series: Series, near: Ladder, name: str, shift: Shift) -> Fitted:
@@ -138,5 +145,5 @@ def _shifted(series: Series, near: Ladder, name: str, shift: Shift) -> Fitted:
         for line, s in zip(near.lines, segments, strict=True)
     )
     cost = PathCost(segments, base.cost.eager_limit, base.cost.overhead)
-    source = {**base.sources, "line": "the nearest pair's, moved by the sweep over all pairs"}
-    return Fitted(replace(moved, lines=lines), cost, 0.0, (), source)
+    source = {**base.sources, "line": "the nearest pair's, moved by what other sizes show"}
+    return Fitted(replace(moved, lines=lines), cost, 0.0, (), source, moved=True)

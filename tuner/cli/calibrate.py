@@ -4,6 +4,7 @@ with its 95 % interval; or compare two calibrations of one cluster."""
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -125,8 +126,7 @@ def _figure(parameter: str, estimate: Estimate | None) -> str:
     if parameter.endswith(("limit", "from")):
         return format_size(round(estimate.value))
     if parameter.startswith("capacity"):
-        low, high = estimate.low / 1e9, estimate.high / 1e9
-        return f"{estimate.value / 1e9:.3g} GB/s ({low:.3g} to {high:.3g})"
+        return _speed(estimate.value, estimate.low, estimate.high)
     return _time(estimate)
 
 
@@ -141,10 +141,11 @@ def print_calibration(calibration: Calibration) -> None:
         f"{calibration.library} on {calibration.cluster}",
         ("path", "memory", "sizes", "alpha", "1/beta"), rows,
     )  # fmt: skip
-    print_table(
-        "reduction", ("memory", "launch", "1/gamma"),
-        [(memory, _time(c.launch), _rate(c.gamma)) for memory, c in calibration.reduction.items()],
-    )  # fmt: skip
+    if calibration.reduction:
+        print_table(
+            "reduction", ("memory", "launch", "1/gamma"),
+            [(m, _time(c.launch), _rate(c.gamma)) for m, c in calibration.reduction.items()],
+        )  # fmt: skip
     if calibration.capacities:
         print_table(
             "shared", ("what", "capacity"),
@@ -171,8 +172,13 @@ def _time(estimate: Estimate) -> str:
 
 def _rate(estimate: Estimate) -> str:
     """Bytes per second of seconds per byte; the interval turns round."""
+    low, value, high = (
+        1 / beta if beta > 0 else math.inf for beta in (estimate.high, estimate.value, estimate.low)
+    )
+    return _speed(value, low, high)
 
-    def rate(beta: float) -> str:
-        return f"{1 / beta / 1e9:.3g}" if beta > 0 else "inf"
 
-    return f"{rate(estimate.value)} GB/s ({rate(estimate.high)} to {rate(estimate.low)})"
+def _speed(value: float, low: float, high: float) -> str:
+    """In the unit that suits the value."""
+    scale, unit = (1e9, "GB/s") if value >= 1e8 else (1e6, "MB/s")
+    return f"{value / scale:.3g} {unit} ({low / scale:.3g} to {high / scale:.3g})"
