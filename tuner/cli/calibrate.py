@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner.calibrate import Fit, fit
 from tuner.calibrate.compare import Change, compare
+from tuner.calibrate.refine import Refined, refine
 from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cost import (
     Calibration,
@@ -28,6 +29,7 @@ from tuner.units import format_size, format_time
 EXAMPLES = """examples:
   tuner calibrate measurements.ndjson --out calibration.json
   tuner calibrate measurements.ndjson --topology racks.yaml --out calibration.json --plots fit
+  tuner calibrate measurements.ndjson --topology racks.yaml --refine --out calibration.json
   tuner calibrate measurements.ndjson --json
   tuner calibrate compare january.json february.json   (drift)"""
 
@@ -51,6 +53,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--plots", type=Path, metavar="DIR",
         help="draw measured times, lines, breaks and residuals of every path (SVG and PNG)",
     )  # fmt: skip
+    parser.add_argument(
+        "--refine", action="store_true",
+        help="fit what ping-pongs do not show to the measured collectives; used if those that are"
+        " kept out are predicted better and ranked no worse",
+    )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -69,13 +76,39 @@ def run(options: argparse.Namespace) -> None:
     if options.out:
         require_target(options.out, measured)
     topology = load_topology(options.topology) if options.topology else None
-    found = fit(read_measurements(measured), topology)
+    measurements = read_measurements(measured)
+    found = fit(measurements, topology)
+    refined = refine(found.calibration, measurements, topology) if options.refine else None
+    calibration = refined.calibration if refined else found.calibration
     if options.out:
-        write_calibration(found.calibration, options.out)
+        write_calibration(calibration, options.out)
     if options.plots:
         _draw(found, options.plots)
-    emit(options, calibration_record(found.calibration),
-         lambda: print_calibration(found.calibration))  # fmt: skip
+
+    def text() -> None:
+        print_calibration(calibration)
+        if refined:
+            _print_refined(refined)
+
+    emit(options, calibration_record(calibration), text)
+
+
+def _print_refined(refined: Refined) -> None:
+    print_table(
+        "collectives that were kept out",
+        ("calibration", "calls", "median error", "mean", "p95", "regret", "tau", "within 5 %"),
+        [
+            (
+                name, str(own.errors.cases), f"{own.errors.median:.1%}", f"{own.errors.mean:.1%}",
+                f"{own.errors.p95:.1%}", f"{own.ranking.regret:.2%}", f"{own.ranking.tau:.3f}",
+                f"{own.ranking.close:.1%}",
+            )
+            for name, own in (("ping-pongs", refined.before), ("refined", refined.after))
+        ],
+        right=("calls", "median error", "mean", "p95", "regret", "tau", "within 5 %"),
+    )  # fmt: skip
+    used = "refined" if refined.accepted else "not refined"
+    console().print(f"{used}: {refined.reason}")
 
 
 def _draw(found: Fit, folder: Path) -> None:
@@ -88,7 +121,7 @@ def _draw(found: Fit, folder: Path) -> None:
 def _compare(options: argparse.Namespace) -> None:
     if len(options.files) != 3:
         raise InputError(f"`tuner calibrate {COMPARE}` takes two calibrations: the earlier first")
-    if options.out or options.topology or options.plots:
+    if options.out or options.topology or options.plots or options.refine:
         raise InputError(f"`tuner calibrate {COMPARE}` only prints: use --json and redirect it")
     before, after = (read_calibration(Path(name)) for name in options.files[1:])
     changes = compare(before, after)

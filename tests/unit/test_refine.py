@@ -1,0 +1,120 @@
+"""Refinement: collectives correct what ping-pongs got wrong, and never make a choice worse."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.support.probed import RATE, Machine, racks, truth
+from tuner import algorithms
+from tuner.calibrate.calls import calls, predict, thinned
+from tuner.calibrate.quality import Case, by_algorithm, errors, ranking
+from tuner.calibrate.refine import refine
+from tuner.collective import Collective
+from tuner.cost import Calibration, Estimate
+from tuner.errors import InputError
+from tuner.measurement import Measurement, Measurements
+from tuner.sim import simulate
+from tuner.table import Choice
+from tuner.topology import Placement
+
+RACKS = racks(2, uplink=4 * RATE)
+SIZES = (1024, 4096, 16384, 65536, 2**18, 2**20)
+NAMES = ("binomial", "chain", "scatter_allgather_ring")
+
+
+@cache
+def collectives(beta: float, shape: float = 0.0) -> Measurements:
+    """Of a machine whose messages take `beta` times as long per byte while others are under way.
+
+    shape   size-dependent disturbance that no calibration can express, different by algorithm
+    """
+    crowded = scaled(truth(), beta)
+    series = []
+    for number, name in enumerate(NAMES):
+        for nbytes in SIZES:
+            schedule = algorithms.build(Collective.BCAST, name, 4, nbytes=nbytes)
+            seconds = simulate(schedule, Placement.consecutive(RACKS, 1), crowded, nbytes)
+            seconds *= 1 + shape * (-1) ** (number + SIZES.index(nbytes))
+            rng = np.random.default_rng([number, nbytes])
+            taken = tuple((seconds * (1 + 0.005 * rng.standard_normal(9))).tolist())
+            series.append(Measurement("collective", "bcast", 4, 1, 4, nbytes, taken, name))
+    return replace(Machine(RACKS, truth()).measured(), series=tuple(series))
+
+
+def scaled(calibration: Calibration, beta: float) -> Calibration:
+    path = calibration.path("network")
+    segments = tuple(replace(s, beta=Estimate.exact(s.beta.value * beta)) for s in path.segments)
+    paths = {**calibration.paths, ("network", "host"): replace(path, segments=segments)}
+    return replace(calibration, paths=paths)
+
+
+def test_the_right_calibration_predicts_what_was_measured() -> None:
+    found = predict(calls(collectives(1.0), RACKS), truth())
+    assert len(found) == len(NAMES) * len(SIZES)
+    assert errors(found).p95 < 0.02
+    assert ranking(found).regret == 0.0
+    assert ranking(found).tau > 0.85
+
+
+def test_what_messages_cost_under_load_is_found() -> None:
+    refined = refine(truth(), collectives(1.25), RACKS)
+    assert refined.accepted
+    assert refined.before.errors.mean > 0.1
+    assert refined.after.errors.mean < 0.03
+    assert refined.factors["network (host) beta 1"] == pytest.approx(1.25, rel=0.05)
+    assert refined.calibration.provenance["refined"]["accepted"]
+
+
+def test_a_fit_that_does_not_carry_over_is_refused() -> None:
+    refined = refine(truth(), collectives(1.0), RACKS)
+    assert refined.before.errors.mean < 0.01
+    if refined.accepted:
+        assert refined.after.errors.mean < refined.before.errors.mean
+    odd = refine(truth(), collectives(1.0, shape=0.3), RACKS)
+    assert not odd.accepted
+    assert odd.calibration.paths == truth().paths
+    assert "kept out" in odd.reason
+
+
+def test_too_few_collectives_are_refused() -> None:
+    few = replace(collectives(1.0), series=collectives(1.0).series[:5])
+    with pytest.raises(InputError, match="a refinement needs 6 or more"):
+        refine(truth(), few, RACKS)
+
+
+def test_calls_are_left_out_by_whole_points() -> None:
+    own = calls(collectives(1.0), RACKS)
+    some = thinned(own, 9)
+    assert len({call.point for call in some}) == 3
+    assert len(some) == 9
+    assert thinned(own, 1000) == own
+
+
+def case(nbytes: int, algorithm: str, measured: float, predicted: float) -> Case:
+    point = (Collective.BCAST, 4, 1, "host", nbytes)
+    return Case(point, Choice(algorithm), measured, predicted)
+
+
+def test_error_and_ranking_are_told_apart() -> None:
+    twice = [case(64, "a", 1.0, 2.0), case(64, "b", 1.5, 3.0), case(2**18, "a", 2.0, 4.0)]
+    assert errors(twice).median == errors(twice).bias == 1.0
+    assert ranking(twice).regret == 0.0
+    assert ranking(twice).tau == 1.0
+    close = [case(64, "a", 1.0, 1.01), case(64, "b", 1.2, 1.0)]
+    assert errors(close).mean < 0.1
+    assert ranking(close).regret == pytest.approx(0.2)
+    assert ranking(close).tau == -1.0
+    assert ranking(close).close == 0.0
+
+
+def test_errors_are_listed_by_algorithm_and_band_of_sizes() -> None:
+    found = by_algorithm(
+        [case(64, "a", 1.0, 1.1), case(128, "a", 1.0, 0.9), case(2**18, "a", 2.0, 3.0)]
+    )
+    assert [(name[1], own.cases) for name, own in found.items()] == [("a", 2), ("a", 1)]
+    first, second = found.values()
+    assert first.mean == pytest.approx(0.1)
+    assert first.bias == pytest.approx(0.0)
+    assert second.bias == pytest.approx(0.5)

@@ -1,0 +1,83 @@
+"""Measured collectives that a schedule of ours describes, and what a calibration predicts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner import algorithms
+from tuner.calibrate.quality import Case, Point
+from tuner.collective import Collective
+from tuner.cost import Calibration
+from tuner.gain import over_launches
+from tuner.measurement import Measurements
+from tuner.schedule import Schedule
+from tuner.sim import simulate
+from tuner.table import Choice
+from tuner.topology import Placement, Topology
+
+KINDS = ("collective", "schedule")  # run by the library, or by our own executor
+
+
+@dataclass(frozen=True)
+class Call:
+    """One algorithm at one point, with the seconds it took."""
+
+    point: Point
+    choice: Choice
+    schedule: Schedule
+    placement: Placement
+    measured: float
+
+    def predicted(self, calibration: Calibration) -> Case:
+        """Simulated."""
+        nbytes, memory = self.point[-1], self.point[-2]
+        seconds = simulate(self.schedule, self.placement, calibration, nbytes, memory=memory)
+        return Case(self.point, self.choice, self.measured, seconds)
+
+
+def calls(measurements: Measurements, topology: Topology) -> list[Call]:
+    """In the order of the file. Raises InputError where ranks do not fit on the topology.
+
+    Left out are the library's default, as nobody knows what it ran, and algorithms that no
+    schedule of ours describes.
+    """
+    samples: dict[tuple[Point, Choice], list[tuple[float, ...]]] = defaultdict(list)
+    for one in measurements.series:
+        if one.kind not in KINDS or one.nbytes == 0 or one.p != one.nodes * one.ppn:
+            continue
+        collective, choice = Collective(one.subject), Choice(one.algorithm, one.params)
+        if choice.algorithm in algorithms.names(collective):
+            point = (collective, one.nodes, one.ppn, one.memory, one.nbytes)
+            samples[point, choice].append(one.samples)
+    return [
+        _call(point, choice, over_launches(taken)[0], topology)
+        for (point, choice), taken in samples.items()
+    ]
+
+
+def _call(point: Point, choice: Choice, measured: float, topology: Topology) -> Call:
+    collective, nodes, ppn, _, nbytes = point
+    schedule = algorithms.build(
+        collective, choice.algorithm, nodes * ppn, nbytes=nbytes, params=choice.params
+    )
+    placement = Placement.consecutive(topology, ppn, nodes * ppn)
+    return Call(point, choice, schedule, placement, measured)
+
+
+def predict(own: Iterable[Call], calibration: Calibration) -> list[Case]:
+    """What the calibration says about each."""
+    return [call.predicted(calibration) for call in own]
+
+
+def thinned(own: Sequence[Call], most: int) -> list[Call]:
+    """Whole points, evenly over their order, with about `most` calls in all."""
+    points = list(dict.fromkeys(call.point for call in own))
+    keep = max(2, round(len(points) * most / max(len(own), 1)))
+    if keep >= len(points):
+        return list(own)
+    chosen = {points[i] for i in np.linspace(0, len(points) - 1, keep).round().astype(int)}
+    return [call for call in own if call.point in chosen]
