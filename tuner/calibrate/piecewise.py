@@ -16,11 +16,15 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-SHORTEST = 3  # sizes in a line: two would fit any noise exactly
+SHORTEST = 3  # sizes in the first and the last line: two would fit any noise exactly
+BETWEEN = 2  # sizes in the others: two that lie far off together are no outliers
 MISFIT = 0.02  # what a straight line is trusted to describe; smaller deviations are no break
 ROUNDING = 1e-9  # what of a slope is an artefact of the arithmetic
 PER_LINE = 3  # free numbers of a line: alpha, beta, where it begins
 REACH = 4.685  # standard deviations at which a size stops counting; 95 % efficient if none is off
+MOST_LOSS = (
+    REACH**2 / 3
+)  # of one size; a line of its own must cost more, or outliers would have one
 ABSOLUTE, BIWEIGHT = 6, 12  # rounds of reweighting: towards absolute deviations, then Tukey's
 
 Floats = NDArray[np.float64]
@@ -99,7 +103,7 @@ def robust_line(first: int, sizes: Floats, times: Floats, noise: Floats) -> tupl
         if np.count_nonzero(near) < 2:
             break
         weights = precision * near
-    loss = REACH**2 / 3 * float(np.sum(1 - np.maximum(1 - (off / REACH) ** 2, 0) ** 3))
+    loss = MOST_LOSS * float(np.sum(1 - np.maximum(1 - (off / REACH) ** 2, 0) ** 3))
     last = first + len(sizes)
     return Line(first, last, float(alpha), float(beta), tuple(weights.tolist())), loss
 
@@ -120,10 +124,12 @@ def fit_lines(
     noise = np.maximum(spread, MISFIT)
     free = np.full(count, PER_LINE)
     free[[first for first in range(1, count) if _within(sizes, first, likely)]] -= 1
-    penalty = free * math.log(count)
+    penalty = free * max(math.log(count), MOST_LOSS * 1.1 / PER_LINE)
     best: dict[tuple[int, int], tuple[float, tuple[Line, ...]]] = {}
-    for last in range(SHORTEST, count + 1):
-        for first in range(last - SHORTEST + 1):
+    for last in range(BETWEEN, count + 1):
+        for first in range(last - BETWEEN + 1):
+            if last - first < SHORTEST and (first == 0 or last == count):
+                continue
             own = slice(first, last)
             line, loss = robust_line(first, sizes[own], times[own], noise[own])
             if first == 0:
