@@ -1,0 +1,120 @@
+"""`tuner calibrate` as a user meets it: files in, files and tables out."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.probed import Machine, racks, truth
+from tuner.calibrate import calibrate
+from tuner.cli.main import main
+from tuner.cost import read_calibration, write_calibration
+from tuner.measurement import Measurement, Measurements, end_line, header_line, series_line
+from tuner.topology import Topology
+
+MACHINE = Machine(racks(2), truth())
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    return written(MACHINE.measured(MACHINE.messages()), tmp_path / "m.ndjson")
+
+
+def short(topology: Topology) -> dict[str, Any]:
+    """As one writes it by hand; JSON is YAML."""
+    links = [
+        {"from": link.source, "to": link.target, "latency": f"{link.latency * 1e6:g}us",
+         "bandwidth": f"{link.capacity / 1e6:g}MB/s"}
+        for link in topology.links
+    ]  # fmt: skip
+    return {"name": topology.name, "nodes": [node.name for node in topology.nodes],
+            "switches": list(topology.switches), "links": links}  # fmt: skip
+
+
+def written(found: Measurements, path: Path) -> Path:
+    lines = [header_line(found.cluster, found.library, found.provenance)]
+    lines += [*map(series_line, found.series), end_line(len(found.series))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: Path) -> None:
+    topology, out, plots = (tmp_path / name for name in ("t.yaml", "c.json", "plots"))
+    topology.write_text(json.dumps(short(MACHINE.topology)))
+    words = ["--topology", str(topology), "--out", str(out), "--plots", str(plots)]
+    assert main(["calibrate", str(measured), *words]) == 0
+    expected = calibrate(MACHINE.measured(MACHINE.messages()), MACHINE.topology)
+    assert read_calibration(out).paths == expected.paths
+    assert {path.name for path in plots.iterdir()} == {
+        "fit-network-host.svg", "fit-network-host.png",
+    }  # fmt: skip
+    assert "outlier" not in (plots / "fit-network-host.svg").read_text()
+
+
+def test_drift_as_json_and_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = calibrate(MACHINE.measured(MACHINE.messages()))
+    files = [tmp_path / name for name in ("a.json", "b.json")]
+    for path in files:
+        write_calibration(one, path)
+    assert main(["calibrate", "compare", *map(str, files), "--json"]) == 0
+    changes = json.loads(capsys.readouterr().out)
+    assert {change["ratio"] for change in changes} == {1.0}
+    assert main(["calibrate", "compare", *map(str, files)]) == 0
+    assert f"0 of {len(changes)} parameters changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["compare", "a.json"], "takes two calibrations"),
+        (["compare", "a.json", "b.json", "--refine"], "only prints"),
+        (["a.ndjson", "b.ndjson"], "one file of measurements, not 2"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["calibrate", *words]) != 0
+    assert why in capsys.readouterr().err
+
+
+def test_refinement_without_collectives_is_refused(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["calibrate", str(measured), "--refine"]) != 0
+    assert "probe more of them" in capsys.readouterr().err
+
+
+def test_devices_have_copies_kernels_and_queries() -> None:
+    series = list(MACHINE.messages())
+    for subject, rate in (("h2d_pinned", 2e10), ("d2h_pinned", 2e10), ("d2d", 1e12)):
+        for nbytes in (1024, 2**16, 2**20, 2**24):
+            series += cuda("copy", subject, nbytes, 1e-5 + nbytes / rate)
+    for nbytes in (1024, 2**16, 2**20, 2**24):
+        series += cuda("reduction", "sum_float32", nbytes, 5e-6 + nbytes / 5e11)
+        series += cuda("reduction", "max_float64", nbytes, 5e-6 + nbytes / 2.5e11)
+    series += cuda("pointer", "query", 0, 3e-7)
+    found = calibrate(MACHINE.measured(iter(series)))
+    staging = found.path("staging", "cuda").segments[0]
+    assert staging.beta.value == pytest.approx(1 / 2e10, rel=0.02)
+    assert staging.alpha.value == pytest.approx(1e-5, rel=0.05)
+    assert found.path("self", "cuda").segments[0].beta.value == pytest.approx(1e-12, rel=0.1)
+    assert found.reduction["cuda"].gamma.value == pytest.approx(2e-12, rel=0.05)
+    assert found.reduction["cuda max_float64"].gamma.value == pytest.approx(4e-12, rel=0.05)
+    assert found.pointer_query == pytest.approx(3e-7, rel=0.02)
+
+
+def cuda(kind: str, subject: str, nbytes: int, seconds: float) -> list[Measurement]:
+    found = MACHINE.series(kind, subject, 1, nbytes, seconds)
+    return [replace(one, memory="cuda", nodes=1) for one in found]
+
+
+def test_both_directions_at_once_are_compared_with_one() -> None:
+    lone = MACHINE.one_way([0, 1], 2**18)
+    both = MACHINE.series("exchange", "network", 2, 2**18, 3 * 1.5 * lone, rows=3)
+    found = calibrate(MACHINE.measured(MACHINE.messages(), both))
+    (line,) = found.provenance["exchanges"]
+    assert line["ratio"] == pytest.approx(1.5, rel=0.02)
+    assert (line["rows"], line["pairs"]) == (3, 1)
