@@ -154,6 +154,13 @@ def test_links_slower_to_reach_than_any_message_are_named() -> None:
     assert any("correct the topology" in gap for gap in found.provenance["undetermined"])
 
 
+def test_links_slower_than_messages_are_named(near: Calibration) -> None:
+    half = replace(RACKS, links=tuple(replace(link, capacity=RATE / 2) for link in RACKS.links))
+    found = calibrate(MACHINE.measured(MACHINE.messages()), half)
+    assert any("links move 6.25e+06 B/s" in gap for gap in found.provenance["undetermined"])
+    assert not any("links move" in gap for gap in near.provenance["undetermined"])
+
+
 def test_drift_shows_only_what_changed() -> None:
     slow = truth().path("network")
     segments = (

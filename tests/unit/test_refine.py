@@ -64,7 +64,9 @@ def test_what_messages_cost_under_load_is_found() -> None:
     assert refined.before.errors.mean > 0.1
     assert refined.after.errors.mean < 0.03
     assert refined.factors["network (host) beta 1"] == pytest.approx(1.25, rel=0.05)
-    assert refined.calibration.provenance["refined"]["accepted"]
+    record = refined.calibration.provenance["refined"]
+    assert record["accepted"]
+    assert {line["algorithm"] for line in record["algorithms"]} == set(NAMES)
 
 
 def test_a_fit_that_does_not_carry_over_is_refused() -> None:

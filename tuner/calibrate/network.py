@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.calibrate.capacities import UPLINK
+from tuner.calibrate.capacities import FASTEST, UPLINK
 from tuner.calibrate.distances import Distances, Way
 from tuner.calibrate.draws import INSTANT, Floats, estimate
 from tuner.calibrate.ladders import Ladder, ladder, parameters
@@ -57,7 +57,18 @@ def network(
     others, gaps = _others(series, distances, near, reference, pairs)
     if others:  # the nearest is known end to end as well
         prices[reference.name] = fitted(series, replace(near, path=reference.name), NETWORK)
-    return prices | others, gaps
+    return prices | others, [*gaps, *_too_fast(prices[NETWORK], reference)]
+
+
+def _too_fast(price: Fitted, way: Way) -> list[str]:
+    """The simulator never goes faster than the links of the topology."""
+    beta = price.cost.segments[-1].beta
+    if beta.high * way.rate >= 1.0:
+        return []
+    return [
+        f"{NETWORK}: messages moved {1 / max(beta.value, FASTEST):.4g} B/s where the topology's"
+        f" links move {way.rate:.4g} B/s: correct the topology"
+    ]
 
 
 def _others(

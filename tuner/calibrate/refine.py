@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 
 from tuner.calibrate.calls import Call, calls, predict, thinned
 from tuner.calibrate.draws import NORMAL, Floats
-from tuner.calibrate.quality import Case, Errors, Ranking, errors, ranking
+from tuner.calibrate.quality import Case, Errors, Ranking, by_algorithm, errors, ranking
 from tuner.cost import Calibration, Estimate, PathCost
 from tuner.errors import InputError
 from tuner.measurement import Measurements
@@ -94,9 +94,18 @@ def refine(
     old, new = (Quality(errors(cases), ranking(cases)) for cases in (before, after))
     accepted, reason = _judged(old, new)
     record = {"before": asdict(old), "after": asdict(new), "factors": factors,
-              "accepted": accepted, "reason": reason}  # fmt: skip
+              "accepted": accepted, "reason": reason,
+              "algorithms": _listed(after if accepted else before)}  # fmt: skip
     used = _noted(found if accepted else calibration, record)
     return Refined(used, old, new, factors, accepted, reason)
+
+
+def _listed(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """Errors of each algorithm and band of sizes, bytes."""
+    return [
+        {"collective": str(collective), "algorithm": name, "from": low, "to": high, **asdict(own)}
+        for (collective, name, low, high), own in by_algorithm(cases).items()
+    ]
 
 
 def _judged(old: Quality, new: Quality) -> tuple[bool, str]:
