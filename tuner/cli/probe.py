@@ -1,62 +1,216 @@
-"""Measure an MPI library of this computer: messages, reductions, and every Bcast and Allreduce
-algorithm it has, at several sizes and communicator sizes, all in each of a few launches."""
+"""Measure an MPI library: messages, reductions, and every Bcast and Allreduce algorithm it has, at
+several sizes and communicator sizes, on this computer or on the hosts of a cluster.
+
+`plan` shows what would be measured, in which order and for how long; `run`, or no word, measures;
+`merge` puts the files of several runs together. Inside a job of Slurm, LSF or PBS, `plan` and `run`
+take its hosts."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
+from os import environ
 from pathlib import Path
 
 from tuner.cli import parsing
 from tuner.cli.environments import add_library, interpreter
-from tuner.cli.output import add_json, console, emit
+from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cli.progress import Display, Report
+from tuner.errors import InputError
 from tuner.measurement import Measurements
-from tuner.probe.run import LAUNCHES, Progress, probe
-from tuner.units import parse_time
+from tuner.probe import cluster
+from tuner.probe.merge import merge
+from tuner.probe.plan import Plan
+from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
+from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
+from tuner.units import format_time, parse_time
 
 EXAMPLES = """examples:
   tuner probe --out measurements.ndjson
   tuner probe --out measurements.ndjson --ranks 8 --budget 300s --sizes 1KiB,32KiB,1MiB
   tuner probe --library mpich --python .venv-mpich/bin/python --out mpich.ndjson
+  tuner probe plan --hosts node1,node2,node3,node4 --ppn 2
+  tuner probe run --hostfile hosts.txt --ppn 4 --out cluster.ndjson
+  tuner probe run --launch srun --shapes 8x1,8x4 --out cluster.ndjson
+  tuner probe run --hosts a,b --launch 'mpirun -np {n} --host {slots} {program}' --out ab.ndjson
+  tuner probe merge monday.ndjson tuesday.ndjson --out both.ndjson
 
 Every finished point is written at once. Interrupted, the same command resumes."""
+ACTIONS = ("run", "plan", "merge")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="NDJSON to write")
+    parser.add_argument("action", nargs="?", choices=ACTIONS, help="default: run, on this computer")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="of merge: its input")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="NDJSON to write")
     add_library(parser)
     parser.add_argument("--ranks", type=int, help="default: the cores, at least 4 (mpich: 2)")
     parser.add_argument(
-        "--budget", type=parse_time, help="measuring time, such as 90s (default: 90s, mpich: 30s)"
-    )
+        "--budget", type=parse_time,
+        help="measuring time, such as 90s (default: 90s, mpich: 30s, several hosts: 300s)",
+    )  # fmt: skip
     parser.add_argument(
         "--sizes", type=parsing.sizes, help="of the collectives' buffers (default: 4B to 4MiB)"
     )
     parser.add_argument(
         "--launches", type=int, default=LAUNCHES,
-        help=f"how often the ranks are started; each start measures all (default: {LAUNCHES})",
+        help="how often the ranks are started on this computer; each start measures all"
+        f" (default: {LAUNCHES}; on several hosts: 1)",
     )  # fmt: skip
     parser.add_argument(
         "--target", type=float, default=0.03,
         help="relative half-width of a median's 95 %% interval that suffices (default: 0.03)",
     )  # fmt: skip
+    _cluster_arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
     parser.set_defaults(run=run)
 
 
+def _cluster_arguments(group: argparse._ArgumentGroup) -> None:
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2 or node1:4,node2:4")
+    where.add_argument(
+        "--hostfile", type=hosts.read, metavar="FILE", dest="hosts",
+        help="one host a line, as NAME, NAME:4 or NAME slots=4",
+    )  # fmt: skip
+    group.add_argument("--ppn", type=int, help="ranks per host (default: what the list says, or 1)")
+    group.add_argument(
+        "--launch", type=Template.parse, metavar="WORDS",
+        help="openmpi, mpich, srun, jsrun, or a command with {n} {ppn} {nodes} {hosts} {slots}"
+        " {program} (default: srun or jsrun inside their jobs, else the library's own)",
+    )  # fmt: skip
+    group.add_argument(
+        "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
+        help="communicators to measure, such as 2x1,4x1,4x2 (default: 2, 3, 4, 6, 8 ... hosts with"
+        " one rank and with --ppn)",
+    )  # fmt: skip
+    group.add_argument(
+        "--parts", type=parsing.names, default=cluster.PARTS,
+        help=f"what to measure (default: {','.join(cluster.PARTS)})",
+    )  # fmt: skip
+    group.add_argument(
+        "--repetitions", type=int, default=cluster.FEWEST,
+        help=f"of every algorithm at least (default: {cluster.FEWEST})",
+    )  # fmt: skip
+    group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
+
+
+def _shapes(text: str) -> tuple[cluster.Shape, ...]:
+    return tuple(cluster.shape(part) for part in text.split(","))
+
+
 def run(options: argparse.Namespace) -> None:
-    """Probe, showing progress on standard error."""
+    """Plan, probe or merge."""
+    if options.action != "merge" and options.files:
+        raise InputError(f"{options.files[0]}: only `tuner probe merge` reads files")
+    if options.action != "plan" and options.out is None:
+        raise InputError("say where the measurements go: --out FILE")
+    if options.action == "merge":
+        measurements = merge(options.files, options.out)
+        _show(options, measurements)
+        return
+    there = _hosts(options)
+    if options.action == "plan":
+        _show_plan(options, _planned(options, there))
+        return
     display = Display(console(error=True))
-    with display.stage(f"probing {options.library}") as report:
-        measurements = probe(
-            options.out, library=options.library,
-            python=interpreter(options.library, options.python), ranks=options.ranks,
-            budget=options.budget, sizes=options.sizes, target=options.target,
-            launches=options.launches,
-            on_progress=forwarded(report),
+    where = f" on {len(there.names)} hosts" if there.names else ""
+    with display.stage(f"probing {options.library}{where}") as report:
+        measurements = _probed(options, there, report)
+    _show(options, measurements)
+
+
+def _hosts(options: argparse.Namespace) -> Hosts:
+    """Those given, else those of the job for who writes `run` or `plan`, else this computer."""
+    if options.hosts is not None:
+        given: Hosts = options.hosts
+        return given
+    found = from_environment() if options.action else LOCAL
+    return found if len(found.names) > 1 or options.launch else LOCAL
+
+
+def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
+    if there.names:
+        return cluster.plan_cluster(_request(options, there))
+    return plan_here(
+        options.library, options.ranks, options.sizes, options.target, options.launches,
+        "commutative",
+    )  # fmt: skip
+
+
+def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measurements:
+    python = interpreter(options.library, options.python)
+    if there.names:
+        template = options.launch or usual_template(options.library)
+        return cluster.probe_cluster(
+            options.out, _request(options, there),
+            Launcher.find(options.library, python, template), name=options.name,
+            budget=_budget(options, there), on_progress=forwarded(report),
         )  # fmt: skip
+    if options.launch is not None:
+        raise InputError("--launch needs to know the hosts: give --hosts or --hostfile too")
+    return probe(
+        options.out, library=options.library, python=python, ranks=options.ranks,
+        budget=options.budget, sizes=options.sizes, target=options.target,
+        launches=options.launches, on_progress=forwarded(report),
+    )  # fmt: skip
+
+
+def _budget(options: argparse.Namespace, there: Hosts) -> float:
+    usual = cluster.BUDGET if there.names else BUDGETS[options.library]
+    return float(usual if options.budget is None else options.budget)
+
+
+def _request(options: argparse.Namespace, there: Hosts) -> cluster.Request:
+    given = {"sizes": options.sizes} if options.sizes is not None else {}
+    return cluster.Request(
+        options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
+        parts=options.parts, target=options.target, fewest=options.repetitions, **given,
+    )  # fmt: skip
+
+
+def usual_template(library: str, environment: Mapping[str, str] = environ) -> Template:
+    """The batch system's launcher inside its jobs, where there is one; else the library's own."""
+    for variable, name in (("SLURM_JOB_ID", "srun"), ("LSB_JOBID", "jsrun")):
+        if environment.get(variable) and shutil.which(name):
+            return Template.parse(name)
+    return Template.parse(library)
+
+
+def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
+    seconds = _budget(options, Hosts(plan.hosts)) / plan.weight
+    rows = [
+        {
+            "point": str(point), "arms": len(point.arms), "launch": point.launch,
+            "first_host": plan.hosts[point.first] if plan.hosts else "",
+            "at_once": point.group, "seconds": round(point.weight * seconds, 4),
+        }
+        for point in plan.points
+    ]  # fmt: skip
+    launches = len({point.launch for point in plan.points})
+    record = {
+        "hosts": list(plan.hosts), "ppn": plan.ppn or plan.ranks, "launches": launches,
+        "seconds": round(plan.weight * seconds, 1), "repetitions": plan.fewest,
+        "fingerprint": plan.fingerprint, "points": rows,
+    }  # fmt: skip
+
+    def show() -> None:
+        columns = ("", "what", "arms", "first host", "at once with", "time")
+        print_table(
+            f"{len(rows)} points, {launches} launches, {record['seconds']:g}s of measuring and at"
+            f" least {plan.fewest} repetitions of every arm", columns,
+            [(str(number), str(row["point"]), str(row["arms"]), str(row["first_host"]),
+              f"group {row['at_once']}" if row["at_once"] else "",
+              format_time(float(str(row["seconds"])))) for number, row in enumerate(rows, start=1)],
+            right=("", "arms", "time"),
+        )  # fmt: skip
+
+    emit(options, record, show)
+
+
+def _show(options: argparse.Namespace, measurements: Measurements) -> None:
     record = summary(measurements) | {"out": str(options.out)}
     emit(options, record, lambda: _print(record))
 
@@ -78,7 +232,8 @@ def summary(measurements: Measurements) -> dict[str, object]:
         "library": measurements.library,
         "series": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "samples": sum(len(series.samples) for series in measurements.series),
-        "excluded": measurements.provenance["excluded"],
+        "excluded": measurements.provenance.get("excluded", []),
+        "notes": measurements.provenance.get("notes", []),
     }
 
 
@@ -87,4 +242,6 @@ def _print(record: dict[str, object]) -> None:
     out.print(f"{record['library']} on {record['cluster']}: {record['samples']} samples")
     for line in record["excluded"] if isinstance(record["excluded"], list) else ():
         out.print(f"left out: {line}", markup=False)
+    for line in record["notes"] if isinstance(record["notes"], list) else ():
+        out.print(f"note: {line}", markup=False)
     out.print(f"next: tuner calibrate {record['out']} --out calibration.json", markup=False)

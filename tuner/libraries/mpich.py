@@ -6,7 +6,7 @@ algorithms than have a canonical name; those stay with the library's own decisio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.collective import Collective
@@ -121,10 +121,16 @@ def order_safe(collective: Collective, choice: Choice) -> bool:
     return choice.is_default or not native(collective, choice).guards
 
 
-def candidates(collective: Collective, p: int, nbytes: int) -> list[Choice]:
+def candidates(
+    collective: Collective,
+    p: int,
+    nbytes: int,
+    segments: Sequence[int] = SEGMENTS,
+    radices: Sequence[int] = (),
+) -> list[Choice]:
     """Every algorithm worth timing for a call with 4-byte elements, the default first.
 
-    Segmented arms only where the message is longer than a segment. Raises InputError for other
+    What MPICH offers has no `radices`. Segmented arms only where the message is longer than a segment. Raises InputError for other
     than bcast and allreduce.
     """
     if collective not in ALGORITHMS:
@@ -133,12 +139,14 @@ def candidates(collective: Collective, p: int, nbytes: int) -> list[Choice]:
     for name, found in ALGORITHMS[collective].items():
         if "count>=pow2" in found.guards and nbytes // ITEM < 1 << (p.bit_length() - 1):
             continue
-        arms += _arms(name, found, nbytes)
+        arms += _arms(name, found, nbytes, segments)
     return arms
 
 
-def _arms(name: str, found: Native, nbytes: int) -> Iterator[Choice]:
+def _arms(
+    name: str, found: Native, nbytes: int, segments: Sequence[int]
+) -> Iterator[Choice]:
     if not found.segment:
         yield Choice(name)
     else:
-        yield from (Choice(name, {"segment": n}) for n in SEGMENTS if n < nbytes)
+        yield from (Choice(name, {"segment": n}) for n in segments if n < nbytes)

@@ -7,7 +7,7 @@ coll_base_allreduce.c. Operand order: measured, see tests/mpi/test_noncommutativ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -54,6 +54,7 @@ REORDERS_OPERANDS = {
 # Measured with 5.0.11 on 2 to 8 ranks: with MPI_IN_PLACE every rank gets wrong data.
 WRONG_IN_PLACE = {Collective.ALLGATHER: ("sparbit",)}
 RADIX = 4  # of every k-nomial tree: one parameter of the whole program, not of a rule
+RADIX_VARIABLE = "coll_tuned_bcast_algorithm_knomial_radix"  # which is read at every call
 DEFAULT_CHAINS = 4  # coll_tuned_init_chain_fanout
 PRECONDITIONS: dict[str, tuple[str, int]] = {}  # control variable -> setting, as it is read back
 SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
@@ -93,6 +94,11 @@ def parameters(collective: Collective, choice: Choice) -> tuple[int, int, int]:
             f"{collective} {choice}: Open MPI has one radix, {RADIX}, for the whole program;"
             " a rule cannot set another"
         )
+    return _numbers(collective, choice)
+
+
+def _numbers(collective: Collective, choice: Choice) -> tuple[int, int, int]:
+    names = ALGORITHMS[collective]
     chains = choice.params.get("chains", DEFAULT_CHAINS) if choice.algorithm == "chain" else 0
     return names.index(choice.algorithm), chains, choice.params.get("segment", 0)
 
@@ -124,13 +130,16 @@ def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
     They act on communicators that are created afterwards, and only when
     `coll_tuned_use_dynamic_rules` was 1 when MPI was initialised.
     """
-    number, chains, segment = parameters(collective, choice)
+    radix = choice.params.get("radix", RADIX)
+    usual = Choice(choice.algorithm, {**choice.params, "radix": RADIX}, choice.via)
+    number, chains, segment = parameters(collective, choice if radix == RADIX else usual)
     stem = f"coll_tuned_{collective}_algorithm"
-    return {
+    forced: dict[str, int | str] = {
         stem: number,
         f"{stem}_segmentsize": segment,
         f"{stem}_chain_fanout": chains or DEFAULT_CHAINS,
     }
+    return forced if radix == RADIX else {**forced, RADIX_VARIABLE: radix}
 
 
 def order_safe(collective: Collective, choice: Choice) -> bool:
@@ -165,26 +174,44 @@ def redirected(
     return ""
 
 
-def candidates(collective: Collective, p: int, nbytes: int) -> list[Choice]:
+def candidates(
+    collective: Collective,
+    p: int,
+    nbytes: int,
+    segments: Sequence[int] = SEGMENTS,
+    radices: Sequence[int] = (RADIX,),
+) -> list[Choice]:
     """Every algorithm worth timing for a call with 4-byte elements, the default first.
 
     Only what really runs under its own name at this size; a segmented arm only where the
-    message is longer than a segment. Raises InputError for other than bcast and allreduce.
+    message is longer than a segment, a radix only where another one is another tree. Rules can
+    say no radix but `RADIX`. Raises InputError for other than bcast and allreduce.
     """
     if collective not in (Collective.BCAST, Collective.ALLREDUCE):
         raise InputError(f"no candidates for {collective}: only bcast and allreduce are probed")
     arms = [Choice()]
     for name in ALGORITHMS[collective][1:]:
-        arms += _arms(collective, name, p, nbytes)
+        arms += _arms(collective, name, p, nbytes, segments, radices)
     return [arm for arm in arms if not redirected(collective, arm, p, nbytes)]
 
 
-def _arms(collective: Collective, name: str, p: int, nbytes: int) -> Iterator[Choice]:
+def _arms(
+    collective: Collective,
+    name: str,
+    p: int,
+    nbytes: int,
+    segments: Sequence[int],
+    radices: Sequence[int],
+) -> Iterator[Choice]:
     known = _parameter_names(collective, name)
-    fixed = {"radix": RADIX} if "radix" in known else {}
-    chains = [{"chains": n} for n in CHAINS if n < p - 1] if "chains" in known else [{}]
-    segments = [n for n in SEGMENTS if n < nbytes] if "segment" in known else []
-    for chain in chains:
-        yield Choice(name, {**chain, **fixed})
-        for segment in segments:
-            yield Choice(name, {"segment": segment, **chain, **fixed})
+    fixed: list[dict[str, int]] = [{}]
+    if "radix" in known:
+        fixed = [{"radix": k} for k in radices if k == RADIX or k < p]
+    if "chains" in known:
+        fixed = [{"chains": n} for n in CHAINS if n < p - 1]
+    for params in fixed:
+        yield Choice(name, params)
+        if "segment" in known:
+            for segment in segments:
+                if segment < nbytes:
+                    yield Choice(name, {"segment": segment, **params})

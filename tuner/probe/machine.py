@@ -19,15 +19,10 @@ GIB = 2**30
 
 
 def local_cluster() -> Cluster:
-    """This computer as a cluster of one node.
-
-    Memory is rounded to GiB: what the kernel keeps for itself changes from boot to boot.
-    """
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """This computer as a cluster of one node."""
     return Cluster(
-        name=platform.node(), nodes=1, cores=available_cores(), cpu=_cpu(),
-        memory=round(pages / GIB) * GIB,
-    )  # fmt: skip
+        name=platform.node(), nodes=1, cores=available_cores(), cpu=cpu(), memory=memory()
+    )
 
 
 def provenance(launcher_version: str, python: Path) -> dict[str, Any]:
@@ -47,7 +42,14 @@ def provenance(launcher_version: str, python: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cpu() -> str:
+def memory() -> int:
+    """Bytes, rounded to GiB: what the kernel keeps for itself changes from boot to boot."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return round(pages / GIB) * GIB
+
+
+def cpu() -> str:
+    """The processor's name for itself."""
     match = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo", ""), re.MULTILINE)
     return match[1].strip() if match else platform.machine()
 

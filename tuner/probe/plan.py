@@ -11,10 +11,15 @@ from pathlib import Path
 from tuner.measurement import Measurement
 from tuner.table import Choice
 
-Key = tuple[int, str, str, int, int]  # launch, kind, subject, p, nbytes
+# launch, kind, subject, nodes, ppn, p, nbytes, number
+Key = tuple[int, str, str, int, int, int, int, int]
+Place = tuple[int, int, int, tuple[int, ...], bool]  # nodes, ppn, first, hosts, paired
 
 DELAY = 2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
-UNSIZED = ("pingpong", "reduction", "eager")  # kinds whose points are of no single size
+LADDERS = ("pingpong", "exchange", "overhead", "pairs", "reduction")  # an arm for each size
+UNSIZED = (*LADDERS, "eager", "sweep")  # kinds whose points are of no single size
+TOGETHER = ("collective", "schedule", "reduction", "call")  # kinds that do not go by pairs
+FEWEST = 12  # repetitions of every point, even when its time is spent
 LARGEST_EAGER = 2**20  # the search for the eager limit looks no higher
 
 
@@ -43,6 +48,12 @@ class Point:
 
     A collective of one size with an arm for each algorithm, or a ladder of sizes with an arm for
     each size: so a drift of the machine cannot bend the ladder.
+
+    nodes, ppn  hosts that take part and ranks on each; ppn 0: all `p` ranks on one host
+    first       number of the first host; the others follow it
+    hosts       their numbers instead, where they do not follow one another
+    group       points of one group on other hosts are measured at the same time; 0: alone
+    number      tells apart points that are otherwise equal: the how-manieth sentinel
     """
 
     kind: str
@@ -52,11 +63,26 @@ class Point:
     arms: tuple[Arm, ...]
     weight: float
     launch: int = 0
+    nodes: int = 1
+    ppn: int = 0
+    first: int = 0
+    hosts: tuple[int, ...] = ()
+    group: int = 0
+    number: int = 0
 
     @property
     def key(self) -> Key:
         """What identifies the point in its plan."""
-        return self.launch, self.kind, self.subject, self.p, self.nbytes
+        return (
+            self.launch, self.kind, self.subject, self.nodes, self.ppn or self.p, self.p,
+            self.nbytes, self.number,
+        )  # fmt: skip
+
+    @property
+    def place(self) -> Place:
+        """Which ranks take part, and whether in the order of pairs between hosts."""
+        paired = self.nodes > 1 and self.kind not in TOGETHER
+        return self.nodes, self.ppn or self.p, self.first, tuple(self.hosts), paired
 
     def size(self, arm: Arm) -> int:
         """Bytes of a message or buffer under `arm`."""
@@ -65,14 +91,15 @@ class Point:
     def series(self, arm: Arm, samples: Sequence[float]) -> Measurement:
         """The measurement of one arm."""
         return Measurement(
-            kind=self.kind, subject=self.subject, nodes=1, ppn=self.p, p=self.p,
-            nbytes=self.size(arm), samples=tuple(samples), algorithm=arm.algorithm,
+            kind=self.kind, subject=self.subject, nodes=self.nodes, ppn=self.ppn or self.p,
+            p=self.p, nbytes=self.size(arm), samples=tuple(samples), algorithm=arm.algorithm,
             params=dict(arm.params), launch=self.launch,
         )  # fmt: skip
 
     def __str__(self) -> str:
         size = "" if self.kind in UNSIZED else f" {self.nbytes} B"
-        return f"{self.kind} {self.subject} p={self.p}{size}"
+        shape = f"p={self.p}" if self.ppn == 0 else f"{self.nodes}x{self.ppn}"
+        return f"{self.kind} {self.subject} {shape}{size}"
 
 
 @dataclass(frozen=True)
@@ -80,6 +107,9 @@ class Plan:
     """Everything the ranks need to know. `seed` decides the order of arms and the data.
 
     operators   `commutative`, or `any` to leave out algorithms that reorder operands
+    fewest      repetitions of every arm, even when the time of its point is spent
+    hosts       names, in the order of their numbers; none: this computer alone
+    ppn         ranks on each of the hosts
     """
 
     library: str
@@ -89,6 +119,9 @@ class Plan:
     operators: str
     points: tuple[Point, ...]
     seed: int = 1
+    fewest: int = FEWEST
+    hosts: tuple[str, ...] = ()
+    ppn: int = 0
 
     @property
     def weight(self) -> float:
@@ -139,7 +172,10 @@ class Plan:
 def _key(series: Measurement) -> Key:
     """Which point of a plan a series belongs to."""
     nbytes = 0 if series.kind in UNSIZED else series.nbytes
-    return series.launch, series.kind, series.subject, series.p, nbytes
+    return (
+        series.launch, series.kind, series.subject, series.nodes, series.ppn, series.p, nbytes,
+        series.params.get("of", 0),
+    )  # fmt: skip
 
 
 def _lacking(point: Point, measured: Collection[tuple[object, ...]]) -> list[Arm]:
@@ -148,9 +184,13 @@ def _lacking(point: Point, measured: Collection[tuple[object, ...]]) -> list[Arm
 
 
 def _arm_key(series: Measurement) -> tuple[object, ...]:
-    """Which arm of the plan a series belongs to; the eager limit is found, not planned."""
+    """Which arm of the plan a series belongs to.
+
+    The eager limit is found, not planned; the pairs of a sweep follow from its hosts.
+    """
     size = 0 if series.kind == "eager" else series.nbytes
-    return *_key(series), size, series.algorithm, tuple(sorted(series.params.items()))
+    params = {} if series.kind == "sweep" else series.params
+    return *_key(series), size, series.algorithm, tuple(sorted(params.items()))
 
 
 def write_plan(plan: Plan, path: Path) -> None:
@@ -162,7 +202,13 @@ def read_plan(path: Path) -> Plan:
     """What `write_plan` wrote."""
     record = json.loads(path.read_text(encoding="utf-8"))
     record["points"] = tuple(
-        Point(**{**point, "arms": tuple(Arm(**arm) for arm in point["arms"])})
+        Point(
+            **{
+                **point,
+                "arms": tuple(Arm(**arm) for arm in point["arms"]),
+                "hosts": tuple(point["hosts"]),
+            }
+        )
         for point in record["points"]
     )
-    return Plan(**record)
+    return Plan(**{**record, "hosts": tuple(record["hosts"])})

@@ -40,6 +40,43 @@ def pingpong(comm: MPI.Comm, nbytes: int) -> Arm:
     return _warmed(pong if comm.rank % 2 else ping, nbytes)
 
 
+def exchange(comm: MPI.Comm, nbytes: int, rows: int) -> Arm:
+    """Both directions at once between ranks 2i and 2i+1, all pairs at once, `rows` in a row.
+
+    Large ones that follow one another at once need not take as long as single ones: a pair falls
+    out of step, and its two directions then wait for one another.
+    """
+    given, taken = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    peer = comm.rank ^ 1
+    requests = [comm.Recv_init(taken, peer), comm.Send_init(given, peer)]
+
+    def call() -> None:
+        for _ in range(rows):
+            MPI.Prequest.Startall(requests)
+            MPI.Request.Waitall(requests)
+
+    return _warmed(call, nbytes)
+
+
+MESSAGES = 8  # sent one after another to see how long the sender is busy with each
+
+
+def overhead(comm: MPI.Comm, nbytes: int) -> Arm:
+    """How long ranks 2i are busy with handing one message to the library; `ranks.py` divides.
+
+    Receives are posted in advance and completion is waited for outside the sample.
+    """
+    buffers = np.zeros((MESSAGES, max(nbytes, 1)), np.uint8)[:, :nbytes]
+    sender, peer = comm.rank % 2 == 0, comm.rank ^ 1
+    prepare = comm.Send_init if sender else comm.Recv_init
+    requests = [prepare(row, peer) for row in buffers]
+    if sender:
+        return Arm(lambda: MPI.Prequest.Startall(requests),
+                   after=lambda: MPI.Request.Waitall(requests))  # fmt: skip
+    return Arm(lambda: None, warm=lambda: MPI.Prequest.Startall(requests),
+               after=lambda: MPI.Request.Waitall(requests))  # fmt: skip
+
+
 def burst(comm: MPI.Comm, nbytes: int, messages: int) -> Arm:
     """`messages` posted together, then one empty answer.
 

@@ -2,162 +2,203 @@
 
 Imports numpy, mpi4py and the standard library only, so it runs in any environment that has an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
-line: `begin`, `excluded`, `done`.
+line: `facts`, `begin`, `excluded`, `alive`, `done`, `note`.
+
+Points of one place follow one another; points of one group lie on disjoint hosts and are measured
+side by side, each place being a lane of its own, provided that its messages take no longer while
+the others send.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import json
-import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
-from tuner.collective import Collective
-from tuner.measurement import series_line
-from tuner.probe import pointtopoint, timing
-from tuner.probe.collectives import Call, keeps_order
-from tuner.probe.plan import LARGEST_EAGER, Arm, Plan, Point, read_plan
+from tuner.probe import places, timing
+from tuner.probe.about import facts
+from tuner.probe.clock import Clock
+from tuner.probe.plan import Arm, Place, Plan, Point, read_plan
+from tuner.probe.results import Results
 from tuner.probe.sampling import Account
-from tuner.runtime.forcing import Forcing
+from tuner.probe.session import Session
 
 STUCK = 45.0  # seconds beyond its time after which a point is given up as deadlocked
-HALVED = ("pingpong", "call")  # a call there and back gives a one-way time
+BEAT = 5.0  # seconds between signs of life
+MEETING = 1.15  # lanes whose messages take so much longer together share something
+MEETING_SIZE, MEETING_CALLS = 65536, 5
+TAG = 11
 
 
-def report(event: str, **facts: object) -> None:
+def report(event: str, **known: object) -> None:
     """Tell the program that launched the ranks."""
-    print(json.dumps({"event": event, **facts}), flush=True)
+    print(json.dumps({"event": event, **known}), flush=True)
 
 
-def record(path: Path, point: Point, arms: Iterable[Arm], samples: NDArray[np.float64]) -> None:
-    """Append one finished point, all its series at once, and see it on disk."""
-    lines = (
-        series_line(point.series(arm, column.tolist()))
-        for arm, column in zip(arms, samples.T, strict=True)
-    )
-    with path.open("a", encoding="utf-8") as file:
-        file.write("".join(line + "\n" for line in lines))
-        file.flush()
-        os.fsync(file.fileno())
+Lanes = dict[Place, list[Point]]
 
 
-class Session:
-    """The points that one set of ranks, 0..p-1, measures; every method is collective over them."""
+def stages(plan: Plan) -> Iterator[Lanes]:
+    """What is measured at the same time: the places of one group, or one place alone."""
 
-    def __init__(self, plan: Plan, results: Path, comm: MPI.Intracomm) -> None:
+    def together(point: Point) -> object:
+        return point.group or point.place
+
+    for _, points in groupby(plan.points, key=together):
+        lanes: Lanes = {}
+        for point in points:
+            lanes.setdefault(point.place, []).append(point)
+        yield lanes
+
+
+class Probe:
+    """All ranks of a launch, with what they share."""
+
+    def __init__(self, plan: Plan, results: Path, budget: float) -> None:
         self._plan = plan
-        self._results = results
-        self._comm = comm
-        self._control = comm.Dup()
-        self._forcing = Forcing(plan.library, comm)
-        self._stopwatch = timing.Stopwatch(self._control, comm.size > plan.cores)
+        self._world = MPI.COMM_WORLD
+        self._first = self._world.rank == 0
+        self._layout = places.layout(self._world, plan)
+        self._mail = self._world.Dup()
+        self._clock = Clock(self._world.Dup()) if plan.hosts else None
+        self._crowded = places.crowded(self._world)
+        self._results = Results(results) if self._first else None
+        self._account = Account(budget, [point.weight for point in plan.points])
+        self._done, self._beat, self._patience = 0, 0.0, STUCK
+        self._owed = 0  # points that other lanes have finished or will, and rank 0 has not got
+        self._spread: list[float] = []
+        self._sent: list[MPI.Request] = []
 
-    def measure(self, point: Point, seconds: float) -> None:
-        """One point: check, time, record."""
-        if point.kind == "eager":
-            self._find_eager_limit(point)
-            return
-        arms = self._admitted(point)
-        samples = self._stopwatch.sample(
-            self._timed(point, arms),
-            target=self._plan.target, seconds=seconds, seed=self._plan.seed,
-            compete=point.kind == "collective",
-        )  # fmt: skip
-        if self._comm.rank == 0:
-            record(self._results, point, arms, samples / (2 if point.kind in HALVED else 1))
+    def run(self) -> None:
+        """Measure the whole plan; ranks that a point does not need sleep meanwhile."""
+        if self._clock is not None:
+            known = facts(self._world, self._layout, self._clock)
+            if self._first:
+                report("facts", **known)
+        for lanes in stages(self._plan):
+            if self._clock is not None:
+                self._clock.refresh()
+            self._stage(lanes)
+        MPI.Request.Waitall(self._sent)
+        if self._clock is not None:
+            self._tell_spread(self._clock.described())
 
-    def _find_eager_limit(self, point: Point) -> None:
-        nbytes, blocked = pointtopoint.eager_limit(self._comm, LARGEST_EAGER)
-        if self._comm.rank == 0:
-            record(self._results, point, [Arm(nbytes=nbytes)], np.array([blocked]).T)
+    def _stage(self, lanes: Lanes) -> None:
+        members = [self._layout.at(place) for place in lanes]
+        points = list(lanes.values())
+        mine, comm = places.communicator(self._world, members)
+        begin = time.monotonic()
+        everyone = list(range(len(points)))
+        turns = [everyone]
+        if len(points) > 1 and self._meet(comm, mine, len(points)):
+            turns = [[lane] for lane in everyone]
+            if self._first:
+                report("note", text=f"paths of {len(points)} copies of {points[0][0]} and the like"
+                       " meet: measured one after another")  # fmt: skip
+        weights = [sum(point.weight for point in lane) for lane in points]
+        seconds = self._account.allot(sum(weights))
+        for turn in turns:
+            if mine in turn:
+                share = 1.0 if len(turns) == 1 else weights[mine] / sum(weights)
+                self._lane(points[mine], comm, seconds * share, len(turn) == 1)
+            self._owed += sum(len(points[lane]) for lane in turn if members[lane][0] != 0)
+            timing.wait_quietly(self._world, self._meanwhile)
+            while self._first and self._owed > 0:
+                self._meanwhile()
+        self._account.spend(time.monotonic() - begin)
+        if comm != MPI.COMM_NULL:
+            comm.Free()
 
-    def close(self) -> None:
-        """Free every communicator."""
-        self._forcing.release()
-        self._control.Free()
+    def _lane(
+        self, points: list[Point], comm: MPI.Intracomm, seconds: float, alone: bool
+    ) -> None:
+        """Points of one place, one after another; `alone`: all other ranks sleep."""
+        crowded = places.crowded(comm) if alone else self._crowded
+        session = Session(self._plan, comm, crowded, self._clock, self._alive, _excluded)
+        account = Account(seconds, [point.weight for point in points])
+        for point in points:
+            begin = time.monotonic()
+            if self._first:
+                report("begin", point=str(point))
+            allotted = account.allot(point.weight)
+            self._patience = STUCK + 3 * allotted
+            self._alive(anew=True)
+            text = session.measure(point, allotted)
+            faulthandler.cancel_dump_traceback_later()
+            if comm.rank == 0:
+                self._spread += session.spread.tolist()
+                self._keep(text)
+            account.spend(time.monotonic() - begin)
+        session.close()
 
-    def _admitted(self, point: Point) -> list[Arm]:
-        """The arms whose result is right; the others are reported and not timed."""
-        if point.kind != "collective":
-            return list(point.arms)
-        right = []
-        for number, arm in enumerate(point.arms):
-            if self._correct(point, arm, self._plan.seed + number):
-                right.append(arm)
-            elif self._comm.rank == 0:
-                report("excluded", point=str(point), algorithm=str(arm.choice))
-        return right
+    def _keep(self, text: str) -> None:
+        """Have a finished point written down by rank 0."""
+        if self._results is not None:
+            self._write(text)
+            self._collect()
+        else:
+            self._sent = [one for one in self._sent if not one.Test()]
+            self._sent.append(self._mail.isend(text, 0, TAG))
 
-    def _correct(self, point: Point, arm: Arm, seed: int) -> bool:
-        comm = self._forcing.communicator(arm.settings)
-        before, after = self._forcing.around(arm.settings)
-        call = Call(Collective(point.subject), point.nbytes)
-        before()
-        right = call.correct(comm, seed)
-        if call.collective.reduces and self._plan.operators == "any":
-            right = keeps_order(comm, max(1, point.nbytes // 16), seed) and right
-        after()
-        return bool(self._control.allreduce(right, MPI.LAND))
+    def _write(self, text: str) -> None:
+        assert self._results is not None
+        self._results.add(text)
+        self._done += 1
+        report("done", points=self._done)
 
-    def _timed(self, point: Point, arms: list[Arm]) -> list[timing.Arm]:
-        if point.kind == "collective":
-            comms = [self._forcing.communicator(arm.settings) for arm in arms]
-            calls = Call(Collective(point.subject), point.nbytes).timed(comms)
-            return [
-                timing.Arm(call, *self._forcing.around(arm.settings))
-                for call, arm in zip(calls, arms, strict=True)
-            ]
-        return [self._other(point, arm) for arm in arms]
+    def _collect(self) -> None:
+        """Write down what other lanes have sent."""
+        while self._mail.iprobe(MPI.ANY_SOURCE, TAG):
+            self._write(self._mail.recv(source=MPI.ANY_SOURCE, tag=TAG))
+            self._owed -= 1
 
-    def _other(self, point: Point, arm: Arm) -> timing.Arm:
-        """A message, a reduction or an empty call."""
-        if point.kind == "pingpong":
-            return pointtopoint.pingpong(self._comm, point.size(arm))
-        if point.kind == "burst":
-            return pointtopoint.burst(self._comm, point.nbytes, arm.params["messages"])
-        if point.kind == "reduction":
-            return pointtopoint.reduction(point.size(arm))
-        return pointtopoint.null_call(self._comm)
+    def _meanwhile(self) -> None:
+        if self._first:
+            self._collect()
+            self._alive()
+
+    def _meet(self, comm: MPI.Intracomm, mine: int, lanes: int) -> bool:
+        """Whether the lanes' messages take longer together than alone; the same on all ranks."""
+        alone = 0.0
+        for lane in range(lanes):
+            if lane == mine:
+                alone = places.ring_seconds(comm, MEETING_SIZE, MEETING_CALLS)
+            timing.wait_quietly(self._world)
+        together = 0.0
+        if mine >= 0:
+            together = places.ring_seconds(comm, MEETING_SIZE, MEETING_CALLS)
+        return bool(self._world.allreduce(together > MEETING * alone and mine >= 0, MPI.LOR))
+
+    def _alive(self, anew: bool = False) -> None:
+        """Put off the moment at which this rank counts as stuck, and say so now and then."""
+        now = time.monotonic()
+        if anew or now - self._beat > BEAT:
+            self._beat = now
+            faulthandler.dump_traceback_later(self._patience, exit=True)
+            if self._first:
+                report("alive")
+
+    def _tell_spread(self, clock: dict[str, object]) -> None:
+        spread = np.array(self._spread)
+        if self._first and spread.size:
+            middle, most = np.quantile(spread, [0.5, 0.95])
+            report("facts", clock={**clock, "start_spread": {"median": middle, "p95": most}})
+
+
+def _excluded(point: Point, arm: Arm) -> None:
+    report("excluded", point=str(point), algorithm=str(arm.choice))
 
 
 def main(plan_path: str, results: str, budget: str) -> None:
-    """Measure the whole plan; ranks that a point does not need sleep meanwhile."""
-    plan, world = read_plan(Path(plan_path)), MPI.COMM_WORLD
-    account = Account(float(budget), [point.weight for point in plan.points])
-    done = 0
-    for p, points in groupby(plan.points, key=lambda point: point.p):
-        comm = MPI.Intracomm(world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank))
-        if comm != MPI.COMM_NULL:
-            done = measure_all(Session(plan, Path(results), comm), list(points), account, done)
-            comm.Free()
-        timing.wait_quietly(world)
-
-
-def measure_all(session: Session, points: list[Point], account: Account, done: int) -> int:
-    """Points of one communicator size, one after another; returns how many are done by now."""
-    first = MPI.COMM_WORLD.rank == 0
-    for point in points:
-        begin = time.monotonic()
-        if first:
-            report("begin", point=str(point))
-        seconds = account.allot(point.weight)
-        faulthandler.dump_traceback_later(STUCK + 3 * seconds, exit=True)
-        session.measure(point, seconds)
-        faulthandler.cancel_dump_traceback_later()
-        done += 1
-        account.spend(time.monotonic() - begin)
-        if first:
-            report("done", points=done)
-    session.close()
-    return done
+    """Read the plan, measure it."""
+    Probe(read_plan(Path(plan_path)), Path(results), float(budget)).run()
 
 
 if __name__ == "__main__":

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,12 @@ from tuner.measurement import (
 from tuner.probe.machine import local_cluster, provenance
 from tuner.probe.plan import Plan, write_plan
 from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
-from tuner.runtime.launch import Launcher, available_cores
+from tuner.probe.sentinels import verdict
+from tuner.probe.sweep import outliers
+from tuner.probe.watch import Progress, Watch
+from tuner.runtime.launch import Hosts, Launcher, available_cores
+
+__all__ = ["LAUNCHES", "Progress", "carry_out", "plan_here", "probe"]
 
 FEWEST_RANKS = 4  # of Open MPI: fewer leave the algorithms nothing to differ in
 LAUNCHES = 6  # of the ranks: their placement is settled anew each time, and times with it
@@ -38,17 +41,6 @@ SETTINGS = {
 }
 RANKS = ("-m", "mpi4py", "-m", "tuner.probe.ranks")  # mpi4py aborts all when one rank fails
 PATIENCE = 180.0  # seconds beyond three times the budget after which the ranks must be stuck
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a probe is. Times in seconds; `remaining` is an estimate."""
-
-    done: int
-    total: int
-    elapsed: float
-    remaining: float
-    text: str
 
 
 def probe(
@@ -78,29 +70,135 @@ def probe(
     `out`.
     """
     launcher = Launcher.find(library, python)
-    cluster, version = local_cluster(), launcher.version()
-    plan = _plan(library, ranks, sizes, target, launches, operators)
-    about = {**provenance(version, python), "ranks": plan.ranks, "target": target,
-             "operators": operators, "plan": plan.fingerprint, "excluded": []}  # fmt: skip
-    about, left, ended = _resume(out, cluster, version, about, plan)
-    if not ended:
-        watch = _Watch(plan, BUDGETS[library] if budget is None else budget, on_progress)
-        for number in range(launches):
+    plan = plan_here(library, ranks, sizes, target, launches, operators)
+    about = provenance(launcher.version(), python)
+    seconds = BUDGETS[library] if budget is None else budget
+    return carry_out(plan, launcher, out, local_cluster(), about, seconds, on_progress)
+
+
+def carry_out(
+    plan: Plan,
+    launcher: Launcher,
+    out: Path,
+    cluster: Cluster,
+    about: Mapping[str, Any],
+    budget: float,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Measurements:
+    """Measure what `out` lacks of `plan` in `budget` seconds, and finish `out`.
+
+    about       provenance known beforehand; what the ranks know is added to it
+
+    Raises as `probe` does.
+    """
+    version = launcher.version()
+    known = {**about, "ranks": plan.ranks, "target": plan.target, "operators": plan.operators,
+             "plan": plan.fingerprint, "excluded": []}  # fmt: skip
+    file = _File(out, cluster, version, plan, known)
+    left = file.resume()
+    if not file.ended:
+        watch = Watch(plan, budget, on_progress)
+        for number in sorted({point.launch for point in plan.points}):
             watch.later = left.after_launch(number)
             while (part := left.of_launch(number)).points:
                 failure = _launch(launcher, part, out, watch)
                 if failure is None:
                     break
-                about, left, _ = _resume(out, cluster, version, about, plan)
-                if len(left.of_launch(number).points) == len(part.points):
-                    raise failure
-        _, series, _ = read_partial(out)
-        about |= {"excluded": plan.excluded(series), "seconds": round(watch.elapsed, 1)}
-        _write(out, cluster, version, about, series, ended=True)
+                left = file.resume()
+                if len(left.of_launch(number).points) == len(part.points) or _final(failure):
+                    raise _told(failure, plan, left, out)
+        file.finish(watch)
     return read_measurements(out)
 
 
-def _plan(
+class _File:
+    """The measurements file of a probe, between two launches."""
+
+    def __init__(
+        self, path: Path, cluster: Cluster, version: str, plan: Plan, about: dict[str, Any]
+    ) -> None:
+        self.path, self.cluster, self.version = path, cluster, version
+        self.plan, self.about = plan, about
+        self.ended = False
+        self._mine = False
+
+    def resume(self) -> Plan:
+        """What is left to measure; an unfinished file then holds just its finished points.
+
+        The first time the file is replaced even if nothing in it changes: ranks of a killed run
+        that are still there then notice, and no longer write.
+        """
+        header, series = self._content()
+        if header is not None:
+            self._require_same(header)
+            self.about = header["provenance"]
+        if self.ended:
+            return self.plan.without(series)
+        kept = self.plan.complete(series)
+        if not self._mine or len(kept) < len(series) or not self._whole():
+            self._write(kept, ended=False)
+        self._mine = True
+        return self.plan.without(kept)
+
+    def finish(self, watch: Watch) -> None:
+        """Write what is known now about the whole probe, and the last line."""
+        _, series, _ = read_partial(self.path)
+        cluster = watch.facts.pop("cluster", None)
+        if cluster and self.plan.hosts:
+            self.cluster = replace(self.cluster, **cluster)
+        notes = [*watch.notes, *verdict(series), *outliers(series, self.plan.hosts)]
+        self.about = {
+            **self.about, **watch.facts, "excluded": self.plan.excluded(series),
+            "seconds": round(watch.elapsed, 1), **({"notes": notes} if self.plan.hosts else {}),
+        }  # fmt: skip
+        self._write(series, ended=True)
+
+    def _content(self) -> tuple[dict[str, Any] | None, list[Measurement]]:
+        if not self.path.exists():
+            return None, []
+        try:
+            header, series, self.ended = read_partial(self.path)
+        except (OSError, UnicodeDecodeError) as reason:
+            raise InputError(f"{self.path}: cannot be read as measurements: {reason}") from None
+        return header, series
+
+    def _whole(self) -> bool:
+        return self.path.read_bytes().endswith(b"\n")
+
+    def _require_same(self, header: dict[str, Any]) -> None:
+        here, there = asdict(self.cluster), header["cluster"]
+        names = ("name", "nodes") if self.plan.hosts else tuple(here)  # who asks may run elsewhere
+        same = all(here[name] == there.get(name) for name in names)
+        theirs = (header["library"], header["provenance"].get("plan"))
+        if not same or theirs != (self.version, self.about["plan"]):
+            raise InputError(
+                f"{self.path} holds a probe of another cluster, library or plan (it says"
+                f" {there.get('name')}, {header['library']}): choose another --out or delete it"
+            )
+
+    def _write(self, series: Sequence[Measurement], *, ended: bool) -> None:
+        lines = [header_line(self.cluster, self.version, self.about), *map(series_line, series)]
+        if ended:
+            lines.append(end_line(len(series)))
+        write_atomically(self.path, "".join(line + "\n" for line in lines))
+
+
+def _final(failure: ProbeError) -> bool:
+    """Whether starting the ranks again cannot help."""
+    return any(word in str(failure) for word in ("cannot be written", "was lost", "fell silent"))
+
+
+def _told(failure: ProbeError, plan: Plan, left: Plan, out: Path) -> ProbeError:
+    kept = len(plan.points) - len(left.points)
+    if not plan.hosts:
+        return failure
+    return ProbeError(
+        f"{failure}; {kept} of {len(plan.points)} points are kept in {out}: the same command goes"
+        " on with the rest"
+    )
+
+
+def plan_here(
     library: str,
     ranks: int | None,
     sizes: Sequence[int] | None,
@@ -108,6 +206,7 @@ def _plan(
     launches: int,
     operators: str,
 ) -> Plan:
+    """What a probe of this computer measures; raises InputError for what cannot be measured."""
     cores = available_cores()
     usual = max(FEWEST_RANKS, cores) if library == "openmpi" else max(2, cores)
     wanted = usual if ranks is None else ranks
@@ -134,117 +233,27 @@ def _plan(
     )
 
 
-def _resume(
-    out: Path, cluster: Cluster, version: str, about: dict[str, Any], plan: Plan
-) -> tuple[dict[str, Any], Plan, bool]:
-    """Provenance of `out`, what is left to measure, and whether it is finished.
-
-    An unfinished `out` then holds just its finished points.
-    """
-    try:
-        header, series, ended = read_partial(out) if out.exists() else (None, [], False)
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{out}: cannot be read as measurements: {reason}") from None
-    if header is not None:
-        theirs = (header["cluster"], header["library"], header["provenance"].get("plan"))
-        if theirs != (asdict(cluster), version, about["plan"]):
-            raise InputError(
-                f"{out} holds a probe of another cluster, library or plan (it says"
-                f" {header['cluster'].get('name')}, {header['library']}): choose another --out or"
-                " delete it"
-            )
-        about = header["provenance"]
-        if ended:
-            return about, plan.without(series), True
-    kept = plan.complete(series)
-    _write(out, cluster, version, about, kept, ended=False)
-    return about, plan.without(kept), False
-
-
-def _write(
-    out: Path,
-    cluster: Cluster,
-    version: str,
-    about: dict[str, Any],
-    series: Sequence[Measurement],
-    *,
-    ended: bool,
-) -> None:
-    lines = [header_line(cluster, version, about), *map(series_line, series)]
-    if ended:
-        lines.append(end_line(len(series)))
-    write_atomically(out, "".join(line + "\n" for line in lines))
-
-
-def _launch(launcher: Launcher, plan: Plan, out: Path, watch: _Watch) -> ProbeError | None:
+def _launch(launcher: Launcher, plan: Plan, out: Path, watch: Watch) -> ProbeError | None:
     """Start the ranks once, to measure all of `plan`; why they failed, if they did."""
     watch.start(plan)
-    with tempfile.TemporaryDirectory(prefix="tuner-probe-") as place:
+    hosts = Hosts(plan.hosts, plan.ppn)
+    # Other hosts see the directory of the results, not this computer's /tmp.
+    shelf = None if hosts.local else out.resolve().parent
+    with tempfile.TemporaryDirectory(prefix=".tuner-probe-", dir=shelf) as place:
         written = Path(place, "plan.json")
         write_plan(plan, written)
         try:
             launcher.run(
                 plan.ranks,
                 [*RANKS, str(written), str(out.resolve()), str(watch.budget)],
+                hosts=hosts,
+                ppn=plan.ppn or None,
                 settings=SETTINGS[plan.library],
                 on_line=watch.line,
-                timeout=3 * watch.budget + PATIENCE,
+                timeout=None if plan.hosts else 3 * watch.budget + PATIENCE,
             )
         except ProbeError as reason:
             return ProbeError(f"{reason} (while measuring {watch.current})")
+        except OSError as reason:
+            raise InputError(f"{place}: cannot be written: {reason.strerror}") from None
     return None
-
-
-class _Watch:
-    """Turns what the ranks report into progress, over one launch or several."""
-
-    def __init__(self, plan: Plan, budget: float, tell: Callable[[Progress], None]) -> None:
-        self.budget = budget  # seconds of the present launch
-        self.current = ""
-        self.finished = 0  # points of the present launch
-        self.later = plan  # what launches after the present one measure
-        self._rate = budget / plan.weight
-        self._total = len(plan.points)
-        self._weights: list[float] = []
-        self._begin = time.monotonic()
-        self._launched = self._begin
-        self._tell = tell
-
-    def start(self, plan: Plan) -> None:
-        """A launch that is to measure `plan` begins."""
-        self.budget = self._rate * plan.weight
-        self.current = "nothing yet: the ranks are starting"
-        self.finished = 0
-        self._weights = [point.weight for point in plan.points]
-        self._launched = time.monotonic()
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the first launch."""
-        return time.monotonic() - self._begin
-
-    def line(self, text: str) -> None:
-        """One line of the ranks' output; what is no report (a library's warning) passes by."""
-        if not text.startswith('{"event"'):
-            return
-        event = json.loads(text)
-        if event["event"] == "excluded":
-            self._show(f"left out: {event['point']}: {event['algorithm']}: wrong result")
-        elif event["event"] == "begin":
-            self.current = event["point"]
-            self._show(self.current)
-        else:
-            self.finished = event["points"]
-
-    def _show(self, text: str) -> None:
-        left = len(self._weights) - self.finished + len(self.later.points)
-        done = self._total - left
-        self._tell(Progress(done, self._total, self.elapsed, self._remaining(), text))
-
-    def _remaining(self) -> float:
-        """By the weight of what is left, and never more than what is left of the budget."""
-        spent = time.monotonic() - self._launched
-        done = sum(self._weights[: self.finished])
-        left = sum(self._weights[self.finished :]) + self.later.weight
-        budgeted = max(self.budget - spent, 0.0) + self._rate * self.later.weight
-        return min(budgeted, spent * left / done) if done > 0 else budgeted

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.probe.plan import FEWEST
 from tuner.statistics import median_interval, relative_half_width
 
-FEWEST = 12  # repetitions of every point, even when its time is spent
 MOST = 100  # repetitions in one launch after which another launch teaches more
 CONTENDER = 1.15  # an arm is still in the running below this multiple of the best one's upper bound
 
@@ -17,7 +17,9 @@ def order(seed: int, repetition: int, arms: int) -> NDArray[np.intp]:
     return np.random.default_rng([seed, repetition]).permutation(arms)
 
 
-def settled(samples: NDArray[np.float64], target: float, compete: bool = True) -> bool:
+def settled(
+    samples: NDArray[np.float64], target: float, compete: bool = True, fewest: int = FEWEST
+) -> bool:
     """Whether the medians are known well enough to choose between the arms.
 
     samples     (repetitions, arms) in seconds; arm 0 is the reference everything is compared with
@@ -27,7 +29,7 @@ def settled(samples: NDArray[np.float64], target: float, compete: bool = True) -
     An arm whose whole interval lies beyond `CONTENDER` times the best arm's upper bound cannot win;
     making it more precise would cost time and decide nothing.
     """
-    if len(samples) < FEWEST:
+    if len(samples) < fewest:
         return False
     columns = list(samples.T)
     intervals = [median_interval(column) for column in columns]
@@ -39,9 +41,9 @@ def settled(samples: NDArray[np.float64], target: float, compete: bool = True) -
     )
 
 
-def next_look(repetitions: int) -> int:
+def next_look(repetitions: int, fewest: int = FEWEST) -> int:
     """After how many repetitions to ask `settled` again: often at first, then ever more rarely."""
-    return max(FEWEST, repetitions + 1, repetitions * 5 // 4)
+    return max(fewest, repetitions + 1, repetitions * 5 // 4)
 
 
 class Account:

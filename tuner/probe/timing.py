@@ -1,9 +1,10 @@
 """Timing of something that several ranks do together (rank side).
 
 Every sample starts at an instant that all ranks agreed on, and lasts until the last of them is
-done: the caller of a collective waits for its own part, a program waits for the slowest. The ranks
-are on one host and read one clock (CLOCK_MONOTONIC), so instants compare without correction; what
-remains of skew is a rank that the scheduler held back, and that is part of the sample.
+done: the caller of a collective waits for its own part, a program waits for the slowest. On one
+host the ranks read one clock; on several, instants are converted by the measured offsets of their
+clocks (`clock.py`). What remains of skew is a rank that the scheduler held back, and that is part
+of the sample: how late the latest began is kept beside it.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.probe.clock import Clock
+from tuner.probe.plan import FEWEST
 from tuner.probe.sampling import MOST, next_look, order, settled
 
-WARM_UP = 2  # untimed repetitions: first use opens connections and touches pages
+WARM_UP = 3  # untimed repetitions: first use opens connections and touches pages
 LEAD_TRIALS = 15
 SLEEP = 0.005  # seconds between two looks of a rank that must stay quiet
 
@@ -46,12 +49,24 @@ class Stopwatch:
     """Times arms on the ranks of `comm`, which must not be a communicator under test.
 
     crowded     more ranks than cores: waiting ranks yield the core
+    clock       the shared time of ranks on several hosts; None: they are on one and read one clock
+    alive       called ahead of every sample, for who watches over the ranks
     """
 
-    def __init__(self, comm: MPI.Comm, crowded: bool) -> None:
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        crowded: bool,
+        clock: Clock | None = None,
+        alive: Callable[[], object] = _nothing,
+    ) -> None:
         self._comm = comm
+        self._alive = alive
         self._crowded = crowded
+        self._now = time.monotonic if clock is None else clock.now
+        self._clock = clock
         self._lead = 0.0
+        self.spread = np.zeros(0)  # seconds by which the latest rank began late, per sample
 
     def sample(
         self,
@@ -61,6 +76,7 @@ class Stopwatch:
         seconds: float,
         seed: int,
         compete: bool = True,
+        fewest: int = FEWEST,
     ) -> NDArray[np.float64]:
         """(repetitions, arms) seconds per call, the latest rank's.
 
@@ -71,48 +87,73 @@ class Stopwatch:
             for _ in range(WARM_UP):
                 self._once(arm)
         self._lead = self._agreed_lead(arms)
-        rows: list[NDArray[np.float64]] = []
+        done, rows = np.zeros((0, 2, len(arms))), list[NDArray[np.float64]]()
         deadline = time.monotonic() + seconds
-        look, enough = next_look(0), False
-        while not enough:
-            row = np.zeros(len(arms) + 1)
-            for number in order(seed, len(rows), len(arms)):
-                row[number] = self._once(arms[number])
-            if self._comm.rank == 0:
-                spent = len(rows) + 1 >= MOST or time.monotonic() > deadline
-                row[-1] = spent and len(rows) + 1 >= next_look(0)
-                if len(rows) >= look:
-                    look = next_look(len(rows))
-                    row[-1] = row[-1] or settled(np.array(rows), target, compete)
-            self._comm.Allreduce(MPI.IN_PLACE, row, MPI.MAX)
-            rows.append(row[:-1])
-            enough = bool(row[-1])
-        return np.array(rows)
+        look, enough = next_look(0, fewest), False
+        while True:
+            count = len(done) + len(rows)
+            spent = count >= MOST or time.monotonic() > deadline
+            row = np.zeros((2, len(arms)))
+            ended = False
+            for place, number in enumerate(order(seed, count, len(arms))):
+                stop = place == 0 and (enough or (spent and count >= fewest))
+                sample = self._once(arms[number], stop)
+                if sample is None:
+                    ended = True
+                    break
+                row[:, number] = sample
+            if not ended:
+                rows.append(row)
+            if ended or count + 1 >= look:
+                done, rows = np.concatenate([done, self._latest(rows, len(arms))]), []
+                look = next_look(len(done), fewest)
+                enough = settled(done[:, 0], target, compete, fewest)
+            if ended:
+                self.spread = done[:, 1].ravel()
+                return done[:, 0].copy()
 
-    def _once(self, arm: Arm) -> float:
+    def _latest(self, rows: list[NDArray[np.float64]], arms: int) -> NDArray[np.float64]:
+        """The rows with the latest rank's numbers; one exchange for all of them."""
+        together = np.array(rows).reshape(-1, 2, arms)
+        self._comm.Allreduce(MPI.IN_PLACE, together, MPI.MAX)
+        return together
+
+    def _once(self, arm: Arm, stop: bool = False) -> tuple[float, float] | None:
+        """Seconds of a call and by how many it began late here; None when rank 0 says `stop`."""
+        self._alive()
         arm.warm()
-        start = self._agree(self._lead)
+        start = self._agree(self._lead, stop)
+        if start is None:
+            return None
         arm.before()
-        while time.monotonic() < start:
-            if self._crowded:
-                os.sched_yield()
+        self._wait(start)
+        begin = self._now()
         for _ in range(arm.repeat):
             arm.call()
-        end = time.monotonic()
+        end = self._now()
         arm.after()
-        return (end - start) / arm.repeat
+        return (end - start) / arm.repeat, begin - start
 
-    def _agree(self, lead: float) -> float:
-        """An instant `lead` seconds after the last rank has come here."""
-        instant = np.array([time.monotonic() + lead])
-        self._comm.Allreduce(MPI.IN_PLACE, instant, MPI.MAX)
-        return float(instant[0])
+    def _wait(self, start: float) -> None:
+        if self._crowded and self._clock is not None:
+            # More ranks than cores and several hosts: only whoever sleeps lets the others be ready.
+            time.sleep(max(start - self._now(), 0.0))
+        while self._now() < start:
+            if self._crowded:
+                os.sched_yield()
+
+    def _agree(self, lead: float, stop: bool = False) -> float | None:
+        """An instant `lead` seconds after the last rank has come here; None: rank 0 says `stop`."""
+        agreed = np.array([self._now() + lead, float(stop and self._comm.rank == 0)])
+        self._comm.Allreduce(MPI.IN_PLACE, agreed, MPI.MAX)
+        return None if agreed[1] else float(agreed[0])
 
     def _agreed_lead(self, arms: Sequence[Arm]) -> float:
         """Long enough for every rank to have left the agreement and prepared any arm."""
         taken = []
         for trial in range(LEAD_TRIALS):
-            begin = self._agree(0.0)
+            self._agree(0.0)
+            begin = time.monotonic()
             arm = arms[trial % len(arms)]
             arm.before()
             arm.after()
@@ -122,8 +163,9 @@ class Stopwatch:
         return float(lead[0])
 
 
-def wait_quietly(world: MPI.Comm) -> None:
+def wait_quietly(world: MPI.Comm, meanwhile: Callable[[], object] = _nothing) -> None:
     """Meet all other ranks without using a core meanwhile."""
     request = world.Ibarrier()
     while not request.Test():
+        meanwhile()
         time.sleep(SLEEP)

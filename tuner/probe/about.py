@@ -1,0 +1,59 @@
+"""Under which circumstances the ranks ran: gathered once, on their own hosts (rank side)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+from tuner.probe.clock import Clock
+from tuner.probe.machine import cpu, memory
+from tuner.probe.places import Layout
+
+KEPT = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_", "MPICH_", "FI_", "UCX_", "NCCL_", "CUDA_",
+        "ROCR_", "HIP_", "OMP_", "SLURM_JOB_", "SLURM_CLUSTER_", "LSB_", "PBS_")  # fmt: skip
+SECRET = re.compile(r"KEY|TOKEN|PASS|SECRET|CRED|AUTH|COOKIE", re.IGNORECASE)
+LONGEST = 500  # characters of a value
+NVIDIA = Path("/proc/driver/nvidia/version")
+
+
+def visible(environ: Mapping[str, str]) -> dict[str, str]:
+    """What of an environment bears on a library's speed, without what may be a secret."""
+    return {
+        name: value[:LONGEST]
+        for name, value in sorted(environ.items())
+        if name.startswith(KEPT) and not SECRET.search(name)
+    }
+
+
+def facts(world: MPI.Intracomm, layout: Layout, clock: Clock) -> dict[str, Any]:
+    """Provenance that only the ranks know; collective."""
+    cores = world.allgather(sorted(os.sched_getaffinity(0)))
+    kernels = world.allgather(os.uname().release)
+    return {
+        "hosts": list(layout.hosts),
+        "placement": layout.placement,
+        "cores": [len(one) for one in cores],
+        "kernels": sorted(set(kernels)),
+        "clock": clock.described(),
+        "mpi": " ".join(MPI.Get_library_version().split())[:LONGEST],
+        "environment": visible(os.environ),
+        "drivers": _drivers(),
+        "cluster": {"cores": os.cpu_count() or 1, "cpu": cpu(), "memory": memory()},
+    }
+
+
+def _drivers() -> dict[str, str]:
+    """Of network adapters and GPUs on rank 0's host, as far as the kernel tells."""
+    found = {}
+    for device in sorted(Path("/sys/class/net").glob("*/device/driver")):
+        found[device.parent.parent.name] = device.resolve().name
+    for device in sorted(Path("/sys/class/infiniband").glob("*/fw_ver")):
+        found[device.parent.name] = f"firmware {device.read_text(encoding='utf-8').strip()}"
+    if NVIDIA.is_file():
+        found["nvidia"] = NVIDIA.read_text(encoding="utf-8").splitlines()[0][:LONGEST]
+    return found

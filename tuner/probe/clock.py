@@ -1,0 +1,145 @@
+"""One time for ranks on several hosts (rank side).
+
+Hosts have clocks of their own (CLOCK_MONOTONIC counts from the boot). Rank 0's is the shared one.
+The offset of another is taken from messages there and back: whoever asks at `before` and gets the
+answer `then` at `after` is ahead of rank 0 by (before + after) / 2 - then, with an error of at most
+half the round trip; the shortest of many round trips is believed (F. Cristian, Probabilistic clock
+synchronization, Distributed Computing 3, 1989). Two such readings some time apart give the drift.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+TRIALS = 40  # round trips of one reading
+APART = 10.0  # seconds between readings, so that the drift shows
+TAG = 7
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How far this clock was ahead of rank 0's: `offset` seconds at local time `at`."""
+
+    at: float
+    offset: float
+    uncertainty: float
+
+
+def identity() -> str:
+    """Equal for processes that read one clock: same kernel, same boot, same time namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    namespace = Path("/proc/self/ns/time")
+    booted = boot.read_text(encoding="ascii").strip() if boot.is_file() else MPI.Get_processor_name()
+    return f"{booted} {namespace.readlink() if namespace.is_symlink() else ''}"
+
+
+class Clock:
+    """The shared time on the ranks of `comm`, which is the clock's own from then on.
+
+    read        this rank's clock, seconds
+    name        equal for ranks whose `read` is the same clock
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        read: Callable[[], float] = time.monotonic,
+        name: str | None = None,
+    ) -> None:
+        self._comm, self._read = comm, read
+        names: list[str] = comm.allgather(identity() if name is None else name)
+        first = {text: names.index(text) for text in reversed(names)}
+        self._leaders = sorted(first.values())
+        self._mine = first[names[comm.rank]]
+        self._group = comm.Split(self._mine, comm.rank)
+        self._readings: list[Reading] = []
+        self.measure()
+
+    @property
+    def one(self) -> bool:
+        """Whether all ranks read the same clock anyway."""
+        return len(self._leaders) == 1
+
+    def now(self) -> float:
+        """The shared time."""
+        here = self._read()
+        return here - self._offset(here)
+
+    def here(self, shared: float) -> float:
+        """What this rank's own clock shows at a shared time."""
+        return shared + self._offset(shared + self._readings[-1].offset)
+
+    def read(self) -> float:
+        """This rank's own clock."""
+        return self._read()
+
+    def measure(self) -> None:
+        """A new reading of every clock; collective."""
+        mine = Reading(self._read(), 0.0, 0.0)
+        for leader in self._leaders[1:]:
+            if self._comm.rank == leader:
+                mine = self._ask()
+            elif self._comm.rank == 0:
+                self._answer(leader)
+        values = np.array([mine.at, mine.offset, mine.uncertainty])
+        self._group.Bcast(values, 0)
+        first = self._readings[:1]
+        self._readings = [*first, Reading(*values.tolist())]
+
+    def refresh(self) -> None:
+        """`measure` when the last reading is old; collective, rank 0 decides."""
+        old = not self.one and self._read() - self._readings[-1].at > APART
+        if not self.one and self._comm.bcast(old):
+            self.measure()
+
+    def described(self) -> dict[str, object]:
+        """Source, offsets and uncertainty (s) of each rank's clock; collective."""
+        last = self._readings[-1]
+        rows = self._comm.allgather((last.offset, last.uncertainty, self._drift()))
+        if self.one:
+            return {"source": "CLOCK_MONOTONIC, one clock for all ranks",
+                    "offsets": [0.0] * len(rows), "uncertainty": 0.0}  # fmt: skip
+        return {
+            "source": "CLOCK_MONOTONIC of each host, offsets by the shortest round trip",
+            "offsets": [row[0] for row in rows],
+            "uncertainty": max(row[1] for row in rows),
+            "drift": [row[2] for row in rows],
+        }
+
+    def _offset(self, here: float) -> float:
+        last = self._readings[-1]
+        return last.offset + self._drift() * (here - last.at)
+
+    def _drift(self) -> float:
+        """Seconds per second; 0 while two readings do not differ by more than they may be wrong."""
+        first, last = self._readings[0], self._readings[-1]
+        change = last.offset - first.offset
+        if abs(change) <= (first.uncertainty + last.uncertainty) / 2 or last.at == first.at:
+            return 0.0
+        return change / (last.at - first.at)
+
+    def _ask(self) -> Reading:
+        best = Reading(0.0, 0.0, np.inf)
+        then = np.zeros(1)
+        for _ in range(TRIALS):
+            before = self._read()
+            self._comm.Send(then, 0, TAG)
+            self._comm.Recv(then, 0, TAG)
+            after = self._read()
+            half = (after - before) / 2
+            if half < best.uncertainty:
+                best = Reading(before + half, before + half - float(then[0]), half)
+        return best
+
+    def _answer(self, leader: int) -> None:
+        then = np.zeros(1)
+        for _ in range(TRIALS):
+            self._comm.Recv(then, leader, TAG)
+            then[0] = self._read()
+            self._comm.Send(then, leader, TAG)

@@ -1,0 +1,295 @@
+"""Choosing what a probe of several hosts measures, in which order and how long.
+
+Messages first, because everything is predicted from them; then the collectives, from few hosts to
+many and small to large, all of them in one launch. Points of one shape are dealt out over disjoint
+copies of it, which measure side by side.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner import libraries
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.measurement import Measurements
+from tuner.probe.machine import local_cluster, provenance
+from tuner.probe.plan import Arm, Plan, Point
+from tuner.probe.planning import (
+    BURST_LENGTHS,
+    BURST_SIZES,
+    COLLECTIVE_SIZES,
+    PINGPONG_SIZES,
+    REDUCTION_SIZES,
+    communicator_sizes,
+)
+from tuner.probe.run import carry_out
+from tuner.probe.watch import Progress
+from tuner.runtime.launch import Hosts, Launcher, Template
+from tuner.topology import MEMORY_BUS, NETWORK, NODE
+
+SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
+RADICES = (2, 4, 8)
+EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**20)
+ROWS = 3  # exchanges that follow one another at once
+OVERHEAD_SIZES = (8, 1024, 16384)
+SHARED_SIZES = (2**16, 2**19)
+SWEEP_SIZES = (8, 2**16)
+SENTINEL_SIZE = 2**16
+SENTINELS = 8  # through one probe
+PARTS = ("messages", "shared", "sweep", "collectives")
+FEWEST = 8  # repetitions: in one launch more of them teach little
+BUDGET = 300.0  # seconds
+
+# Rough seconds of a network, used for nothing but dealing out the time budget.
+PER_CALL, PER_MESSAGE, PER_BYTE = 2e-3, 1e-4, 2e-9
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A communicator of `ppn` ranks on each of `nodes` hosts."""
+
+    nodes: int
+    ppn: int
+
+    @property
+    def ranks(self) -> int:
+        """Of the communicator."""
+        return self.nodes * self.ppn
+
+    def __str__(self) -> str:
+        return f"{self.nodes}x{self.ppn}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody wants to know about a cluster.
+
+    shapes      none: from two hosts to all, with one rank on each and with `ppn`
+    parts       of `PARTS`
+    fewest      repetitions of every arm at least
+    radices     of k-nomial trees; rules files of Open MPI know 4 alone
+    """
+
+    library: str
+    hosts: Hosts
+    ppn: int
+    shapes: tuple[Shape, ...] = ()
+    sizes: tuple[int, ...] = COLLECTIVE_SIZES
+    collectives: tuple[Collective, ...] = (Collective.BCAST, Collective.ALLREDUCE)
+    parts: tuple[str, ...] = PARTS
+    target: float = 0.03
+    fewest: int = FEWEST
+    segments: tuple[int, ...] = SEGMENTS
+    radices: tuple[int, ...] = RADICES
+    operators: str = "commutative"
+
+    @property
+    def nodes(self) -> int:
+        """Hosts."""
+        return len(self.hosts.names)
+
+
+def probe_cluster(
+    out: Path,
+    request: Request,
+    launcher: Launcher,
+    *,
+    name: str = "",
+    budget: float = BUDGET,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Measurements:
+    """Measure a cluster and write `out`; resume what `out` already holds.
+
+    name    of the cluster; by default what the batch system calls it, else what its hosts share
+    budget  seconds of measuring
+
+    Raises InputError and ProbeError as `tuner.probe.run.probe` does.
+    """
+    plan = plan_cluster(request)
+    here = local_cluster()
+    cluster = replace(here, name=name or cluster_name(request.hosts), nodes=request.nodes)
+    words = (launcher.template or Template.parse(request.library)).words
+    about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words)}
+    return carry_out(plan, launcher, out, cluster, about, budget, on_progress)
+
+
+def cluster_name(hosts: Hosts, environ: Mapping[str, str] = os.environ) -> str:
+    """What Slurm or LSF calls the cluster, else the letters that all host names begin with."""
+    given = environ.get("SLURM_CLUSTER_NAME") or environ.get("LSF_CLUSTER_NAME")
+    return given or os.path.commonprefix(hosts.names).rstrip("0123456789.-_") or hosts.names[0]
+
+
+def shape(text: str) -> Shape:
+    """`4x2`: two ranks on each of four hosts; raises InputError."""
+    match = re.fullmatch(r"(\d{1,6})x(\d{1,4})", text.strip())
+    if match is None or int(match[1]) < 1 or int(match[2]) < 1:
+        raise InputError(f"{text!r} is no shape: write HOSTSxRANKS, such as 4x2")
+    return Shape(int(match[1]), int(match[2]))
+
+
+def plan_cluster(request: Request) -> Plan:
+    """Everything `request` asks for, in the order of measuring; raises InputError for nonsense."""
+    _check(request)
+    points: list[Point] = []
+    if "messages" in request.parts:
+        points += _messages(request)
+    if "shared" in request.parts:
+        points += _shared(request)
+    if "sweep" in request.parts and request.nodes > 2:
+        points += _sweep(request)
+    if "collectives" in request.parts:
+        points += _collectives(request)
+    points = list(_with_sentinels(points, request))
+    return Plan(
+        request.library, request.nodes * request.ppn, os.cpu_count() or 1, request.target,
+        request.operators, tuple(points), fewest=request.fewest, hosts=request.hosts.names,
+        ppn=request.ppn,
+    )  # fmt: skip
+
+
+def shapes(request: Request) -> tuple[Shape, ...]:
+    """Those asked for, or the usual ones, by their number of ranks."""
+    if request.shapes:
+        return request.shapes
+    each = sorted({1, request.ppn})
+    found = {Shape(n, k) for n in communicator_sizes(request.nodes) for k in each}
+    found |= {Shape(1, request.ppn)} if request.ppn > 1 else set()
+    return tuple(sorted(found, key=lambda one: (one.ranks, one.nodes)))
+
+
+def _check(request: Request) -> None:
+    if request.nodes < 2 and request.ppn < 2:
+        raise InputError("one rank has nobody to talk to: ask for two hosts or --ppn 2")
+    if request.ppn < 1 or request.fewest < 1:
+        raise InputError("--ppn and --repetitions are at least 1")
+    unknown = [part for part in request.parts if part not in PARTS]
+    if unknown:
+        raise InputError(f"there is no part {unknown[0]!r}: choose from {', '.join(PARTS)}")
+    large = [s for s in request.shapes if s.nodes > request.nodes or s.ppn > request.ppn]
+    if large:
+        raise InputError(
+            f"shape {large[0]} does not fit {request.nodes} hosts with {request.ppn} ranks each"
+        )
+    odd = [size for size in request.sizes if size < 4 or size % 4]
+    if odd or not request.sizes:
+        raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
+    if request.operators not in ("any", "commutative"):
+        raise InputError(f"operators are `any` or `commutative`, not {request.operators!r}")
+
+
+def _ladder(sizes: Sequence[int], **params: int) -> tuple[Arm, ...]:
+    return tuple(Arm(params=params, nbytes=nbytes) for nbytes in sizes)
+
+
+def _cost(arms: Sequence[Arm], calls: float = 1.0) -> float:
+    """Rough seconds of one repetition of every arm."""
+    return calls * sum(PER_CALL + PER_MESSAGE + PER_BYTE * (arm.nbytes or 0) for arm in arms)
+
+
+def _messages(request: Request) -> Iterator[Point]:
+    """One pair for each path class: of two hosts, and of two ranks on one host."""
+    yield Point("call", "proc_null", 1, 0, (Arm(),), 0.02, ppn=1)
+    ladder = _ladder(REDUCTION_SIZES)
+    yield Point("reduction", "sum_float32", 1, 0, ladder, _cost(ladder), ppn=1)
+    pairs = [(NETWORK, 2, 1)] * (request.nodes > 1) + [(NODE, 1, 2)] * (request.ppn > 1)
+    for subject, nodes, ppn in pairs:
+        yield from _of_pair(subject, nodes, ppn)
+    if request.nodes > 3:
+        everyone = request.nodes // 2 * 2
+        arms = (*_ladder(EXCHANGE_SIZES), *_ladder(EXCHANGE_SIZES, rows=ROWS))
+        yield Point("exchange", NETWORK, everyone, 0, arms, 2 * _cost(arms), nodes=everyone, ppn=1)
+
+
+def _of_pair(subject: str, nodes: int, ppn: int) -> Iterator[Point]:
+    def point(kind: str, nbytes: int, arms: tuple[Arm, ...], calls: float) -> Point:
+        return Point(kind, subject, 2, nbytes, arms, _cost(arms, calls), nodes=nodes, ppn=ppn)
+
+    yield point("eager", 0, (Arm(),), 20.0)
+    yield point("pingpong", 0, _ladder(PINGPONG_SIZES), 2.0)
+    bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
+    for nbytes in BURST_SIZES:
+        yield point("burst", nbytes, bursts, 4.0)
+    yield point("overhead", 0, _ladder(OVERHEAD_SIZES), 2.0)
+    yield point(
+        "exchange", 0, (*_ladder(EXCHANGE_SIZES), *_ladder(EXCHANGE_SIZES, rows=ROWS)), 2.0
+    )
+
+
+def _shared(request: Request) -> Iterator[Point]:
+    """k pairs at once through one adapter, through the middle of the network, on one memory bus."""
+    arms = _ladder(SHARED_SIZES)
+    for k in _doublings(request.ppn) if request.nodes > 1 else ():
+        yield Point("pairs", "nic", 2 * k, 0, arms, k * _cost(arms), nodes=2, ppn=k)
+    half = request.nodes // 2
+    for k in _doublings(half) if half > 1 else ():
+        hosts = tuple(host for n in range(k) for host in (n, half + n))
+        yield Point("pairs", "uplink", 2 * k, 0, arms, k * _cost(arms), nodes=2 * k, ppn=1,
+                    hosts=hosts)  # fmt: skip
+    for k in _doublings(request.ppn // 2) if request.ppn > 1 else ():
+        yield Point("pairs", MEMORY_BUS, 2 * k, 0, arms, k * _cost(arms), ppn=2 * k)
+
+
+def _doublings(most: int) -> list[int]:
+    """1, 2, 4, ... up to and always including `most`."""
+    return sorted({2**n for n in range(most.bit_length()) if 2**n <= most} | {most} - {0})
+
+
+def _sweep(request: Request) -> Iterator[Point]:
+    arms = _ladder(SWEEP_SIZES)
+    hosts = tuple(range(request.nodes))
+    weight = _cost(arms, 8.0 * min(request.nodes, 32))
+    yield Point("sweep", NETWORK, 2, 0, arms, weight, nodes=2, ppn=1, hosts=hosts)
+
+
+def _collectives(request: Request) -> Iterator[Point]:
+    for number, one in enumerate(shapes(request), start=1):
+        copies = request.nodes // one.nodes
+        points = sorted(_of_shape(one, request), key=lambda point: -point.weight)
+        dealt = [
+            replace(point, weight=point.weight / copies, group=number if copies > 1 else 0,
+                    first=(turn % copies) * one.nodes)
+            for turn, point in enumerate(points)
+        ]  # fmt: skip
+        yield from sorted(dealt, key=lambda point: (point.first, point.weight))
+
+
+def _of_shape(one: Shape, request: Request) -> Iterator[Point]:
+    library = libraries.named(request.library)
+    for collective in request.collectives:
+        for nbytes in sorted(request.sizes):
+            found = library.candidates(
+                collective, one.ranks, nbytes, request.segments, request.radices
+            )
+            arms = tuple(
+                Arm(choice.algorithm, dict(choice.params), library.settings(collective, choice))
+                for choice in found
+            )
+            sample = PER_CALL + one.ranks * (PER_MESSAGE + PER_BYTE * nbytes)
+            yield Point("collective", str(collective), one.ranks, nbytes, arms,
+                        len(arms) * sample, nodes=one.nodes, ppn=one.ppn)  # fmt: skip
+
+
+def _with_sentinels(points: list[Point], request: Request) -> Iterator[Point]:
+    """The reference point again and again, between points that are not measured side by side."""
+    subject, nodes, ppn = (NETWORK, 2, 1) if request.nodes > 1 else (NODE, 1, 2)
+    whole = sum(point.weight for point in points)
+    number, spent = 0, 0.0
+    for place, point in enumerate(points):
+        inside = place > 0 and point.group and points[place - 1].group == point.group
+        if spent >= number * whole / (SENTINELS - 1) and not inside:
+            yield _sentinel(subject, nodes, ppn, number)
+            number += 1
+        spent += point.weight
+        yield point
+    yield _sentinel(subject, nodes, ppn, number)
+
+
+def _sentinel(subject: str, nodes: int, ppn: int, number: int) -> Point:
+    arms = (Arm(params={"of": number}),)
+    return Point("sentinel", subject, 2, SENTINEL_SIZE, arms, 10 * _cost(arms), nodes=nodes,
+                 ppn=ppn, number=number)  # fmt: skip

@@ -1,0 +1,111 @@
+"""Several files of one cluster become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import InputError
+from tuner.files import from_record, write_atomically
+from tuner.measurement import (
+    Cluster,
+    Measurement,
+    Measurements,
+    end_line,
+    header_line,
+    read_partial,
+    series_line,
+)
+from tuner.probe.sentinels import verdict
+from tuner.probe.sweep import outliers
+
+
+def merge(paths: Sequence[Path], out: Path) -> Measurements:
+    """The series of all `paths`, finished or not, in `out`.
+
+    What two files both hold to the last sample is one series: one file is then a copy of the
+    other's beginning. Otherwise launches are numbered on, so that samples which were not taken
+    back to back are not taken for it. Raises InputError when the files are of different clusters,
+    libraries or hosts.
+    """
+    if not paths:
+        raise InputError("name the files to merge: tuner probe merge FILE FILE --out FILE")
+    parts = [_read(path) for path in paths]
+    header = parts[0][0]
+    for path, (other, _) in zip(paths, parts, strict=True):
+        _require_same(paths[0], header, path, other)
+    series: list[Measurement] = []
+    for _, found in parts:
+        series += _renumbered(found, series)
+    about = _about([other["provenance"] for other, _ in parts], series)
+    cluster = from_record(Cluster, header["cluster"])
+    merged = Measurements(cluster, header["library"], about, tuple(series))
+    lines = [header_line(cluster, merged.library, about), *map(series_line, series),
+             end_line(len(series))]  # fmt: skip
+    write_atomically(out, "".join(line + "\n" for line in lines))
+    return merged
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[Measurement]]:
+    try:
+        header, series, _ = read_partial(path)
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"{path}: cannot be read as measurements: {reason}") from None
+    if header is None:
+        raise InputError(f"{path}: empty; leave it out")
+    return header, series
+
+
+def _require_same(
+    first: Path, header: dict[str, Any], path: Path, other: dict[str, Any]
+) -> None:
+    for what in ("cluster", "library"):
+        mine, theirs = header[what], other[what]
+        if what == "cluster":  # an unfinished file knows the hosts' processors from hearsay
+            mine, theirs = ((one["name"], one["nodes"]) for one in (mine, theirs))
+        if mine != theirs:
+            raise InputError(
+                f"{first} and {path} are not of one {what}: {_said(mine)} and {_said(theirs)}"
+            )
+    hosts = [one["provenance"].get("hosts") for one in (header, other)]
+    if None not in hosts and hosts[0] != hosts[1]:
+        raise InputError(
+            f"{first} and {path} are of different hosts, or of the same in another order:"
+            " a host number would mean two"
+        )
+
+
+def _said(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _identity(series: Measurement) -> tuple[object, ...]:
+    return series.point, series.algorithm, tuple(sorted(series.params.items()))
+
+
+def _renumbered(found: list[Measurement], before: list[Measurement]) -> list[Measurement]:
+    """Those of `found` that are not in `before`, with launches of their own if need be."""
+    known = {(_identity(one), one.launch, one.samples) for one in before}
+    new = [one for one in found if (_identity(one), one.launch, one.samples) not in known]
+    points = {(one.point, one.launch) for one in before}
+    if not any((one.point, one.launch) in points for one in new):
+        return new
+    shift = 1 + max(one.launch for one in before)
+    return [replace(one, launch=one.launch + shift) for one in new]
+
+
+def _about(parts: list[dict[str, Any]], series: list[Measurement]) -> dict[str, Any]:
+    """What the first says, what all found out, and all of them under `merged`."""
+    first = next((part for part in parts if "hosts" in part), parts[0])
+    excluded = [line for part in parts for line in part.get("excluded", [])]
+    told = [line for part in parts for line in part.get("notes", [])]
+    noticed = [*verdict(series), *outliers(series, first.get("hosts", []))]
+    return {
+        **first,
+        "plan": "merged",
+        "excluded": list(dict.fromkeys(excluded)),
+        "notes": list(dict.fromkeys([*told, *noticed])),
+        "merged": parts,
+    }

@@ -1,0 +1,108 @@
+"""Which ranks run where, and the communicators of the places that a plan names (rank side)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.errors import ProbeError
+from tuner.probe.clock import identity
+from tuner.probe.plan import Place, Plan
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Ranks of the world by host.
+
+    hosts       what each host calls itself, in the order of their lowest ranks
+    ranks       of each host, ascending
+    """
+
+    hosts: tuple[str, ...]
+    ranks: tuple[tuple[int, ...], ...]
+
+    @property
+    def placement(self) -> list[int]:
+        """Host number of every rank."""
+        numbers = [0] * sum(map(len, self.ranks))
+        for host, ranks in enumerate(self.ranks):
+            for rank in ranks:
+                numbers[rank] = host
+        return numbers
+
+    def at(self, place: Place) -> list[int]:
+        """The ranks of a place: host by host, or local rank by local rank where pairs are meant.
+
+        In the second order ranks 2i and 2i+1 are on hosts that follow one another.
+        """
+        nodes, ppn, first, hosts, paired = place
+        numbers = hosts or range(first, first + nodes)
+        if paired:
+            return [self.ranks[host][local] for local in range(ppn) for host in numbers]
+        return [self.ranks[host][local] for host in numbers for local in range(ppn)]
+
+
+def layout(world: MPI.Intracomm, plan: Plan) -> Layout:
+    """Who shares memory with whom; collective. Raises ProbeError when it is not what was planned.
+
+    A plan for this computer alone takes all ranks as ranks of one host.
+    """
+    if not plan.hosts:
+        return Layout((MPI.Get_processor_name(),), (tuple(range(world.size)),))
+    near = world.Split_type(MPI.COMM_TYPE_SHARED, world.rank)
+    lowest = near.allreduce(world.rank, MPI.MIN)
+    near.Free()
+    everyone = world.allgather((lowest, MPI.Get_processor_name()))
+    leaders = sorted({leader for leader, _ in everyone})
+    ranks = tuple(
+        tuple(rank for rank, (leader, _) in enumerate(everyone) if leader == one) for one in leaders
+    )
+    found = Layout(tuple(everyone[leader][1] for leader in leaders), ranks)
+    sizes = [len(ranks) for ranks in found.ranks]
+    if sizes != [plan.ppn] * len(plan.hosts):
+        raise ProbeError(
+            f"the launcher started {_counted(sizes)}; {plan.ppn} on each of {len(plan.hosts)}"
+            " hosts were asked for: check --launch, --hosts and --ppn"
+        )
+    return found
+
+
+def _counted(sizes: list[int]) -> str:
+    each = sorted(set(sizes))
+    return f"{' or '.join(map(str, each))} ranks on each of {len(sizes)} hosts"
+
+
+def crowded(comm: MPI.Intracomm) -> bool:
+    """Whether some computer has fewer cores than ranks of `comm`; collective."""
+    everyone = comm.allgather((identity(), os.sched_getaffinity(0)))
+    for name in {name for name, _ in everyone}:
+        cores = [allowed for other, allowed in everyone if other == name]
+        if len(cores) > len(set().union(*cores)):
+            return True
+    return False
+
+
+def communicator(world: MPI.Intracomm, lanes: list[list[int]]) -> tuple[int, MPI.Intracomm]:
+    """The lane that this rank belongs to and its communicator, in the lane's order; collective.
+
+    -1 and COMM_NULL for a rank of no lane. Lanes are lists of ranks that do not overlap.
+    """
+    mine = next((number for number, ranks in enumerate(lanes) if world.rank in ranks), -1)
+    order = lanes[mine].index(world.rank) if mine >= 0 else 0
+    comm = world.Split(mine if mine >= 0 else MPI.UNDEFINED, order)
+    return mine, MPI.Intracomm(comm)
+
+
+def ring_seconds(comm: MPI.Intracomm, nbytes: int, calls: int) -> float:
+    """Median seconds in which every rank passes a message to the next; the slowest rank's."""
+    send, receive = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+    taken = []
+    for _ in range(calls + 2):
+        comm.Barrier()
+        begin = MPI.Wtime()
+        comm.Sendrecv(send, (comm.rank + 1) % comm.size, 0, receive, (comm.rank - 1) % comm.size, 0)
+        taken.append(MPI.Wtime() - begin)
+    return float(comm.allreduce(np.median(taken[2:]), MPI.MAX))

@@ -1,0 +1,172 @@
+"""The points that one set of ranks measures: checked, timed, written down (rank side)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from tuner.collective import Collective
+from tuner.measurement import Measurement, series_line
+from tuner.probe import pointtopoint, timing
+from tuner.probe.clock import Clock
+from tuner.probe.collectives import Call, keeps_order
+from tuner.probe.plan import LARGEST_EAGER, Arm, Plan, Point
+from tuner.probe.sweep import tournament
+from tuner.runtime.forcing import Forcing
+
+HALVED = ("pingpong", "call", "pairs", "sentinel")  # a call there and back gives a one-way time
+SWEPT = 5  # samples of each pair in a sweep
+
+
+def lines(point: Point, arms: Iterable[Arm], samples: NDArray[np.float64]) -> str:
+    """One finished point as it is written: a line for each arm."""
+    series = (
+        point.series(arm, column.tolist()) for arm, column in zip(arms, samples.T, strict=True)
+    )
+    return "".join(series_line(one) + "\n" for one in series)
+
+
+class Session:
+    """Every method is collective over the ranks of `comm`.
+
+    report      tells about an arm that is left out: point, algorithm
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        comm: MPI.Intracomm,
+        crowded: bool,
+        clock: Clock | None,
+        alive: Callable[[], object],
+        report: Callable[[Point, Arm], object],
+    ) -> None:
+        self._plan = plan
+        self._comm = comm
+        self._control = comm.Dup()
+        self._forcing = Forcing(plan.library, comm)
+        self._alive, self._report = alive, report
+        self._stopwatch = timing.Stopwatch(self._control, crowded, clock, alive)
+
+    def measure(self, point: Point, seconds: float) -> str:
+        """One point: check, time; what is to be written down, on rank 0 of the session."""
+        if point.kind == "eager":
+            nbytes, blocked = pointtopoint.eager_limit(self._comm, LARGEST_EAGER)
+            return lines(point, [Arm(nbytes=nbytes)], np.array([blocked]).T)
+        if point.kind == "sweep":
+            return self._sweep(point)
+        arms = self._admitted(point)
+        samples = self._stopwatch.sample(
+            self._timed(point, arms),
+            target=self._plan.target, seconds=seconds, seed=self._plan.seed,
+            compete=point.kind == "collective", fewest=self._plan.fewest,
+        )  # fmt: skip
+        return lines(point, arms, samples / _calls(point))
+
+    @property
+    def spread(self) -> NDArray[np.float64]:
+        """By how many seconds the latest rank began late, in every sample of the last point."""
+        return self._stopwatch.spread
+
+    def close(self) -> None:
+        """Free every communicator."""
+        self._forcing.release()
+        self._control.Free()
+
+    def _admitted(self, point: Point) -> list[Arm]:
+        """The arms whose result is right; the others are reported and not timed."""
+        if point.kind != "collective":
+            return list(point.arms)
+        right = []
+        for number, arm in enumerate(point.arms):
+            self._alive()
+            if self._correct(point, arm, self._plan.seed + number):
+                right.append(arm)
+            elif self._comm.rank == 0:
+                self._report(point, arm)
+        return right
+
+    def _correct(self, point: Point, arm: Arm, seed: int) -> bool:
+        comm = self._forcing.communicator(arm.settings)
+        before, after = self._forcing.around(arm.settings)
+        call = Call(Collective(point.subject), point.nbytes)
+        before()
+        right = call.correct(comm, seed)
+        if call.collective.reduces and self._plan.operators == "any":
+            right = keeps_order(comm, max(1, point.nbytes // 16), seed) and right
+        after()
+        return bool(self._control.allreduce(right, MPI.LAND))
+
+    def _timed(self, point: Point, arms: list[Arm]) -> list[timing.Arm]:
+        if point.kind == "collective":
+            comms = [self._forcing.communicator(arm.settings) for arm in arms]
+            calls = Call(Collective(point.subject), point.nbytes).timed(comms)
+            return [
+                timing.Arm(call, *self._forcing.around(arm.settings))
+                for call, arm in zip(calls, arms, strict=True)
+            ]
+        return [self._other(point, arm) for arm in arms]
+
+    def _other(self, point: Point, arm: Arm) -> timing.Arm:
+        """A message, a reduction or an empty call."""
+        nbytes = point.size(arm)
+        if point.kind in ("pingpong", "pairs", "sentinel"):
+            return pointtopoint.pingpong(self._comm, nbytes)
+        if point.kind == "exchange":
+            return pointtopoint.exchange(self._comm, nbytes, arm.params.get("rows", 1))
+        if point.kind == "overhead":
+            return pointtopoint.overhead(self._comm, nbytes)
+        if point.kind == "burst":
+            return pointtopoint.burst(self._comm, nbytes, arm.params["messages"])
+        if point.kind == "reduction":
+            return pointtopoint.reduction(nbytes)
+        return pointtopoint.null_call(self._comm)
+
+    def _sweep(self, point: Point) -> str:
+        """Each pair of hosts by itself, disjoint pairs at the same time."""
+        mine: list[Measurement] = []
+        for nbytes in sorted({point.size(arm) for arm in point.arms}):
+            for pairs in tournament(self._comm.size):
+                self._control.Barrier()
+                self._alive()
+                pair = next((pair for pair in pairs if self._comm.rank in pair), None)
+                samples = self._met(pair, nbytes) if pair else []
+                if pair and self._comm.rank == pair[0]:
+                    mine.append(_of_pair(point, pair, nbytes, samples))
+        gathered: list[list[Measurement]] = self._control.allgather(mine)
+        return "".join(series_line(one) + "\n" for part in gathered for one in part)
+
+    def _met(self, pair: tuple[int, int], nbytes: int) -> list[float]:
+        """One-way seconds between two ranks."""
+        buffer: Any = np.zeros(nbytes, np.uint8)
+        first = self._comm.rank == pair[0]
+        peer = pair[1] if first else pair[0]
+        taken = []
+        for _ in range(timing.WARM_UP + SWEPT):
+            begin = MPI.Wtime()
+            if first:
+                self._comm.Send(buffer, peer)
+                self._comm.Recv(buffer, peer)
+            else:
+                self._comm.Recv(buffer, peer)
+                self._comm.Send(buffer, peer)
+            taken.append((MPI.Wtime() - begin) / 2)
+        return taken[timing.WARM_UP :]
+
+
+def _calls(point: Point) -> int:
+    """Into how many equal parts the time of one call is to be divided."""
+    if point.kind == "overhead":
+        return pointtopoint.MESSAGES
+    return 2 if point.kind in HALVED else 1
+
+
+def _of_pair(
+    point: Point, pair: tuple[int, int], nbytes: int, samples: list[float]
+) -> Measurement:
+    arm = Arm(params={"first": pair[0], "second": pair[1]}, nbytes=nbytes)
+    return point.series(arm, samples)

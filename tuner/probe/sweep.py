@@ -1,0 +1,69 @@
+"""Every host with every other, cheaply: a tournament whose rounds are disjoint pairs.
+
+The outliers among the pairs are what it is for: a slow cable, a badly seated adapter. They are
+found relative to all pairs, so a machine whose racks differ is no machine of outliers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tuner.measurement import Measurement
+from tuner.units import format_size, format_time
+
+MOST_ROUNDS = 31  # each host meets at most so many others: the rest costs time and finds no more
+REACH = 4.0  # robust standard deviations from the median beyond which a pair is an outlier
+LEAST = 0.10  # and relative excess
+ROBUST = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
+
+
+def tournament(hosts: int) -> list[list[tuple[int, int]]]:
+    """Rounds of disjoint pairs in which everybody meets everybody once: the circle method."""
+    players = hosts + hosts % 2
+    others = list(range(1, players))
+    rounds = []
+    for turn in range(players - 1):
+        ring = [0, *others[turn:], *others[:turn]]
+        pairs = [(ring[k], ring[-1 - k]) for k in range(players // 2)]
+        rounds.append([(min(pair), max(pair)) for pair in pairs if max(pair) < hosts])
+    return rounds[:MOST_ROUNDS]
+
+
+def outliers(series: Sequence[Measurement], hosts: Sequence[str]) -> list[str]:
+    """Sentences about the pairs of the sweep that take much longer than the others."""
+    swept = [one for one in series if one.kind == "sweep"]
+    return [
+        sentence
+        for nbytes in sorted({one.nbytes for one in swept})
+        for sentence in _at(nbytes, [one for one in swept if one.nbytes == nbytes], hosts)
+    ]
+
+
+def _at(nbytes: int, swept: list[Measurement], hosts: Sequence[str]) -> Iterator[str]:
+    logs = np.log([max(float(np.median(one.samples)), 1e-12) for one in swept])
+    middle = float(np.median(logs))
+    spread = ROBUST * float(np.median(np.abs(logs - middle)))
+    slow = [
+        (one.params["first"], one.params["second"], float(np.exp(log)))
+        for one, log in zip(swept, logs, strict=True)
+        if log - middle > max(REACH * spread, np.log1p(LEAST))
+    ]
+    met = Counter(n for one in swept for n in (one.params["first"], one.params["second"]))
+    often = Counter(n for first, second, _ in slow for n in (first, second))
+    guilty = {n for n, count in often.items() if met[n] > 2 and count > met[n] / 2}
+    usual = format_time(float(np.exp(middle)))
+    for n in sorted(guilty):
+        times = [seconds for first, second, seconds in slow if n in (first, second)]
+        yield (
+            f"host {hosts[n]} is slow to most others at {format_size(nbytes)}:"
+            f" {format_time(float(np.median(times)))}, usual is {usual}; look at its adapter"
+        )
+    for first, second, seconds in slow:
+        if not guilty & {first, second}:
+            yield (
+                f"{hosts[first]} and {hosts[second]} are slow with each other at"
+                f" {format_size(nbytes)}: {format_time(seconds)}, usual is {usual}"
+            )

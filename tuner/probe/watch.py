@@ -1,0 +1,106 @@
+"""What the ranks report, turned into progress and into what is known about a run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.probe.plan import Plan
+
+EVENT = '{"event": '
+STARTING = 180.0  # seconds in which ranks must have said their first word
+SILENCE = 90.0  # seconds without a sign of life after which they count as lost
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a probe is. Times in seconds; `remaining` is an estimate."""
+
+    done: int
+    total: int
+    elapsed: float
+    remaining: float
+    text: str
+
+
+class Watch:
+    """Over one launch or several.
+
+    facts       what the ranks of the latest launch told about themselves
+    notes       sentences of theirs
+    """
+
+    def __init__(self, plan: Plan, budget: float, tell: Callable[[Progress], None]) -> None:
+        self.budget = budget  # seconds of the present launch
+        self.current = ""
+        self.finished = 0  # points of the present launch
+        self.later = plan  # what launches after the present one measure
+        self.facts: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self._rate = budget / plan.weight
+        self._total = len(plan.points)
+        self._weights: list[float] = []
+        self._begin = time.monotonic()
+        self._launched = self._begin
+        self._tell = tell
+
+    def start(self, plan: Plan) -> None:
+        """A launch that is to measure `plan` begins."""
+        self.budget = self._rate * plan.weight
+        self.current = "nothing yet: the ranks are starting"
+        self.finished = 0
+        self._weights = [point.weight for point in plan.points]
+        self._launched = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first launch."""
+        return time.monotonic() - self._begin
+
+    def line(self, text: str) -> float | None:
+        """One line of the ranks' output; how long they may be silent after it, if they spoke.
+
+        What is no report, such as a banner or a library's warning, passes by, also when it shares
+        the line with reports.
+        """
+        spoke, place = None, text.find(EVENT)
+        while place >= 0:
+            try:
+                event, length = json.JSONDecoder().raw_decode(text[place:])
+            except ValueError:  # another program's output cut it in two
+                length = len(EVENT)
+            else:
+                self._event(event)
+                spoke = SILENCE
+            place = text.find(EVENT, place + length)
+        return spoke
+
+    def _event(self, event: dict[str, Any]) -> None:
+        known = {name: value for name, value in event.items() if name != "event"}
+        if event["event"] == "excluded":
+            self._show(f"left out: {event['point']}: {event['algorithm']}: wrong result")
+        elif event["event"] == "begin":
+            self.current = event["point"]
+            self._show(self.current)
+        elif event["event"] == "done":
+            self.finished = event["points"]
+        elif event["event"] == "facts":
+            self.facts |= known
+        elif event["event"] == "note" and event["text"] not in self.notes:
+            self.notes.append(event["text"])
+
+    def _show(self, text: str) -> None:
+        left = len(self._weights) - self.finished + len(self.later.points)
+        done = self._total - left
+        self._tell(Progress(done, self._total, self.elapsed, self._remaining(), text))
+
+    def _remaining(self) -> float:
+        """By the weight of what is left, and never more than what is left of the budget."""
+        spent = time.monotonic() - self._launched
+        done = sum(self._weights[: self.finished])
+        left = sum(self._weights[self.finished :]) + self.later.weight
+        budgeted = max(self.budget - spent, 0.0) + self._rate * self.later.weight
+        return min(budgeted, spent * left / done) if done > 0 else budgeted

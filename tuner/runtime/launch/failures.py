@@ -1,0 +1,88 @@
+"""Why a launch failed, in one sentence, from what the launcher and the ranks printed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CompletedRun:
+    """What a launch left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+FAILURES = (  # what the launchers print, and what to say instead
+    (
+        "attempt to run as root",
+        "mpirun refuses to run as root: run as another user or set OMPI_ALLOW_RUN_AS_ROOT=1 and"
+        " OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+    ),
+    (
+        r"lost communication with a remote daemon.*?Remote daemon: \S+ on node (\S+)"
+        r"|Node failure on (\S+)|node (\S+) failed\b"
+        r"|connection to proxy \d+ (?:at|on) host (\S+) (?:failed|lost)",
+        "host {detail} was lost: leave it out of --hosts and run it again",
+    ),
+    (
+        r"(?:[Pp]ermission denied|Host key verification failed|Connection (?:refused|timed out)"
+        r"|No route to host|Could not resolve hostname ([^\s:]+))",
+        "a host cannot be reached ({text}): check that `ssh HOST true` works without a password",
+    ),
+    ("not enough slots", "too few slots for {ranks} ranks on {place}: ask for fewer ranks"),
+    (
+        r"srun: error: (?!.*?: task )([^:]+: .*?)(?= srun:|$)",
+        "srun refused: {detail}",
+    ),
+    (
+        "No module named '?mpi4py|cannot load MPI library",
+        "{python} lacks mpi4py or its MPI library: run `make venv`, or there `pip install mpi4py"
+        " {library}`",
+    ),
+    (
+        "unsupported PMI version",
+        "the MPI library of {python} is not {library}: give the interpreter of an environment"
+        " with mpi4py and {library}",
+    ),
+    (
+        r"Timeout \(\d+:\d\d:\d\d",  # what faulthandler prints for a rank that watches itself
+        "the ranks stopped answering one another: {advice} and run it again",
+    ),
+    (
+        r"exited on signal (\d+)|EXIT CODE: (9|11|6|7|135|137|139)\b",
+        "a rank died (signal or exit code {detail}), often for want of memory: try fewer ranks or"
+        " smaller sizes",
+    ),
+)
+ADVICE = {  # when ranks wait for one another in vain, on one computer and on several
+    False: "end other programs on this machine",
+    True: "look whether every host of the list still runs and is reached",
+}
+
+
+def explain(
+    run: CompletedRun, *, executable: str, python: str, library: str, ranks: int, several: bool
+) -> str:
+    """What happened and what to do about it. `several`: the ranks ran on more than one host."""
+    text = run.stderr + run.stdout
+    own = re.findall(r"tuner\.errors\.\w+: (.+)$", text, re.MULTILINE)
+    if own:
+        return str(own[-1])
+    flat = " ".join(text.split())  # launchers wrap their sentences
+    for symptom, message in FAILURES:
+        match = re.search(symptom, flat)
+        if match:
+            return message.format(
+                ranks=ranks, python=python, library=library, advice=ADVICE[several],
+                detail=next(filter(None, match.groups()), ""), text=match[0][:200],
+                place="these hosts" if several else "this machine",
+            )  # fmt: skip
+    raised = re.findall(r"(?:\w+\.)*\w+(?:Error|Exception): .*$", text, re.MULTILINE)
+    if raised:
+        return f"a rank failed: {raised[-1]}"
+    aborted = re.search(r"^Abort\(.*$", text, re.MULTILINE)
+    said = f": {aborted[0]}" if aborted else ", it gave no reason"
+    return f"{executable} ended with exit code {run.returncode}{said}"

@@ -1,0 +1,152 @@
+"""The hosts that ranks may run on: from a list, from the batch system, or this computer alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import InputError, quoted
+
+MOST_HOSTS = 100_000
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_RANGE = re.compile(r"([^\[\],]*)\[([^\]]*)\]([^\[\],]*)|([^\[\],]+)")
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Where ranks may run.
+
+    names   in the order in which they are filled; none: this computer, whatever it is called
+    slots   ranks that every one of them takes; 0: nobody said
+    """
+
+    names: tuple[str, ...] = ()
+    slots: int = 0
+
+    @property
+    def local(self) -> bool:
+        """Whether there is nothing but this computer."""
+        return not self.names
+
+    def first(self, count: int) -> Hosts:
+        """The first `count` of them; raises InputError when there are fewer."""
+        if not 1 <= count <= len(self.names):
+            raise InputError(f"{count} hosts were asked for, {len(self.names)} are there")
+        return Hosts(self.names[:count], self.slots)
+
+
+LOCAL = Hosts()
+
+
+def listed(text: str) -> Hosts:
+    """`node1,node2:4` on a command line; raises InputError."""
+    return _of(_entry(word, "--hosts") for word in text.split(",") if word.strip())
+
+
+def read(path: Path | str) -> Hosts:
+    """A host list: one host a line, as `node1`, `node1:4` or `node1 slots=4`; # begins a comment.
+
+    A host that is listed k times without a number takes k ranks. Raises InputError naming the line.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"{path}: cannot be read as a list of hosts: {reason}") from None
+    entries = [
+        _entry(content, f"{path}, line {number}")
+        for number, line in enumerate(lines, start=1)
+        if (content := line.partition("#")[0].strip())
+    ]
+    if not entries:
+        raise InputError(f"{path}: no host in it; write one name a line")
+    return _of(entries)
+
+
+def from_environment(environ: Mapping[str, str] = os.environ) -> Hosts:
+    """What Slurm, LSF or PBS gave to this job; `LOCAL` outside of any job.
+
+    Slurm: SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE; LSF: LSB_MCPU_HOSTS, LSB_HOSTS; PBS and its
+    kin: PBS_NODEFILE. Raises InputError for a variable that says nothing sensible.
+    """
+    if names := environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST"):
+        per_node = environ.get("SLURM_NTASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE", "0")
+        return Hosts(expand(names), min(_numbers(per_node), default=0))
+    if pairs := environ.get("LSB_MCPU_HOSTS"):
+        words = pairs.split()
+        return _of(_without_batch_host(list(zip(words[::2], map(_count, words[1::2]), strict=False))))
+    if names := environ.get("LSB_HOSTS"):
+        return _of(_without_batch_host(list(Counter(names.split()).items())))
+    if file := environ.get("PBS_NODEFILE"):
+        return read(Path(file))
+    return LOCAL
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """The names of a Slurm host list such as `node[01-03,7],login`; raises InputError."""
+    names: list[str] = []
+    for before, ranges, after, plain in _RANGE.findall(text):
+        if plain:
+            names.append(plain.strip())
+        for part in ranges.split(",") if ranges else ():
+            names += [f"{before}{number}{after}" for number in _span(part, text)]
+        if len(names) > MOST_HOSTS:
+            raise InputError(f"the host list {quoted(text)} names more than {MOST_HOSTS} hosts")
+    _checked(names, "the host list")
+    return tuple(names)
+
+
+def _span(part: str, text: str) -> Iterable[str]:
+    low, _, high = part.strip().partition("-")
+    if not low.isdigit() or (high and not high.isdigit()):
+        raise InputError(f"the host list {quoted(text)} has the range {part!r}: write [01-08]")
+    last = int(high or low)
+    if last - int(low) >= MOST_HOSTS:
+        raise InputError(f"the host list {quoted(text)} names more than {MOST_HOSTS} hosts")
+    return (str(number).zfill(len(low)) for number in range(int(low), last + 1))
+
+
+def _numbers(text: str) -> list[int]:
+    """`4(x2),3` is 4 and 3."""
+    return [_count(part.partition("(")[0]) for part in text.split(",")]
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise InputError(f"{text!r} is no number of ranks for a host")
+    return int(text)
+
+
+def _without_batch_host(pairs: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """LSF lists the host that runs the job's script first, with one slot; ranks go elsewhere."""
+    rest = [slots for _, slots in pairs[1:]]
+    return pairs[1:] if rest and pairs[0][1] == 1 < min(rest) else pairs
+
+
+def _entry(text: str, where: str) -> tuple[str, int]:
+    match = re.fullmatch(r"([^\s:]+)(?::(\d+)|\s+slots\s*=\s*(\d+))?(?:\s+max_slots\s*=\s*\d+)?", text.strip())
+    if match is None or not _NAME.fullmatch(match[1]):
+        raise InputError(f"{where}: {quoted(text)} is no host: write NAME, NAME:4 or NAME slots=4")
+    return match[1], int(match[2] or match[3] or 0)
+
+
+def _of(entries: Iterable[tuple[str, int]]) -> Hosts:
+    slots: dict[str, int] = {}
+    times: Counter[str] = Counter()
+    for name, count in entries:
+        slots[name] = slots.get(name, 0) + count
+        times[name] += 1
+    _checked(list(slots), "the host list")
+    repeated = max(times.values()) > 1
+    return Hosts(
+        tuple(slots), min(slots[name] or (times[name] if repeated else 0) for name in slots)
+    )
+
+
+def _checked(names: list[str], where: str) -> None:
+    odd = [name for name in names if not _NAME.fullmatch(name)]
+    if odd or not names:
+        raise InputError(f"{where} names {quoted(odd[0]) if odd else 'no host'}: check it")

