@@ -5,7 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tuner.gain import over_launches, paired_gain
-from tuner.probe.sampling import FEWEST, MOST, Account, next_look, order, settled
+from tuner.probe.plan import FEWEST
+from tuner.probe.sampling import MOST, Account, next_look, order, settled
 from tuner.statistics import median_interval, relative_half_width
 
 

@@ -40,7 +40,7 @@ def facts(world: MPI.Intracomm, layout: Layout, clock: Clock) -> dict[str, Any]:
         "cores": [len(one) for one in cores],
         "kernels": sorted(set(kernels)),
         "clock": clock.described(),
-        "mpi": " ".join(MPI.Get_library_version().split())[:LONGEST],
+        "mpi": " ".join(MPI.Get_library_version().replace("\0", "").split())[:LONGEST],
         "environment": visible(os.environ),
         "drivers": _drivers(),
         "cluster": {"cores": os.cpu_count() or 1, "cpu": cpu(), "memory": memory()},

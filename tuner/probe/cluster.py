@@ -35,6 +35,7 @@ from tuner.topology import MEMORY_BUS, NETWORK, NODE
 SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
 RADICES = (2, 4, 8)
 EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**20)
+LEAST_LARGEST = 2**18  # bytes: both protocols show up to there
 ROWS = 3  # exchanges that follow one another at once
 OVERHEAD_SIZES = (8, 1024, 16384)
 SHARED_SIZES = (2**16, 2**19)
@@ -198,26 +199,34 @@ def _messages(request: Request) -> Iterator[Point]:
     yield Point("reduction", "sum_float32", 1, 0, ladder, _cost(ladder), ppn=1)
     pairs = [(NETWORK, 2, 1)] * (request.nodes > 1) + [(NODE, 1, 2)] * (request.ppn > 1)
     for subject, nodes, ppn in pairs:
-        yield from _of_pair(subject, nodes, ppn)
+        yield from _of_pair(subject, nodes, ppn, max(request.sizes))
     if request.nodes > 3:
         everyone = request.nodes // 2 * 2
-        arms = (*_ladder(EXCHANGE_SIZES), *_ladder(EXCHANGE_SIZES, rows=ROWS))
+        arms = _exchanges(max(request.sizes))
         yield Point("exchange", NETWORK, everyone, 0, arms, 2 * _cost(arms), nodes=everyone, ppn=1)
 
 
-def _of_pair(subject: str, nodes: int, ppn: int) -> Iterator[Point]:
+def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point]:
     def point(kind: str, nbytes: int, arms: tuple[Arm, ...], calls: float) -> Point:
         return Point(kind, subject, 2, nbytes, arms, _cost(arms, calls), nodes=nodes, ppn=ppn)
 
     yield point("eager", 0, (Arm(),), 20.0)
-    yield point("pingpong", 0, _ladder(PINGPONG_SIZES), 2.0)
+    yield point("pingpong", 0, _ladder(_up_to(PINGPONG_SIZES, largest)), 2.0)
     bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
     for nbytes in BURST_SIZES:
         yield point("burst", nbytes, bursts, 4.0)
     yield point("overhead", 0, _ladder(OVERHEAD_SIZES), 2.0)
-    yield point(
-        "exchange", 0, (*_ladder(EXCHANGE_SIZES), *_ladder(EXCHANGE_SIZES, rows=ROWS)), 2.0
-    )
+    yield point("exchange", 0, _exchanges(largest), 2.0)
+
+
+def _exchanges(largest: int) -> tuple[Arm, ...]:
+    sizes = _up_to(EXCHANGE_SIZES, largest)
+    return (*_ladder(sizes), *_ladder(sizes, rows=ROWS))
+
+
+def _up_to(sizes: Sequence[int], largest: int) -> list[int]:
+    """No message of a collective is larger than its buffer."""
+    return [size for size in sizes if size <= max(largest, LEAST_LARGEST)]
 
 
 def _shared(request: Request) -> Iterator[Point]:

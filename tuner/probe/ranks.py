@@ -33,7 +33,8 @@ from tuner.probe.session import Session
 STUCK = 45.0  # seconds beyond its time after which a point is given up as deadlocked
 BEAT = 5.0  # seconds between signs of life
 MEETING = 1.15  # lanes whose messages take so much longer together share something
-MEETING_SIZE, MEETING_CALLS = 65536, 5
+# Bytes, not more than what goes without a handshake, whose order is a matter of luck; calls.
+MEETING_SIZE, MEETING_CALLS = 48 * 1024, 10
 TAG = 11
 
 
@@ -133,9 +134,9 @@ class Probe:
             text = session.measure(point, allotted)
             faulthandler.cancel_dump_traceback_later()
             if comm.rank == 0:
-                self._spread += session.spread.tolist()
                 self._keep(text)
             account.spend(time.monotonic() - begin)
+        self._spread += session.spread
         session.close()
 
     def _keep(self, text: str) -> None:

@@ -14,7 +14,7 @@ from tuner.measurement import Measurement, series_line
 from tuner.probe import pointtopoint, timing
 from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, keeps_order
-from tuner.probe.plan import LARGEST_EAGER, Arm, Plan, Point
+from tuner.probe.plan import FEWEST, LARGEST_EAGER, Arm, Plan, Point
 from tuner.probe.sweep import tournament
 from tuner.runtime.forcing import Forcing
 
@@ -50,6 +50,7 @@ class Session:
         self._control = comm.Dup()
         self._forcing = Forcing(plan.library, comm)
         self._alive, self._report = alive, report
+        self.spread: list[float] = []  # seconds by which the latest rank began a sample late
         self._stopwatch = timing.Stopwatch(self._control, crowded, clock, alive)
 
     def measure(self, point: Point, seconds: float) -> str:
@@ -63,14 +64,11 @@ class Session:
         samples = self._stopwatch.sample(
             self._timed(point, arms),
             target=self._plan.target, seconds=seconds, seed=self._plan.seed,
-            compete=point.kind == "collective", fewest=self._plan.fewest,
+            compete=point.kind == "collective",
+            fewest=max(self._plan.fewest, FEWEST * (point.kind == "sentinel")),
         )  # fmt: skip
+        self.spread += self._stopwatch.spread.tolist()
         return lines(point, arms, samples / _calls(point))
-
-    @property
-    def spread(self) -> NDArray[np.float64]:
-        """By how many seconds the latest rank began late, in every sample of the last point."""
-        return self._stopwatch.spread
 
     def close(self) -> None:
         """Free every communicator."""

@@ -98,9 +98,11 @@ class Watch:
         self._tell(Progress(done, self._total, self.elapsed, self._remaining(), text))
 
     def _remaining(self) -> float:
-        """By the weight of what is left, and never more than what is left of the budget."""
+        """By the weight of what is left, and not more than what is left of the budget, if any."""
         spent = time.monotonic() - self._launched
         done = sum(self._weights[: self.finished])
         left = sum(self._weights[self.finished :]) + self.later.weight
         budgeted = max(self.budget - spent, 0.0) + self._rate * self.later.weight
-        return min(budgeted, spent * left / done) if done > 0 else budgeted
+        if done <= 0:
+            return budgeted
+        return spent * left / done if budgeted <= 0 else min(budgeted, spent * left / done)
