@@ -143,9 +143,7 @@ def candidates(
     return arms
 
 
-def _arms(
-    name: str, found: Native, nbytes: int, segments: Sequence[int]
-) -> Iterator[Choice]:
+def _arms(name: str, found: Native, nbytes: int, segments: Sequence[int]) -> Iterator[Choice]:
     if not found.segment:
         yield Choice(name)
     else:

@@ -35,7 +35,9 @@ def identity() -> str:
     """Equal for processes that read one clock: same kernel, same boot, same time namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     namespace = Path("/proc/self/ns/time")
-    booted = boot.read_text(encoding="ascii").strip() if boot.is_file() else MPI.Get_processor_name()
+    booted = (
+        boot.read_text(encoding="ascii").strip() if boot.is_file() else MPI.Get_processor_name()
+    )
     return f"{booted} {namespace.readlink() if namespace.is_symlink() else ''}"
 
 

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonpath
 from pathlib import Path
 
 from tuner import libraries
@@ -122,7 +123,7 @@ def probe_cluster(
 def cluster_name(hosts: Hosts, environ: Mapping[str, str] = os.environ) -> str:
     """What Slurm or LSF calls the cluster, else the letters that all host names begin with."""
     given = environ.get("SLURM_CLUSTER_NAME") or environ.get("LSF_CLUSTER_NAME")
-    return given or os.path.commonprefix(hosts.names).rstrip("0123456789.-_") or hosts.names[0]
+    return given or commonpath(hosts.names).rstrip("0123456789.-_") or hosts.names[0]
 
 
 def shape(text: str) -> Shape:

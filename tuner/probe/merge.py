@@ -58,9 +58,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Measurement]]:
     return header, series
 
 
-def _require_same(
-    first: Path, header: dict[str, Any], path: Path, other: dict[str, Any]
-) -> None:
+def _require_same(first: Path, header: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
     for what in ("cluster", "library"):
         mine, theirs = header[what], other[what]
         if what == "cluster":  # an unfinished file knows the hosts' processors from hearsay

@@ -117,9 +117,7 @@ class Probe:
         if comm != MPI.COMM_NULL:
             comm.Free()
 
-    def _lane(
-        self, points: list[Point], comm: MPI.Intracomm, seconds: float, alone: bool
-    ) -> None:
+    def _lane(self, points: list[Point], comm: MPI.Intracomm, seconds: float, alone: bool) -> None:
         """Points of one place, one after another; `alone`: all other ranks sleep."""
         crowded = places.crowded(comm) if alone else self._crowded
         session = Session(self._plan, comm, crowded, self._clock, self._alive, _excluded)

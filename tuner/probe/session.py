@@ -163,8 +163,6 @@ def _calls(point: Point) -> int:
     return 2 if point.kind in HALVED else 1
 
 
-def _of_pair(
-    point: Point, pair: tuple[int, int], nbytes: int, samples: list[float]
-) -> Measurement:
+def _of_pair(point: Point, pair: tuple[int, int], nbytes: int, samples: list[float]) -> Measurement:
     arm = Arm(params={"first": pair[0], "second": pair[1]}, nbytes=nbytes)
     return point.series(arm, samples)

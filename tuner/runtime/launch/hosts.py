@@ -77,7 +77,9 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Hosts:
         return Hosts(expand(names), min(_numbers(per_node), default=0))
     if pairs := environ.get("LSB_MCPU_HOSTS"):
         words = pairs.split()
-        return _of(_without_batch_host(list(zip(words[::2], map(_count, words[1::2]), strict=False))))
+        return _of(
+            _without_batch_host(list(zip(words[::2], map(_count, words[1::2]), strict=False)))
+        )
     if names := environ.get("LSB_HOSTS"):
         return _of(_without_batch_host(list(Counter(names.split()).items())))
     if file := environ.get("PBS_NODEFILE"):
@@ -127,7 +129,9 @@ def _without_batch_host(pairs: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _entry(text: str, where: str) -> tuple[str, int]:
-    match = re.fullmatch(r"([^\s:]+)(?::(\d+)|\s+slots\s*=\s*(\d+))?(?:\s+max_slots\s*=\s*\d+)?", text.strip())
+    match = re.fullmatch(
+        r"([^\s:]+)(?::(\d+)|\s+slots\s*=\s*(\d+))?(?:\s+max_slots\s*=\s*\d+)?", text.strip()
+    )
     if match is None or not _NAME.fullmatch(match[1]):
         raise InputError(f"{where}: {quoted(text)} is no host: write NAME, NAME:4 or NAME slots=4")
     return match[1], int(match[2] or match[3] or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -93,10 +94,8 @@ def end(process: subprocess.Popen[str]) -> None:
     """
     if process.poll() is None:
         _tell(process, signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            pass
     _tell(process, signal.SIGKILL)
     process.wait()
 
