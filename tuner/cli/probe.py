@@ -19,7 +19,7 @@ from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cli.progress import Display, Report
 from tuner.errors import InputError
 from tuner.measurement import Measurements
-from tuner.probe import cluster
+from tuner.probe import cluster, request
 from tuner.probe.merge import merge
 from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
@@ -87,18 +87,18 @@ def _cluster_arguments(group: argparse._ArgumentGroup) -> None:
         " one rank and with --ppn)",
     )  # fmt: skip
     group.add_argument(
-        "--parts", type=parsing.names, default=cluster.PARTS,
-        help=f"what to measure (default: {','.join(cluster.PARTS)})",
+        "--parts", type=parsing.names, default=request.PARTS,
+        help=f"what to measure (default: {','.join(request.PARTS)})",
     )  # fmt: skip
     group.add_argument(
-        "--repetitions", type=int, default=cluster.FEWEST,
-        help=f"of every algorithm at least (default: {cluster.FEWEST})",
+        "--repetitions", type=int, default=request.FEWEST,
+        help=f"of every algorithm at least (default: {request.FEWEST})",
     )  # fmt: skip
     group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
 
 
-def _shapes(text: str) -> tuple[cluster.Shape, ...]:
-    return tuple(cluster.shape(part) for part in text.split(","))
+def _shapes(text: str) -> tuple[request.Shape, ...]:
+    return tuple(request.shape(part) for part in text.split(","))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -163,9 +163,9 @@ def _budget(options: argparse.Namespace, there: Hosts) -> float:
     return float(usual if options.budget is None else options.budget)
 
 
-def _request(options: argparse.Namespace, there: Hosts) -> cluster.Request:
+def _request(options: argparse.Namespace, there: Hosts) -> request.Request:
     given = {"sizes": options.sizes} if options.sizes is not None else {}
-    return cluster.Request(
+    return request.Request(
         options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
         parts=options.parts, target=options.target, fewest=options.repetitions, **given,
     )  # fmt: skip

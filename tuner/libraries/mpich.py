@@ -130,8 +130,8 @@ def candidates(
 ) -> list[Choice]:
     """Every algorithm worth timing for a call with 4-byte elements, the default first.
 
-    What MPICH offers has no `radices`. Segmented arms only where the message is longer than a segment. Raises InputError for other
-    than bcast and allreduce.
+    What MPICH offers has no `radices`. Segmented arms only where the message is longer than a
+    segment. Raises InputError for other than bcast and allreduce.
     """
     if collective not in ALGORITHMS:
         raise InputError(f"no candidates for {collective}: only bcast and allreduce are probed")

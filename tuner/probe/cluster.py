@@ -8,33 +8,26 @@ copies of it, which measure side by side.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from os.path import commonpath
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tuner import libraries
-from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.measurement import Measurements
 from tuner.probe.machine import local_cluster, provenance
 from tuner.probe.plan import Arm, Plan, Point
 from tuner.probe.planning import (
     BURST_LENGTHS,
     BURST_SIZES,
-    COLLECTIVE_SIZES,
     PINGPONG_SIZES,
     REDUCTION_SIZES,
-    communicator_sizes,
 )
+from tuner.probe.request import Request, Shape, check, cluster_name, shapes
 from tuner.probe.run import carry_out
 from tuner.probe.watch import Progress
-from tuner.runtime.launch import Hosts, Launcher, Template
+from tuner.runtime.launch import Launcher, Template
 from tuner.topology import MEMORY_BUS, NETWORK, NODE
 
-SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
-RADICES = (2, 4, 8)
 EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**20)
 LEAST_LARGEST = 2**18  # bytes: both protocols show up to there
 ROWS = 3  # exchanges that follow one another at once
@@ -43,57 +36,10 @@ SHARED_SIZES = (2**16, 2**19)
 SWEEP_SIZES = (8, 2**16)
 SENTINEL_SIZE = 2**16
 SENTINELS = 8  # through one probe
-PARTS = ("messages", "shared", "sweep", "collectives")
-FEWEST = 8  # repetitions: in one launch more of them teach little
 BUDGET = 300.0  # seconds
 
 # Rough seconds of a network, used for nothing but dealing out the time budget.
 PER_CALL, PER_MESSAGE, PER_BYTE = 2e-3, 1e-4, 2e-9
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A communicator of `ppn` ranks on each of `nodes` hosts."""
-
-    nodes: int
-    ppn: int
-
-    @property
-    def ranks(self) -> int:
-        """Of the communicator."""
-        return self.nodes * self.ppn
-
-    def __str__(self) -> str:
-        return f"{self.nodes}x{self.ppn}"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What somebody wants to know about a cluster.
-
-    shapes      none: from two hosts to all, with one rank on each and with `ppn`
-    parts       of `PARTS`
-    fewest      repetitions of every arm at least
-    radices     of k-nomial trees; rules files of Open MPI know 4 alone
-    """
-
-    library: str
-    hosts: Hosts
-    ppn: int
-    shapes: tuple[Shape, ...] = ()
-    sizes: tuple[int, ...] = COLLECTIVE_SIZES
-    collectives: tuple[Collective, ...] = (Collective.BCAST, Collective.ALLREDUCE)
-    parts: tuple[str, ...] = PARTS
-    target: float = 0.03
-    fewest: int = FEWEST
-    segments: tuple[int, ...] = SEGMENTS
-    radices: tuple[int, ...] = RADICES
-    operators: str = "commutative"
-
-    @property
-    def nodes(self) -> int:
-        """Hosts."""
-        return len(self.hosts.names)
 
 
 def probe_cluster(
@@ -120,23 +66,9 @@ def probe_cluster(
     return carry_out(plan, launcher, out, cluster, about, budget, on_progress)
 
 
-def cluster_name(hosts: Hosts, environ: Mapping[str, str] = os.environ) -> str:
-    """What Slurm or LSF calls the cluster, else the letters that all host names begin with."""
-    given = environ.get("SLURM_CLUSTER_NAME") or environ.get("LSF_CLUSTER_NAME")
-    return given or commonpath(hosts.names).rstrip("0123456789.-_") or hosts.names[0]
-
-
-def shape(text: str) -> Shape:
-    """`4x2`: two ranks on each of four hosts; raises InputError."""
-    match = re.fullmatch(r"(\d{1,6})x(\d{1,4})", text.strip())
-    if match is None or int(match[1]) < 1 or int(match[2]) < 1:
-        raise InputError(f"{text!r} is no shape: write HOSTSxRANKS, such as 4x2")
-    return Shape(int(match[1]), int(match[2]))
-
-
 def plan_cluster(request: Request) -> Plan:
     """Everything `request` asks for, in the order of measuring; raises InputError for nonsense."""
-    _check(request)
+    check(request)
     points: list[Point] = []
     if "messages" in request.parts:
         points += _messages(request)
@@ -152,36 +84,6 @@ def plan_cluster(request: Request) -> Plan:
         request.operators, tuple(points), fewest=request.fewest, hosts=request.hosts.names,
         ppn=request.ppn,
     )  # fmt: skip
-
-
-def shapes(request: Request) -> tuple[Shape, ...]:
-    """Those asked for, or the usual ones, by their number of ranks."""
-    if request.shapes:
-        return request.shapes
-    each = sorted({1, request.ppn})
-    found = {Shape(n, k) for n in communicator_sizes(request.nodes) for k in each}
-    found |= {Shape(1, request.ppn)} if request.ppn > 1 else set()
-    return tuple(sorted(found, key=lambda one: (one.ranks, one.nodes)))
-
-
-def _check(request: Request) -> None:
-    if request.nodes < 2 and request.ppn < 2:
-        raise InputError("one rank has nobody to talk to: ask for two hosts or --ppn 2")
-    if request.ppn < 1 or request.fewest < 1:
-        raise InputError("--ppn and --repetitions are at least 1")
-    unknown = [part for part in request.parts if part not in PARTS]
-    if unknown:
-        raise InputError(f"there is no part {unknown[0]!r}: choose from {', '.join(PARTS)}")
-    large = [s for s in request.shapes if s.nodes > request.nodes or s.ppn > request.ppn]
-    if large:
-        raise InputError(
-            f"shape {large[0]} does not fit {request.nodes} hosts with {request.ppn} ranks each"
-        )
-    odd = [size for size in request.sizes if size < 4 or size % 4]
-    if odd or not request.sizes:
-        raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
-    if request.operators not in ("any", "commutative"):
-        raise InputError(f"operators are `any` or `commutative`, not {request.operators!r}")
 
 
 def _ladder(sizes: Sequence[int], **params: int) -> tuple[Arm, ...]:

@@ -33,7 +33,7 @@ class Results:
         """
         before = os.fstat(self._file)
         try:
-            if os.stat(self._path).st_ino != before.st_ino:
+            if self._path.stat().st_ino != before.st_ino:
                 raise ProbeError(f"{self._path}: another run goes on with it; this one ends")
             rest = memoryview(text.encode())
             while rest:

@@ -1,4 +1,4 @@
-"""Reference points repeated through a probe: whether the machine drifted, whether it is too noisy."""
+"""Reference points repeated through a probe: has the machine drifted, is it too noisy?"""
 
 from __future__ import annotations
 

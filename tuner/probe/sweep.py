@@ -14,6 +14,7 @@ import numpy as np
 from tuner.measurement import Measurement
 from tuner.units import format_size, format_time
 
+ALONE = 16  # up to so many hosts each pair is measured by itself: pairs may share an uplink
 MOST_ROUNDS = 31  # each host meets at most so many others: the rest costs time and finds no more
 REACH = 4.0  # robust standard deviations from the median beyond which a pair is an outlier
 LEAST = 0.10  # and relative excess
@@ -21,7 +22,10 @@ ROBUST = 1.4826  # median absolute deviation to standard deviation, for a normal
 
 
 def tournament(hosts: int) -> list[list[tuple[int, int]]]:
-    """Rounds of disjoint pairs in which everybody meets everybody once: the circle method."""
+    """Rounds of disjoint pairs in which everybody meets everybody once: the circle method.
+
+    Up to `ALONE` hosts a round is one pair.
+    """
     players = hosts + hosts % 2
     others = list(range(1, players))
     rounds = []
@@ -29,6 +33,8 @@ def tournament(hosts: int) -> list[list[tuple[int, int]]]:
         ring = [0, *others[turn:], *others[:turn]]
         pairs = [(ring[k], ring[-1 - k]) for k in range(players // 2)]
         rounds.append([(min(pair), max(pair)) for pair in pairs if max(pair) < hosts])
+    if hosts <= ALONE:
+        return [[pair] for pairs in rounds for pair in pairs]
     return rounds[:MOST_ROUNDS]
 
 

@@ -183,9 +183,8 @@ class Launcher:
         """
         forwarded = {**ONE_THREAD, **(environment or {})}
         with _shelf(hosts.local) as shelf:
-            paths = [forwarded.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]
-            forwarded["PYTHONPATH"] = os.pathsep.join([shelf, *filter(None, paths[:1] if paths[0]
-                                                                       else paths[1:])])  # fmt: skip
+            further = forwarded.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+            forwarded["PYTHONPATH"] = os.pathsep.join(filter(None, [shelf, further]))
             if hosts.local:
                 command = self.command(ranks, arguments, settings)
             else:

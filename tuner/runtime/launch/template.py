@@ -42,9 +42,8 @@ class Template:
             raise InputError(f"--launch {text!r}: {reason}") from None
         unknown = [name for name in _BRACES.findall(text) if name not in FIELDS]
         if unknown:
-            raise InputError(
-                f"--launch: there is no {{{unknown[0]}}}: use {', '.join(f'{{{f}}}' for f in FIELDS)}"
-            )
+            known = " ".join(f"{{{field}}}" for field in FIELDS)
+            raise InputError(f"--launch: there is no {{{unknown[0]}}}: use {known}")
         if words.count(PROGRAM) != 1:
             known = ", ".join(TEMPLATES)
             raise InputError(
