@@ -27,7 +27,7 @@ from tuner.probe.plan import Plan, write_plan
 from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import outliers
-from tuner.probe.watch import Progress, Watch
+from tuner.probe.watch import STARTING, Progress, Watch
 from tuner.runtime.launch import Hosts, Launcher, available_cores
 
 __all__ = ["LAUNCHES", "Progress", "carry_out", "plan_here", "probe"]
@@ -194,7 +194,7 @@ def _told(failure: ProbeError, plan: Plan, left: Plan, out: Path) -> ProbeError:
         return failure
     return ProbeError(
         f"{failure}; {kept} of {len(plan.points)} points are kept in {out}: the same command goes"
-        " on with the rest"
+        " on with the rest; other hosts need another --out"
     )
 
 
@@ -243,15 +243,19 @@ def _launch(launcher: Launcher, plan: Plan, out: Path, watch: Watch) -> ProbeErr
         written = Path(place, "plan.json")
         write_plan(plan, written)
         try:
-            launcher.run(
+            run = launcher.run(
                 plan.ranks,
                 [*RANKS, str(written), str(out.resolve()), str(watch.budget)],
                 hosts=hosts,
                 ppn=plan.ppn or None,
                 settings=SETTINGS[plan.library],
                 on_line=watch.line,
+                patience=STARTING if plan.hosts else None,
                 timeout=None if plan.hosts else 3 * watch.budget + PATIENCE,
             )
+            # Launchers have been seen to lose a host and to end as if all were well.
+            if watch.finished < len(plan.points):
+                raise ProbeError(launcher.explained(run, plan.ranks, hosts))
         except ProbeError as reason:
             return ProbeError(f"{reason} (while measuring {watch.current})")
         except OSError as reason:

@@ -25,7 +25,11 @@ FAILURES = (  # what the launchers print, and what to say instead
         r"lost communication with a remote daemon.*?Remote daemon: \S+ on node (\S+)"
         r"|Node failure on (\S+)|node (\S+) failed\b"
         r"|connection to proxy \d+ (?:at|on) host (\S+) (?:failed|lost)",
-        "host {detail} was lost: leave it out of --hosts and run it again",
+        "host {detail} was lost: look after it, or leave it out of --hosts",
+    ),
+    (
+        r"daemon failed to report back.*?Remote host: (\S+)",
+        "host {detail} was lost or cannot be reached: look after it, or leave it out of --hosts",
     ),
     (
         r"(?:[Pp]ermission denied|Host key verification failed|Connection (?:refused|timed out)"
@@ -84,5 +88,7 @@ def explain(
     if raised:
         return f"a rank failed: {raised[-1]}"
     aborted = re.search(r"^Abort\(.*$", text, re.MULTILINE)
+    if run.returncode == 0:
+        return f"{executable} ended before the ranks were done, it gave no reason"
     said = f": {aborted[0]}" if aborted else ", it gave no reason"
     return f"{executable} ended with exit code {run.returncode}{said}"

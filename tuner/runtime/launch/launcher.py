@@ -171,15 +171,16 @@ class Launcher:
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
+        patience: float | None = None,
         check: bool = True,
     ) -> CompletedRun:
         """Start the ranks, hand each line of their output to `on_line`, wait for the end.
 
         `tuner` is importable in the ranks whatever environment they run in. An exception in
         `on_line` and Ctrl-C end the ranks. What `on_line` returns, if anything, is how many seconds
-        the ranks may stay silent from now on. Raises ProbeError when they fail (only with `check`),
-        fall silent, or take longer than `timeout` seconds; InputError when `ranks` are not `ppn` on
-        each of `hosts`.
+        the ranks may stay silent from now on; until then it is `patience`. Raises ProbeError when
+        they fail (only with `check`), fall silent, or take longer than `timeout` seconds;
+        InputError when `ranks` are not `ppn` on each of `hosts`.
         """
         forwarded = {**ONE_THREAD, **(environment or {})}
         with _shelf(hosts.local) as shelf:
@@ -192,15 +193,18 @@ class Launcher:
                 if each * len(hosts.names) != ranks:
                     raise InputError(f"{ranks} ranks are not {each} on each of {len(hosts.names)}")
                 command = self.command_on(hosts, each, arguments, forwarded, settings)
-            run = stream(command, {**os.environ, **forwarded}, on_line, timeout)
+            run = stream(command, {**os.environ, **forwarded}, on_line, timeout, patience)
         if check and run.returncode != 0:
-            raise ProbeError(
-                failures.explain(
-                    run, executable=command[0], python=str(self.python), library=self.library,
-                    ranks=ranks, several=not hosts.local,
-                )
-            )  # fmt: skip
+            raise ProbeError(self.explained(run, ranks, hosts))
         return run
+
+    def explained(self, run: CompletedRun, ranks: int, hosts: Hosts = LOCAL) -> str:
+        """One sentence about a launch that did not do what it should: why, and what to do."""
+        executable = self.executable if self.template is None else self.template.words[0]
+        return failures.explain(
+            run, executable=str(executable), python=str(self.python), library=self.library,
+            ranks=ranks, several=not hosts.local,
+        )  # fmt: skip
 
 
 @contextmanager

@@ -48,10 +48,12 @@ def stream(
     environment: Mapping[str, str],
     on_line: Callable[[str], float | None] | None,
     timeout: float | None,
+    patience: float | None = None,
 ) -> CompletedRun:
     """Run a launcher to its end, every line of its standard output handed to `on_line`.
 
-    What `on_line` returns, if anything, is how many seconds it may take to the next line. The
+    The first line may take `patience` seconds, and what `on_line` returns, if anything, is how many
+    it may take to the next one. The
     launcher leads a process group of its own: what it started ends with it. Raises ProbeError when
     it is late.
     """
@@ -67,7 +69,7 @@ def stream(
     lines, errors = [], list[str]()
     drain = threading.Thread(target=errors.extend, args=(process.stderr,), daemon=True)
     drain.start()
-    whole, silence = Watchdog(process, timeout), Watchdog(process, None)
+    whole, silence = Watchdog(process, timeout), Watchdog(process, patience)
     try:
         for line in process.stdout:
             lines.append(line)
@@ -83,7 +85,9 @@ def stream(
     if whole.late:
         raise ProbeError(f"the ranks did not end within {timeout:g} s: {shlex.join(command)}")
     if silence.late:
-        raise ProbeError("the ranks fell silent and were ended")
+        raise ProbeError(
+            "the ranks fell silent and were ended: look whether every host still runs and is reached"
+        )
     return CompletedRun(process.returncode, "".join(lines), "".join(errors))
 
 
