@@ -77,7 +77,11 @@ def test_a_template_is_filled_in() -> None:
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("mpirun -n {n}", r"\{program\}"), ("x {cores} {program}", r"\{cores\}"), ("a 'b", "--launch")],
+    [
+        ("mpirun -n {n}", r"\{program\}"),
+        ("x {cores} {program}", r"\{cores\}"),
+        ("a 'b", "--launch"),
+    ],
 )
 def test_a_template_that_cannot_work_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):

@@ -86,7 +86,8 @@ def stream(
         raise ProbeError(f"the ranks did not end within {timeout:g} s: {shlex.join(command)}")
     if silence.late:
         raise ProbeError(
-            "the ranks fell silent and were ended: look whether every host still runs and is reached"
+            "the ranks fell silent and were ended: look whether every host still runs and is"
+            " reached"
         )
     return CompletedRun(process.returncode, "".join(lines), "".join(errors))
 

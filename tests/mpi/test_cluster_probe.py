@@ -1,0 +1,84 @@
+"""What a probe of several hosts needs of real ranks: clocks, files, radices."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tuner import libraries
+from tuner.collective import Collective
+from tuner.errors import ProbeError
+from tuner.probe.results import Results
+from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.table import Choice
+
+RADIX = """
+import sys
+import numpy as np
+from mpi4py import MPI
+from tuner.runtime.forcing import Forcing
+forcing = Forcing("openmpi", MPI.COMM_WORLD)
+settings = eval(sys.argv[1])
+comm = forcing.communicator(settings)
+before, after = forcing.around(settings)
+before()
+comm.Bcast(np.zeros(80000, np.uint8), 0)
+after()
+import ctypes
+from tuner.runtime.control_variables import loaded_library
+forcing.release()
+ctypes.CDLL(str(loaded_library())).MPI_T_finalize()
+"""
+
+
+def test_clocks_that_differ_are_brought_together(mpirun: Callable[..., CompletedRun]) -> None:
+    run = mpirun(3, ROOT / "tests" / "mpi" / "clock_program.py")
+    error, uncertainty = map(float, run.stdout.split())
+    assert error <= uncertainty + 1e-4  # the interpreter takes its time between two readings
+    assert uncertainty < 0.05
+
+
+@pytest.mark.parametrize(("radix", "peers"), [(2, {1, 2, 4}), (4, {1, 2, 3, 4})])
+def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -> None:
+    """The library's own traffic monitor shows whom the root sends the message to."""
+    forced = libraries.openmpi.settings(Collective.BCAST, Choice("knomial", {"radix": radix}))
+    run = Launcher.find("openmpi").run(
+        6, ["-c", RADIX, repr(forced)],
+        settings={"coll_tuned_use_dynamic_rules": "1", "pml_monitoring_enable": "2",
+                  "pml_monitoring_enable_output": "1"},
+    )  # fmt: skip
+    words = [line.split() for line in run.stdout.splitlines()]
+    assert {int(w[2]) for w in words if w[:2] == ["I", "0"] and int(w[3]) >= 80000} == peers
+
+
+def test_a_point_that_finds_no_room_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    """As on a full disk, after a part of it was written."""
+    import resource
+    import signal
+
+    path = tmp_path / "m.ndjson"
+    path.write_text("header\n")
+    results = Results(path)
+    results.add("whole\n")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20, usual[1]))
+        with pytest.raises(ProbeError, match=r"m\.ndjson: cannot be written: .*is kept"):
+            results.add("far too long for what is left\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert path.read_text() == "header\nwhole\n"
+
+
+def test_ranks_that_outlived_their_launcher_write_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "m.ndjson"
+    path.write_text("header\n")
+    results = Results(path)
+    fresh = tmp_path / "fresh"
+    fresh.write_text("header of the run that resumes\n")
+    fresh.replace(path)
+    with pytest.raises(ProbeError, match="another run"):
+        results.add("late\n")
+    assert path.read_text() == "header of the run that resumes\n"

@@ -1,0 +1,224 @@
+"""What a probe of several hosts measures, and what it makes of what the ranks report."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.cli.main import main
+from tuner.errors import InputError
+from tuner.measurement import (
+    Cluster,
+    Measurement,
+    end_line,
+    header_line,
+    read_measurements,
+    series_line,
+)
+from tuner.probe.cluster import plan_cluster
+from tuner.probe.merge import merge
+from tuner.probe.places import Layout
+from tuner.probe.plan import Plan, read_plan, write_plan
+from tuner.probe.request import Request, Shape, cluster_name, shape, shapes
+from tuner.probe.sentinels import verdict
+from tuner.probe.sweep import ALONE, outliers, tournament
+from tuner.probe.watch import SILENCE, Progress, Watch
+from tuner.runtime.launch import Hosts
+
+EIGHT = Hosts(tuple(f"node{n}" for n in range(8)))
+REQUEST = Request("openmpi", EIGHT, 2, sizes=(1024, 2**18))
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return plan_cluster(REQUEST)
+
+
+def test_every_point_of_a_plan_is_one_and_survives_the_way_to_the_ranks(
+    plan: Plan, tmp_path: Path
+) -> None:
+    assert max(Counter(point.key for point in plan.points).values()) == 1
+    write_plan(plan, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == plan
+
+
+def test_one_launch_measures_every_shape_and_size(plan: Plan) -> None:
+    found = {(q.nodes, q.ppn, q.nbytes) for q in plan.points if q.kind == "collective"}
+    wanted = {(s.nodes, s.ppn, m) for s in shapes(REQUEST) for m in REQUEST.sizes}
+    assert found == wanted
+    assert {(2, 1), (8, 1), (8, 2), (1, 2)} <= {(n, k) for n, k, _ in found}
+    assert {point.launch for point in plan.points} == {0}
+
+
+def test_all_radices_are_offered_where_they_differ(plan: Plan) -> None:
+    radices = {
+        (q.nodes * q.ppn, arm.params["radix"])
+        for q in plan.points for arm in q.arms if arm.algorithm == "knomial"
+    }  # fmt: skip
+    assert {(16, 2), (16, 4), (16, 8), (2, 4)} <= radices
+    assert (2, 8) not in radices
+
+
+def test_points_of_one_group_lie_on_disjoint_hosts(plan: Plan) -> None:
+    groups: dict[int, dict[int, int]] = {}
+    for point in plan.points:
+        if point.group:
+            groups.setdefault(point.group, {})[point.first] = point.nodes
+    assert any(len(firsts) == 4 for firsts in groups.values())
+    for firsts in groups.values():
+        hosts = [first + n for first, nodes in firsts.items() for n in range(nodes)]
+        assert len(hosts) == len(set(hosts))
+        assert max(hosts) < 8
+
+
+def test_a_layout_finds_the_ranks_of_a_place_however_ranks_are_numbered() -> None:
+    layout = Layout(("a", "b", "c"), ((0, 3), (1, 4), (2, 5)))
+    assert layout.placement == [0, 1, 2, 0, 1, 2]
+    assert layout.at((2, 2, 1, (), False)) == [1, 4, 2, 5]
+    assert layout.at((2, 2, 0, (), True)) == [0, 1, 3, 4]  # pairs between the hosts
+    assert layout.at((2, 1, 0, (2, 0), True)) == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"hosts": Hosts(("a",)), "ppn": 1}, "nobody to talk to"),
+        ({"shapes": (Shape(9, 1),)}, "9x1 does not fit"),
+        ({"sizes": (6,)}, "multiples of 4"),
+        ({"parts": ("gpus",)}, "no part 'gpus'"),
+    ],
+)
+def test_requests_that_cannot_be_measured(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        plan_cluster(replace(REQUEST, **change))
+
+
+def test_names_of_shapes_and_clusters() -> None:
+    assert shape("4x2") == Shape(4, 2)
+    with pytest.raises(InputError, match="HOSTSxRANKS"):
+        shape("4")
+    assert cluster_name(EIGHT, {}) == "node"
+    assert cluster_name(EIGHT, {"SLURM_CLUSTER_NAME": "big"}) == "big"
+    assert cluster_name(Hosts(("ash", "oak")), {}) == "ash"
+
+
+def test_the_plan_is_shown_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["probe", "plan", "--hosts", "a,b,c,d", "--sizes", "1KiB", "--budget", "60s"]
+    assert main([*words, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["launches"] == 1
+    assert sum(row["seconds"] for row in record["points"]) == pytest.approx(60, rel=0.01)
+    assert main(words) == 0
+    assert "collective bcast 4x1 1024 B" in capsys.readouterr().out
+
+
+def test_reports_are_found_among_banners(plan: Plan) -> None:
+    seen: list[Progress] = []
+    watch = Watch(plan, 10.0, seen.append)
+    watch.start(plan)
+    begin = json.dumps({"event": "begin", "point": "x {"})
+    done = json.dumps({"event": "done", "points": 3})
+    assert watch.line("Welcome to the machine {}") is None
+    assert watch.line(f"[1,0]<stdout>: {begin}{done} goodbye") == SILENCE
+    assert (watch.current, watch.finished) == ("x {", 3)
+    assert watch.line('{"event": "beg*** maintenance at noon ***') is None
+    assert watch.line(f'{{"event": "be{json.dumps({"event": "note", "text": "hm"})}') == SILENCE
+    assert watch.notes == ["hm"]
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("hosts", [2, 5, 8, ALONE + 3])
+def test_in_a_tournament_everybody_meets_everybody_once(hosts: int) -> None:
+    rounds = tournament(hosts)
+    pairs = [pair for pairs in rounds for pair in pairs]
+    assert sorted(pairs) == [(a, b) for a in range(hosts) for b in range(a + 1, hosts)]
+    assert all(len({n for pair in pairs for n in pair}) == 2 * len(pairs) for pairs in rounds)
+
+
+def swept(seconds: Callable[[int, int], float], hosts: int = 8) -> list[Measurement]:
+    rng = np.random.default_rng(1)
+    return [
+        Measurement("sweep", "network", 2, 1, 2, 1024,
+                    tuple(seconds(a, b) * rng.normal(1, 0.01, 5)),
+                    params={"first": a, "second": b})
+        for a in range(hosts) for b in range(a + 1, hosts)
+    ]  # fmt: skip
+
+
+def test_slow_pairs_and_slow_hosts_are_named_and_racks_are_not() -> None:
+    names = EIGHT.names
+    assert outliers(swept(lambda a, b: 1e-3), names) == []
+    (cable,) = outliers(swept(lambda a, b: 2e-3 if (a, b) == (2, 5) else 1e-3), names)
+    assert "node2 and node5 are slow with each other" in cable
+    (host,) = outliers(swept(lambda a, b: 2e-3 if 3 in (a, b) else 1e-3), names)
+    assert "host node3 is slow to most others" in host
+    assert outliers(swept(lambda a, b: 2e-3 if a < 4 <= b else 1e-3), names) == []
+
+
+def sentinels(medians: list[float], spread: float = 0.005) -> list[Measurement]:
+    rng = np.random.default_rng(2)
+    return [
+        Measurement("sentinel", "network", 2, 1, 2, 1024,
+                    tuple(median * rng.lognormal(sigma=spread, size=12)), params={"of": number})
+        for number, median in enumerate(medians)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("series", "word"),
+    [
+        (sentinels([1e-3] * 8), None),
+        (sentinels([1e-3] * 3 + [1.1e-3] * 5), "drift"),
+        (sentinels([1e-3] * 4 + [2e-3] + [1e-3] * 4), "sentinel 5 of 9"),
+        (sentinels([1e-3] * 8, spread=0.6), "too noisy"),
+        ([], None),
+    ],
+)
+def test_sentinels_say_when_a_machine_drifts_or_is_too_noisy(
+    series: list[Measurement], word: str | None
+) -> None:
+    said = " ".join(verdict(series))
+    assert (word in said) if word else said == ""
+
+
+HERE = Cluster("node", 8, 4, "some", 2**30)
+
+
+def written(path: Path, series: list[Measurement], *, ended: bool, name: str = "node") -> Path:
+    lines = [header_line(replace(HERE, name=name), "openmpi 5.0.11", {"hosts": list(EIGHT.names)}),
+             *map(series_line, series)]  # fmt: skip
+    path.write_text("".join(f"{one}\n" for one in [*lines, *[end_line(len(series))] * ended]))
+    return path
+
+
+def test_merged_files_hold_everything_once(tmp_path: Path) -> None:
+    a, b, c = (Measurement("collective", "bcast", 8, 1, 8, n, (1e-3, 2e-3)) for n in (4, 8, 16))
+    again = replace(a, samples=(3e-3,))
+    files = [
+        written(tmp_path / "1", [a, b], ended=False),
+        written(tmp_path / "2", [a, b, c], ended=True),  # the first, resumed
+        written(tmp_path / "3", [again], ended=True),
+    ]
+    merged = merge(files, tmp_path / "all")
+    assert merged.series == (a, b, c, replace(again, launch=1))
+    assert read_measurements(tmp_path / "all").series == merged.series
+
+
+def test_files_of_two_clusters_are_not_merged(tmp_path: Path) -> None:
+    a = Measurement("collective", "bcast", 8, 1, 8, 4, (1e-3,))
+    files = [
+        written(tmp_path / "1", [a], ended=True),
+        written(tmp_path / "2", [a], ended=True, name="other"),
+    ]
+    with pytest.raises(InputError, match="not of one cluster"):
+        merge(files, tmp_path / "all")
+    with pytest.raises(InputError, match="name the files"):
+        merge([], tmp_path / "all")
+    assert not (tmp_path / "all").exists()
