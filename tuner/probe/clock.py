@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -100,7 +101,7 @@ class Clock:
         if not self.one and self._comm.bcast(old):
             self.measure()
 
-    def described(self) -> dict[str, object]:
+    def described(self) -> dict[str, Any]:
         """Source, offsets and uncertainty (s) of each rank's clock; collective."""
         last = self._readings[-1]
         rows = self._comm.allgather((last.offset, last.uncertainty, self._drift()))
