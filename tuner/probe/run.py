@@ -105,7 +105,7 @@ def carry_out(
                 if failure is None:
                     break
                 left = file.resume()
-                if len(left.of_launch(number).points) == len(part.points) or _final(failure):
+                if len(left.of_launch(number).points) == len(part.points) or _final(failure, plan):
                     raise _told(failure, plan, left, out)
         file.finish(watch)
     return read_measurements(out)
@@ -183,9 +183,14 @@ class _File:
         write_atomically(self.path, "".join(line + "\n" for line in lines))
 
 
-def _final(failure: ProbeError) -> bool:
-    """Whether starting the ranks again cannot help."""
-    return any(word in str(failure) for word in ("cannot be written", "was lost", "fell silent"))
+FINAL = ("cannot be written", "another run")  # of failures that another start cannot help
+LOST = ("was lost", "fell silent", "stopped answering")  # and that it is unlikely to on many hosts
+
+
+def _final(failure: ProbeError, plan: Plan) -> bool:
+    """Whether starting the ranks again would cost time and bring nothing."""
+    words = (*FINAL, *LOST) if plan.hosts else FINAL
+    return any(word in str(failure) for word in words)
 
 
 def _told(failure: ProbeError, plan: Plan, left: Plan, out: Path) -> ProbeError:

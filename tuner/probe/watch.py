@@ -11,7 +11,7 @@ from typing import Any
 from tuner.probe.plan import Plan
 
 EVENT = '{"event": '
-STARTING = 90.0  # seconds in which ranks must have said their first word
+STARTING = 60.0  # seconds in which ranks must have said their first word
 SILENCE = 90.0  # seconds without a sign of life after which they count as lost
 
 
