@@ -12,7 +12,7 @@ from tuner.probe.plan import Plan
 
 EVENT = '{"event": '
 STARTING = 60.0  # seconds in which ranks must have said their first word
-SILENCE = 90.0  # seconds without a sign of life after which they count as lost
+SILENCE = 60.0  # seconds without a sign of life after which they count as lost
 
 
 @dataclass(frozen=True)
