@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shlex
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.errors import ProbeError
 from tuner.runtime.launch.failures import CompletedRun
 
+LOOK = 0.5  # seconds between two looks whether it has been ended
 GRACE = 5.0  # seconds between asking a launcher to end and killing it
 
 
@@ -71,7 +73,7 @@ def stream(
     drain.start()
     whole, silence = Watchdog(process, timeout), Watchdog(process, patience)
     try:
-        for line in process.stdout:
+        for line in _lines(process.stdout.fileno(), lambda: whole.late or silence.late):
             lines.append(line)
             patience = on_line(line.rstrip("\n")) if on_line else None
             if patience is not None:
@@ -90,6 +92,25 @@ def stream(
             " reached"
         )
     return CompletedRun(process.returncode, "".join(lines), "".join(errors))
+
+
+def _lines(pipe: int, given_up: Callable[[], bool]) -> Iterator[str]:
+    """Lines as they come, until the end or until `given_up`.
+
+    Daemons that have left the process group may hold the pipe open long after their launcher.
+    """
+    rest = b""
+    while not given_up():
+        if not select.select([pipe], [], [], LOOK)[0]:
+            continue
+        data = os.read(pipe, 65536)
+        *complete, rest = (rest + data).split(b"\n")
+        for line in complete:
+            yield line.decode(errors="replace") + "\n"
+        if not data:
+            break
+    if rest:
+        yield rest.decode(errors="replace")
 
 
 def end(process: subprocess.Popen[str]) -> None:
