@@ -1,6 +1,8 @@
 """Simulated times of candidates: the real builder and simulator, at the point's own ranks."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +12,12 @@ from tuner.cost import Calibration, PathCost
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.select.dataset import Point, label
+from tuner.select.make import make_table
 from tuner.select.predict import simulator
 from tuner.sim import simulate
 from tuner.table import Choice
 from tuner.topologies import single_node
+from tuner.topologies.formats import load_topology
 from tuner.topology import Placement
 
 CLUSTER = Cluster("ares", nodes=1, cores=8, cpu="any cpu", memory=2**30)
@@ -55,3 +59,36 @@ def test_every_measured_point_is_predicted() -> None:
     assert rows[1].simulated == seconds(POINT, Choice("linear"))
     assert math.isnan(rows[0].simulated)
     assert math.isnan(rows[2].simulated)
+
+
+def on_four_hosts() -> Measurements:
+    """Radix 2 is the fastest, and radix 4 the fastest that a rule can say."""
+    times = ((Choice(), 4e-4), (Choice("linear"), 3e-4), (Choice("knomial", {"radix": 4}), 2e-4),
+             (Choice("knomial", {"radix": 2}), 1e-4))  # fmt: skip
+    taken = tuple(
+        Measurement("collective", "bcast", 4, 1, 4, nbytes, (seconds,) * 9, choice.algorithm,
+                    choice.params)
+        for nbytes in (1024, 4096, 16384)
+        for choice, seconds in times
+    )  # fmt: skip
+    return Measurements(replace(CLUSTER, nodes=4), "openmpi 5.0.11", {}, taken)
+
+
+def test_a_table_of_several_hosts_is_made_on_their_topology_of_what_rules_can_say(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "flat.yaml"
+    path.write_text("{name: flat, nodes: 4, latency: 10us, bandwidth: 1GB/s}")
+    paths = {("network", "host"): PathCost.line(1e-6, 1e-9)}
+    calibration = Calibration("ares", "openmpi 5.0.11", paths)
+    rows, table = make_table(on_four_hosts(), calibration, topology=load_topology(path))
+    assert {row.choice.params.get("radix", 4) for row in rows} == {4}
+    assert not math.isnan(rows[-1].simulated)
+    chosen = {(rule.choice.algorithm, rule.choice.params.get("radix")) for rule in table.rules}
+    assert chosen == {("default", None), ("knomial", 4)}
+
+
+def test_several_hosts_do_not_fit_on_the_one_node_without_a_topology() -> None:
+    calibration = replace(CALIBRATION, library="openmpi 5.0.11")
+    with pytest.raises(InputError, match="4 ranks do not fit"):
+        make_table(on_four_hosts(), calibration)

@@ -18,11 +18,12 @@ from tuner.measurement import read_measurements
 from tuner.select.dataset import Row
 from tuner.select.make import make_table
 from tuner.table import table_record, write_table
+from tuner.topologies.formats import load_topology
 
 EXAMPLES = """examples:
   tuner tune --measurements measurements.ndjson --calibration calibration.json --out table.json
-  tuner tune --measurements measurements.ndjson --calibration calibration.json --out table.json \\
-      --json
+  tuner tune --measurements measurements.ndjson --calibration calibration.json \\
+      --topology racks.yaml --out table.json
 
 Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
 
@@ -31,6 +32,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--measurements", type=Path, required=True, metavar="FILE")
     parser.add_argument("--calibration", type=Path, required=True, metavar="FILE")
+    parser.add_argument(
+        "--topology", type=Path, metavar="FILE",
+        help="of the cluster that was measured; needed for several hosts",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON to write")
     add_json(parser)
     parser.set_defaults(run=run)
@@ -38,12 +43,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
-    require_target(options.out, options.measurements, options.calibration)
+    read = [options.measurements, options.calibration, *filter(None, [options.topology])]
+    require_target(options.out, *read)
+    topology = load_topology(options.topology) if options.topology else None
     measurements = read_measurements(options.measurements)
     calibration = read_calibration(options.calibration)
     display = Display(console(error=True))
     with display.stage("simulating and selecting") as report:
-        _, table = make_table(measurements, calibration, counted(report))
+        _, table = make_table(measurements, calibration, counted(report), topology)
     write_table(table, options.out)
     emit(options, table_record(table), lambda: print_rules(table))
 

@@ -121,6 +121,11 @@ def order_safe(collective: Collective, choice: Choice) -> bool:
     return choice.is_default or not native(collective, choice).guards
 
 
+def in_rules(_collective: Collective, _choice: Choice) -> bool:
+    """Whether a rule can say it: every choice that is offered to a probe."""
+    return True
+
+
 def candidates(
     collective: Collective,
     p: int,

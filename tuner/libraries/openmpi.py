@@ -89,12 +89,17 @@ def parameters(collective: Collective, choice: Choice) -> tuple[int, int, int]:
                 f"{collective} {choice.algorithm} takes no parameter {name!r} in Open MPI:"
                 f" it takes {', '.join(known) or 'none'}"
             )
-    if choice.params.get("radix", RADIX) != RADIX:
+    if not in_rules(collective, choice):
         raise InputError(
             f"{collective} {choice}: Open MPI has one radix, {RADIX}, for the whole program;"
             " a rule cannot set another"
         )
     return _numbers(collective, choice)
+
+
+def in_rules(_collective: Collective, choice: Choice) -> bool:
+    """Whether a rule can say it: one radix holds for all k-nomial trees of a program."""
+    return choice.params.get("radix", RADIX) == RADIX
 
 
 def _numbers(collective: Collective, choice: Choice) -> tuple[int, int, int]:
