@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
@@ -13,6 +15,7 @@ from tuner.db.transactions import begin_sqlite
 from tuner.errors import InputError
 
 LOCK_WAIT = 10.0  # seconds; whoever writes much does so in transactions of well under one
+PAUSE = 0.01  # seconds between tries
 CONNECT_WAIT = 10  # seconds, whole ones, as libpq counts them
 CACHE = 32 << 20  # bytes of SQLite's page cache, per connection
 
@@ -59,8 +62,20 @@ def _engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    for pragma in (
-        f"busy_timeout = {int(LOCK_WAIT * 1000)}", "journal_mode = WAL", "foreign_keys = ON",
-        f"cache_size = {-CACHE // 1024}",
-    ):  # fmt: skip
-        connection.execute(f"PRAGMA {pragma}")
+    connection.execute(f"PRAGMA busy_timeout = {int(LOCK_WAIT * 1000)}")
+    _write_ahead(connection)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute(f"PRAGMA cache_size = {-CACHE // 1024}")
+
+
+def _write_ahead(connection: Any) -> None:
+    """WAL mode, which SQLite refuses at once while others open the same new database."""
+    patience = time.monotonic() + LOCK_WAIT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as reason:
+            if reason.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+                raise
+            time.sleep(PAUSE)
