@@ -17,6 +17,7 @@ from tuner.topology import (
     CPU,
     CROSS_SOCKET,
     CUDA,
+    EXCHANGE,
     GPU,
     HOST,
     MEMORY_BUS,
@@ -26,6 +27,7 @@ from tuner.topology import (
     NODE_OVERSUBSCRIBED,
     NVLINK,
     PCIE,
+    RING,
     SAME_GPU,
     SWITCH,
     Device,
@@ -112,8 +114,9 @@ def _exact(value: float) -> Estimate:
 @st.composite
 def calibrations(draw: st.DrawFn) -> Calibration:
     """Any mixture of protocols, port disciplines, stripes and reduction costs."""
-    host = (NODE, NODE_OVERSUBSCRIBED, CROSS_SOCKET, NETWORK, "self")
-    cuda = (SAME_GPU, NVLINK, PCIE, CROSS_SOCKET, NETWORK, "self", "staging")
+    meeting = (NETWORK, EXCHANGE, RING)
+    host = (NODE, NODE_OVERSUBSCRIBED, CROSS_SOCKET, *meeting, "self")
+    cuda = (SAME_GPU, NVLINK, PCIE, CROSS_SOCKET, *meeting, "self", "staging")
     names = [(name, HOST) for name in host] + [(name, CUDA) for name in cuda]
     some = draw(st.sets(st.sampled_from(names)))
     folding = {

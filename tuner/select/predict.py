@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from tuner import algorithms
 from tuner.cost import Calibration
+from tuner.libraries.schedules import schedule_of
 from tuner.select.dataset import Point, Simulate
 from tuner.sim import simulate
 from tuner.table import Choice
@@ -21,11 +21,9 @@ def simulator(calibration: Calibration, topology: Topology) -> Simulate:
 
     @cache
     def seconds(point: Point, choice: Choice) -> float:
-        if choice.algorithm not in algorithms.names(point.collective):
+        schedule = schedule_of(calibration.library, point.collective, choice, point.p, point.nbytes)
+        if schedule is None:
             return math.nan
-        schedule = algorithms.build(
-            point.collective, choice.algorithm, point.p, nbytes=point.nbytes, params=choice.params
-        )
         placement = Placement.consecutive(topology, point.ppn, point.p)
         return simulate(schedule, placement, calibration, point.nbytes)
 

@@ -19,6 +19,7 @@ from tuner.errors import TooLargeError
 from tuner.schedule import Round, Schedule
 from tuner.sim import agenda, competing, plain, rounds
 from tuner.sim.lanes import Lanes, lanes, table
+from tuner.sim.manner import told_apart
 from tuner.sim.meeting import meeting_links, narrowest
 from tuner.sim.patterns import Pattern, patterns
 from tuner.sim.state import (
@@ -87,10 +88,12 @@ class _Call:
         p = self.schedule.p
         found, which, keys = patterns(
             self.rounds, p, self.schedule.n_chunks, cuda=self.memory == CUDA,
-            staged=self.schedule.staged,
+            staged=self.schedule.staged, meeting=told_apart(self.calibration),
         )  # fmt: skip
-        cuda, pair = np.divmod(keys, p * p)
-        there = lanes(self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool))
+        own, pair = np.divmod(keys, p * p)
+        manner, cuda = np.divmod(own, 2)
+        there = lanes(self.placement, self.calibration, *np.divmod(pair, p), cuda.astype(bool),
+                      manner)  # fmt: skip
         return found, which, _machine(there, self.calibration)
 
     def by_rounds(

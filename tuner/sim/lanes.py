@@ -1,7 +1,7 @@
 """What every transfer of a call costs and crosses.
 
-A lane is (sender, receiver, memory): all that the price of a transfer depends on besides its size.
-Lanes of one kind cost the same; the lane itself decides which links are crossed.
+A lane is (sender, receiver, memory, manner): all that the price of a transfer depends on besides
+its size. Lanes of one kind cost the same; the lane itself decides which links are crossed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tuner.cost import Calibration, PathCost
 from tuner.errors import UnpricedError
 from tuner.sim.distinct import distinct
+from tuner.sim.manner import CLASSES
 from tuner.topology import (
     CUDA,
     HOST,
@@ -99,9 +100,12 @@ def way_of(way: Ints, stripe_from: Floats, kind: int, segment: int, size: float)
 
 
 def lanes(
-    placement: Placement, calibration: Calibration, source: Ints, target: Ints, cuda: Flags
-) -> Lanes:
+    placement: Placement, calibration: Calibration, source: Ints, target: Ints, cuda: Flags,
+    manner: Ints,
+) -> Lanes:  # fmt: skip
     """Price the lanes; shapes (n,); `cuda` says which have a buffer in device memory.
+
+    `manner` is how a message meets others (`tuner.sim.manner`).
 
     Raises UnpricedError where a path has no price, InputError where a node has no GPU.
     """
@@ -116,7 +120,7 @@ def lanes(
         return _joined(parts, len(source))
 
     straight = on()
-    kind, costs = _kinds(placement, calibration, straight, cuda)
+    kind, costs = _kinds(placement, calibration, straight, cuda, manner)
     remote = straight.path_class == PATH_CLASSES.index(NETWORK)
     between = np.zeros(len(costs), bool)
     between[kind[remote]] = True
@@ -174,10 +178,11 @@ def _capacity(placement: Placement, calibration: Calibration) -> Floats:
 
 
 def _kinds(
-    placement: Placement, calibration: Calibration, straight: Paths, cuda: Flags
+    placement: Placement, calibration: Calibration, straight: Paths, cuda: Flags, manner: Ints
 ) -> tuple[Ints, list[tuple[PathCost, float]]]:
     """The kind of each lane; of each kind its cost, and the latency that comes on top of it."""
-    figures = (straight.path_class, straight.hops, straight.latency, straight.bandwidth, cuda)
+    figures = (straight.path_class, straight.hops, straight.latency, straight.bandwidth, cuda,
+               manner)  # fmt: skip
     code = np.zeros(len(cuda), np.int64)
     for figure in figures:  # every kind gets a number, figure by figure
         values, own = distinct(np.ascontiguousarray(figure, dtype=np.float64).view(np.int64))
@@ -190,7 +195,7 @@ def _kinds(
 
 def _cost(
     placement: Placement, calibration: Calibration, number: float, hops: float, latency: float,
-    width: float, cuda: float,
+    width: float, cuda: float, manner: float,
 ) -> tuple[PathCost, float]:  # fmt: skip
     """A measured path class if the calibration has it, else what the topology itself says.
 
@@ -198,6 +203,9 @@ def _cost(
     """
     name, memory = PATH_CLASSES[int(number)], CUDA if cuda else HOST
     exact = f"{int(hops)} links, {format_time(latency)}, {width:.4g}B/s"
+    meeting = CLASSES.get(int(manner), "") if name == NETWORK else ""
+    if (meeting, memory) in calibration.paths:
+        return calibration.path(meeting, memory), latency
     if name == NETWORK and (exact, memory) in calibration.paths:
         return calibration.path(exact, memory), 0.0
     if (name, memory) in calibration.paths:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tuner.errors import TooLargeError
 from tuner.schedule import Round
 from tuner.sim.distinct import distinct
+from tuner.sim.manner import manners
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
@@ -44,32 +45,36 @@ class Pattern:
 
 
 def patterns(
-    rounds: Sequence[Round], p: int, scratch: int, *, cuda: bool, staged: bool
+    rounds: Sequence[Round], p: int, scratch: int, *, cuda: bool, staged: bool, meeting: bool
 ) -> tuple[list[Pattern], Ints, Ints]:
-    """The patterns, the pattern of each round, the lanes as (in device) p^2 + source p + target.
+    """The patterns, the pattern of each round, the lanes.
+
+    A lane is (2 manner + in device) p^2 + source p + target.
 
     cuda        the user's buffers are in device memory
     staged      chunks from `scratch` on are in host memory all the same
+    meeting     rounds after the first have the manners of `tuner.sim.manner`, not all ALONE
 
     Raises TooLargeError where rounds hardly ever share their pairs, and those are too many.
     """
-    known: dict[tuple[int, int, bytes], int] = {}
-    pairs: list[tuple[Round, Bytes]] = []
+    known: dict[tuple[int, int, bytes, bool], int] = {}
+    pairs: list[tuple[Round, Bytes, bool]] = []
     which = np.empty(len(rounds), dtype=np.int64)
     for number, r in enumerate(rounds):
         memory = _memory(r, scratch) if staged and cuda else np.full(1, cuda, np.int8)
-        own = (id(r.src), id(r.dst), memory.tobytes())
+        meets = meeting and number > 0
+        own = (id(r.src), id(r.dst), memory.tobytes(), meets)
         if own not in known:
             known[own] = len(pairs)
-            pairs.append((r, np.broadcast_to(memory, len(r)).copy()))
+            pairs.append((r, np.broadcast_to(memory, len(r)).copy(), meets))
         which[number] = known[own]
-    ends = np.cumsum([0, *(len(r) for r, _ in pairs)])
+    ends = np.cumsum([0, *(len(r) for r, *_ in pairs)])
     if ends[-1] > MOST_ROWS:
         raise TooLargeError(
             f"{ends[-1]} transfers between different pairs of ranks are to be routed, and at most"
             f" {MOST_ROWS} can be: simulate fewer ranks"
         )
-    keys = np.concatenate([np.zeros(0, np.int64), *(_keys(r, own, p) for r, own in pairs)])
+    keys = np.concatenate([np.zeros(0, np.int64), *(_keys(*own, p) for own in pairs)])
     moves = keys >= 0
     lane = np.full(len(keys), -1)
     found, lane[moves] = distinct(keys[moves])
@@ -80,7 +85,7 @@ def patterns(
             bool((memory == memory[0]).all()) and _plain(r.src, r.dst, seen, at + 1),
             p > 1 and _ring(r.src, r.dst, p),
         )
-        for at, (r, memory) in enumerate(pairs)
+        for at, (r, memory, _) in enumerate(pairs)
     ]  # fmt: skip
     return made, which, found
 
@@ -107,9 +112,11 @@ def _memory_of_rows(
     return alike
 
 
-def _keys(r: Round, memory: Bytes, p: int) -> Ints:
+def _keys(r: Round, memory: Bytes, meets: bool, p: int) -> Ints:
     """Lanes of a round's rows, -1 for local ones."""
     pair = r.src.astype(np.int64) * p + r.dst
+    if meets:
+        pair += 2 * p * p * manners(r.src, r.dst, p)
     return np.where(r.src == r.dst, -1, pair + np.where(memory == IN_HOST, 0, p * p))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.schedule import Schedule
+from tuner.sim.manner import ALONE, manners
 from tuner.topology import CUDA
 
 Ints = NDArray[np.int64]
@@ -20,6 +21,7 @@ class Rows:
 
     cuda        the buffers are in device memory
     staging     a local row that moves between host and device
+    manner      how it meets the others of its round (`tuner.sim.manner`); ALONE in the first one
     """
 
     src: Ints
@@ -31,6 +33,7 @@ class Rows:
     reduce: Ints
     cuda: Flags
     staging: Flags
+    manner: Ints
 
     def only(self, there: Flags) -> Rows:
         """Some of the rows."""
@@ -52,4 +55,7 @@ def rows_of(schedule: Schedule, memory: str) -> Rows:
         n = schedule.n_chunks
         cuda &= (first < n) | (into < n)
         staging = cuda & (src == dst) & ((first < n) != (into < n))
-    return Rows(src, dst, number, first, into, chunks, reduce, cuda, staging)
+    manner = [np.full(len(rounds[0]) if rounds else 0, ALONE),
+              *(manners(r.src, r.dst, schedule.p) for r in rounds[1:])]  # fmt: skip
+    return Rows(src, dst, number, first, into, chunks, reduce, cuda, staging,
+                np.concatenate(manner))  # fmt: skip

@@ -19,6 +19,7 @@ from tuner.schedule import NO_REDUCTION, Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, together
 from tuner.sim.lanes import Tariff, lanes, segment_of, table, tariff_of, way_of
+from tuner.sim.manner import told_apart
 from tuner.sim.rows import Rows, rows_of
 from tuner.topology import CUDA, HOST, Placement
 
@@ -129,9 +130,12 @@ class _Moves:
         self.p, self.calibration, self.rows = placement.p, calibration, rows
         self.in_network, self.moves = in_network, rows.src != rows.dst
         self.moving = moving = rows.only(self.moves)
-        pairs, self.lane = distinct((moving.cuda * self.p + moving.src) * self.p + moving.dst)
-        cuda, pair = np.divmod(pairs, self.p * self.p)
-        self.lanes = lanes(placement, calibration, *np.divmod(pair, self.p), cuda.astype(bool))
+        own = moving.cuda + 2 * moving.manner * told_apart(calibration)
+        pairs, self.lane = distinct((own * self.p + moving.src) * self.p + moving.dst)
+        own, pair = np.divmod(pairs, self.p * self.p)
+        manner, cuda = np.divmod(own, 2)
+        self.lanes = lanes(placement, calibration, *np.divmod(pair, self.p), cuda.astype(bool),
+                           manner)  # fmt: skip
         self.crossed = lru_cache(1)(self._crossed)
 
     def priced(self, size: Floats) -> Traffic:

@@ -22,12 +22,14 @@ from tuner.topology.machine import (
 )
 from tuner.topology.paths import (
     CROSS_SOCKET,
+    EXCHANGE,
     MEMORY_BUS,
     NETWORK,
     NODE,
     NODE_OVERSUBSCRIBED,
     NVLINK,
     PCIE,
+    RING,
     SAME_GPU,
     Paths,
     paths,
@@ -35,8 +37,9 @@ from tuner.topology.paths import (
 from tuner.topology.placement import CUDA, HOST, MOST_RANKS, Placement
 
 __all__ = [
-    "CPU", "CROSS_SOCKET", "CUDA", "GPU", "HOST", "KINDS_OF_DEVICES", "KINDS_OF_LINKS",
-    "MEMORY_BUS", "MOST_RANKS", "MULTICAST", "NETWORK", "NIC", "NODE", "NODE_OVERSUBSCRIBED",
-    "NVLINK", "NVSWITCH_REDUCTION", "PCIE", "SAME_GPU", "SWITCH", "SWITCH_REDUCTION", "Device",
-    "Interior", "Link", "Node", "Paths", "Placement", "Topology", "paths",
+    "CPU", "CROSS_SOCKET", "CUDA", "EXCHANGE", "GPU", "HOST", "KINDS_OF_DEVICES",
+    "KINDS_OF_LINKS", "MEMORY_BUS", "MOST_RANKS", "MULTICAST", "NETWORK", "NIC", "NODE",
+    "NODE_OVERSUBSCRIBED", "NVLINK", "NVSWITCH_REDUCTION", "PCIE", "RING", "SAME_GPU", "SWITCH",
+    "SWITCH_REDUCTION", "Device", "Interior", "Link", "Node", "Paths", "Placement", "Topology",
+    "paths",
 ]  # fmt: skip

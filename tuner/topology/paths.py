@@ -27,6 +27,9 @@ NETWORK = "network"  # between nodes
 PATH_CLASSES = (
     NODE, NODE_OVERSUBSCRIBED, CROSS_SOCKET, SAME_GPU, NVLINK, PCIE, NETWORK,
 )  # fmt: skip
+# Between nodes, in rounds after the first, where a calibration has them:
+EXCHANGE = "exchange"  # both ranks send to one another
+RING = "ring"  # every rank of the round sends to one and receives from another
 CLASS = {name: number for number, name in enumerate(PATH_CLASSES)}
 
 

@@ -1,0 +1,96 @@
+"""What a library does under an algorithm's name, where it is not what we would do."""
+
+import pytest
+
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.cost import Calibration, PathCost
+from tuner.libraries.schedules import EAGER, TURN, in_turns, leaves_first, schedule_of
+from tuner.schedule import Schedule
+from tuner.sim import simulate
+from tuner.table import Choice
+from tuner.topologies.short import topology_from
+from tuner.topology import Placement
+from tuner.verify import verify
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+BETA = 1e-8
+CALIBRATION = Calibration("any", "openmpi 5.0", {("network", "host"): PathCost.line(0.0, BETA)})
+
+
+def seconds(schedule: Schedule | None, nbytes: int) -> float:
+    """On nodes of their own at one switch; only bytes cost anything."""
+    assert schedule is not None
+    facts = {"name": "t", "nodes": schedule.p, "latency": "0us", "bandwidth": "1GB/s"}
+    placement = Placement.consecutive(topology_from(facts), 1)
+    return simulate(schedule, placement, CALIBRATION, nbytes)
+
+
+def openmpi(algorithm: str, p: int, nbytes: int, **params: int) -> Schedule | None:
+    return schedule_of("openmpi 5.0.11", BCAST, Choice(algorithm, params), p, nbytes)
+
+
+@pytest.mark.parametrize("p", [2, 3, 5, 8])
+@pytest.mark.parametrize("nbytes", [1000, 4 * TURN])
+@pytest.mark.parametrize("segment", [0, 2 * EAGER])
+@pytest.mark.parametrize("algorithm", ["chain", "pipeline", "binary", "binomial", "knomial"])
+def test_every_tree_is_a_broadcast(algorithm: str, p: int, nbytes: int, segment: int) -> None:
+    made = openmpi(algorithm, p, nbytes, segment=segment)
+    assert made is not None
+    assert (made.collective, made.algorithm, made.root) == (BCAST, algorithm, 0)
+    verify(made)
+
+
+def test_long_messages_to_several_children_arrive_in_turns() -> None:
+    """Rank 1, first of two heads, has 1 MiB after 1.75 of it, and rank 4 after 3 more."""
+    chain = openmpi("chain", 8, 4 * TURN, chains=2)
+    assert seconds(chain, 4 * TURN) == pytest.approx(4.75 * 4 * TURN * BETA)
+    ours = algorithms.build(BCAST, "chain", 8, nbytes=4 * TURN, params={"chains": 2})
+    assert seconds(ours, 4 * TURN) == pytest.approx(4.0 * 4 * TURN * BETA)
+
+
+def test_short_messages_are_not_cut() -> None:
+    made = openmpi("binary", 8, TURN)
+    assert made is not None
+    assert made.n_chunks == 1
+
+
+def test_one_receiver_at_a_time_gets_whole_messages() -> None:
+    line = algorithms.build(BCAST, "pipeline", 4, nbytes=100)
+    assert [len(r) for r in in_turns(line, 4).rounds()] == [1, 1, 1]
+
+
+def test_openmpi_posts_to_all_children_of_a_binomial_tree_at_once() -> None:
+    """Rank 1 serves 3 and 5 while rank 0 still serves 2 and 4."""
+    made = openmpi("binomial", 8, 1000)
+    assert made is not None
+    first = next(iter(made.rounds()))
+    assert first.src.tolist() == [0, 0, 0]
+    assert first.dst.tolist() == [1, 2, 4]
+
+
+def test_leaves_come_first_from_the_second_segment_on() -> None:
+    knomial = algorithms.build(BCAST, "knomial", 8, nbytes=4, params={"radix": 4, "segment": 2})
+    root = [r.dst[r.src == 0].tolist() for r in leaves_first(knomial).rounds()]
+    assert root[:2] == [[4, 1, 2, 3], [1, 2, 3, 4]]
+
+
+def test_eager_segments_keep_their_order() -> None:
+    made = openmpi("chain", 8, 2 * EAGER - 2, chains=2, segment=EAGER - 1)
+    assert made is not None
+    assert [r.dst[r.src == 0].tolist() for r in made.rounds()][1] == [1, 5]
+
+
+def test_what_the_library_alone_decides_has_no_schedule() -> None:
+    nonoverlapping = Choice("nonoverlapping")
+    assert schedule_of("openmpi 5.0.11", ALLREDUCE, nonoverlapping, 8, 1000) is None
+    assert schedule_of("openmpi 5.0.11", ALLREDUCE, Choice("nonoverlapping", {}, "schedule"),
+                       8, 1000) is not None  # fmt: skip
+    assert schedule_of("mpich 5.0.2", BCAST, Choice(), 8, 1000) is None
+    assert schedule_of("mpich 5.0.2", BCAST, Choice("smp"), 8, 1000) is None
+
+
+def test_other_libraries_do_what_we_do() -> None:
+    made = schedule_of("mpich 5.0.2", BCAST, Choice("binomial"), 8, 4 * TURN)
+    ours = algorithms.build(BCAST, "binomial", 8, nbytes=4 * TURN)
+    assert seconds(made, 4 * TURN) == seconds(ours, 4 * TURN)

@@ -1,0 +1,76 @@
+"""How messages meet, and that a calibration's classes of their own are charged for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.cost import Calibration, PathCost
+from tuner.sim import simulate
+from tuner.sim.manner import ALONE, CIRCLING, FACING, manners
+from tuner.topologies.short import topology_from
+from tuner.topology import Placement
+
+PLACEMENT = Placement.consecutive(
+    topology_from({"name": "flat", "nodes": 8, "latency": "0us", "bandwidth": "1GB/s"}), 1
+)
+PLAIN = {("network", "host"): PathCost.line(0.0, 1e-8)}
+APART = Calibration(
+    "any", "openmpi", {
+        **PLAIN, ("exchange", "host"): PathCost.line(0.0, 2e-8),
+        ("ring", "host"): PathCost.line(0.0, 1.5e-8),
+    },
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "expected"),
+    [
+        ([0, 1, 2, 3], [1, 0, 3, 2], [FACING] * 4),
+        ([0, 1], [1, 0], [ALONE] * 2),  # no other pair
+        ([0, 1, 2], [1, 2, 0], [CIRCLING] * 3),
+        ([0, 1, 2], [1, 2, 3], [ALONE] * 3),
+        ([0, 0, 1], [1, 2, 3], [ALONE] * 3),
+        ([0, 1, 2, 3, 4], [1, 0, 3, 2, 5], [FACING] * 4 + [ALONE]),
+        ([0, 1, 2, 0], [1, 2, 0, 0], [CIRCLING] * 3 + [ALONE]),  # a local row at the end
+    ],
+)
+def test_manners(src: list[int], dst: list[int], expected: list[int]) -> None:
+    rows = manners(np.array(src, np.int32), np.array(dst, np.int32), 6)
+    assert rows.tolist() == expected
+
+
+@pytest.mark.parametrize("engine", ["fast", "events"])
+@pytest.mark.parametrize(
+    ("algorithm", "messages"),
+    [
+        ("recursive_doubling", 1 + 2 + 2),  # the first exchange finds all ranks in step
+        ("ring", (1 + 13 * 1.5) / 8),
+        ("linear", 14.0),  # nobody sends while it receives
+    ],
+)
+def test_exchanges_after_the_first_cost_what_their_class_says(
+    algorithm: str, messages: float, engine: str
+) -> None:
+    made = algorithms.build(Collective.ALLREDUCE, algorithm, 8)
+    seconds = simulate(made, PLACEMENT, APART, 80_000, engine=engine)
+    assert seconds == pytest.approx(messages * 80_000 * 1e-8)
+
+
+@pytest.mark.parametrize("engine", ["fast", "events"])
+def test_without_classes_of_their_own_they_cost_what_messages_cost(engine: str) -> None:
+    made = algorithms.build(Collective.ALLREDUCE, "recursive_doubling", 8)
+    plain = Calibration("any", "openmpi", PLAIN)
+    assert simulate(made, PLACEMENT, plain, 80_000, engine=engine) == pytest.approx(3 * 8e-4)
+
+
+def test_inside_a_node_nothing_changes() -> None:
+    together = Placement.consecutive(PLACEMENT.topology, 8, 8)
+    made = algorithms.build(Collective.ALLREDUCE, "recursive_doubling", 8)
+    inside = {("node", "host"): PathCost.line(0.0, 1e-9),
+              ("node_oversubscribed", "host"): PathCost.line(0.0, 1e-9)}  # fmt: skip
+    alike = Calibration("any", "openmpi", inside)
+    apart = Calibration("any", "openmpi", {**APART.paths, **inside})
+    assert simulate(made, together, apart, 80_000) == simulate(made, together, alike, 80_000)

@@ -1,0 +1,105 @@
+"""What an MPI library does when it runs one of its algorithms, as a schedule.
+
+The schedules of `tuner.algorithms` are how we would run an algorithm. A library runs some of them
+otherwise: here, and nowhere else, it is said how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tuner import algorithms
+from tuner.algorithms import trees
+from tuner.collective import Collective
+from tuner.schedule import Round, Schedule
+from tuner.table import LIBRARY, Choice
+
+# Bytes of a message that Open MPI's TCP transport has under way before the next message of the same
+# rank gets its turn. Measured: of k messages of 1 MiB to different ranks that are posted together,
+# the first has arrived after the time of some k - (k - 1) / 4.
+TURN = 256 * 1024
+EAGER = 64 * 1024  # bytes; Open MPI asks the receiver before it sends as much as this over TCP
+OPENMPI_TREES = ("linear", "chain", "pipeline", "binary", "binomial", "knomial")
+
+
+def schedule_of(
+    library: str, collective: Collective, choice: Choice, p: int, nbytes: int
+) -> Schedule | None:
+    """What `library` ("openmpi 5.0.11", "mpich", ...) does for a call of nbytes with root 0.
+
+    None where no schedule says it: the default, algorithms that are the library's alone, and
+    those that are made of other decisions of the library. Choices that the library does not run
+    itself are our own schedules.
+    """
+    name = choice.algorithm
+    if name not in algorithms.names(collective):
+        return None
+    made = algorithms.build(collective, name, p, nbytes=nbytes, params=choice.params)
+    if choice.via != LIBRARY or library.partition(" ")[0] != "openmpi":
+        return made
+    if collective is Collective.ALLREDUCE and name == "nonoverlapping":
+        return None  # the reduce and the bcast that Open MPI would choose by itself
+    if collective is Collective.BCAST and name in OPENMPI_TREES:
+        return _openmpi_tree(made, nbytes)
+    return made
+
+
+def _openmpi_tree(made: Schedule, nbytes: int) -> Schedule:
+    """A rank posts a segment to all its children, waits, and goes on with the next segment.
+
+    Posting: coll_base_bcast.c of Open MPI 5.0, bcast_intra_generic, for all trees; child order:
+    coll_base_topo.c, in which the nearest child of a binomial tree comes first.
+    """
+    if made.algorithm == "binomial":
+        tree = trees.broadcast(trees.binomial(made.p), made.n_chunks)
+        made = replace(made, make=tree.make)
+    if nbytes >= made.n_chunks * EAGER:
+        made = leaves_first(made)
+    return in_turns(made, -(-nbytes // (made.n_chunks * TURN)))
+
+
+def leaves_first(part: Schedule) -> Schedule:
+    """From the second segment on, a rank of a tree serves children that have none themselves first.
+
+    Such a child answers at once when it is asked; another's answer stands behind the segment that
+    it is passing on. Measured: a tree takes longer by just the messages that so come before.
+    """
+
+    def make() -> Iterator[Round]:
+        inner = np.zeros(part.p, bool)
+        for r in part.rounds():
+            inner[r.src] = True
+        for r in part.rounds():
+            yield r.take(np.argsort((r.first > 0) & inner[r.dst], kind="stable"))
+
+    return replace(part, make=make)
+
+
+def in_turns(part: Schedule, turns: int) -> Schedule:
+    """The schedule with every message of a rank that sends several in a round cut into `turns`.
+
+    All its receivers get their first part, then all their second one, and so on.
+    """
+    if turns < 2:
+        return part
+
+    def make() -> Iterator[Round]:
+        for r in part.rounds():
+            several = np.bincount(r.src, minlength=part.p).max(initial=0) > 1
+            yield _cut(r, turns, turns if several else 1)
+
+    return replace(part, n_chunks=part.n_chunks * turns, make=make)
+
+
+def _cut(r: Round, finer: int, turns: int) -> Round:
+    """A round on chunks that are `finer` times as many, its messages in so many parts."""
+    parts = np.repeat(np.arange(turns), len(r))
+    src, dst, first, into, count, reduce = (np.tile(column, turns) for column in r.columns)
+    count = count * (finer // turns)
+    return Round.of(
+        src, dst, first * finer + parts * count, into=into * finer + parts * count, count=count,
+        reduce=reduce,
+    )  # fmt: skip

@@ -1,0 +1,54 @@
+"""How the messages of a round meet: alone, face to face, or round a circle.
+
+Ranks that send and receive at the same time, again and again, get out of step: a rank's answer to a
+rendezvous then stands behind what the rank itself sends, and its partner waits for both. What one
+message alone takes does not say that; path classes of their own do (`EXCHANGE`, `RING`, see
+docs/decisions/0015-exchanges.md). The first round of a call finds all ranks in step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tuner.cost import Calibration
+from tuner.topology import EXCHANGE, RING
+
+Ints = NDArray[np.int64]
+Ints32 = NDArray[np.int32]
+
+ALONE, FACING, CIRCLING = range(3)
+CLASSES = {FACING: EXCHANGE, CIRCLING: RING}
+
+
+def told_apart(calibration: Calibration) -> bool:
+    """Whether it makes a difference to a cost."""
+    return any(name in CLASSES.values() for name, _ in calibration.paths)
+
+
+@njit(cache=True)
+def manners(src: Ints32, dst: Ints32, p: int) -> Ints:
+    """The manner of each row of a round, shape (rows,).
+
+    FACING      the receiver sends to the sender, and there are other such pairs
+    CIRCLING    else, if every rank that sends receives and the other way round
+    """
+    to = np.full(p, -1)
+    receives = np.zeros(p, np.bool_)
+    for i in range(len(src)):
+        if src[i] != dst[i]:
+            to[src[i]] = dst[i]
+            receives[dst[i]] = True
+    around = ((to >= 0) == receives).all()
+    found, facing = np.full(len(src), ALONE), 0
+    for i in range(len(src)):
+        facing += src[i] != dst[i] and to[dst[i]] == src[i]
+    for i in range(len(src)):
+        if src[i] == dst[i] or facing == 2:
+            continue
+        if to[dst[i]] == src[i]:
+            found[i] = FACING
+        elif around:
+            found[i] = CIRCLING
+    return found
