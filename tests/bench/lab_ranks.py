@@ -3,7 +3,7 @@
 Rank 0 prints the same jobs with their samples. A job is {"kind", "nbytes"} and, by kind:
 
 collective  "collective", "settings": the library's own, on 4-byte elements
-pingpong    one way between ranks 0 and 1; the others wait
+pingpong    one way between ranks 0 and 1, of several trips; the others sleep
 exchange    "rows" exchanges that follow one another at once; all ranks, with one of "partners":
             "same" (r xor 1), "doubling" (r xor 1, r xor 2, r xor 4 ...), "ring"
 fan         rank 0 to "peers" others, posted together
@@ -24,8 +24,9 @@ from mpi4py import MPI
 from tuner.runtime.forcing import Forcing
 
 WARM, TIMED = 2, 4
+TRIPS = 5  # of a ping-pong
 LEAD = 0.004  # s between agreeing on a start and starting
-NAP, QUIET = 2e-5, 1e-3  # s
+QUIET = 1e-3  # s
 Call = Callable[[], object]
 
 
@@ -35,8 +36,7 @@ def seconds(control: MPI.Intracomm, call: Call) -> list[float]:
     for _ in range(WARM + TIMED):
         control.Barrier()
         start = control.allreduce(time.monotonic(), MPI.MAX) + LEAD
-        while time.monotonic() < start:
-            time.sleep(NAP)
+        time.sleep(max(0.0, start - time.monotonic()))
         call()
         end = time.monotonic()
         over = control.Ibarrier()
@@ -72,12 +72,13 @@ def partners(pattern: str, row: int, rank: int, p: int) -> tuple[int, int]:
 
 
 def _pingpong(comm: MPI.Intracomm, buffer: Any) -> None:
-    if comm.rank == 0:
-        comm.Send(buffer, 1)
-        comm.Recv(buffer, 1)
-    elif comm.rank == 1:
-        comm.Recv(buffer, 0)
-        comm.Send(buffer, 0)
+    for _ in range(TRIPS):
+        if comm.rank == 0:
+            comm.Send(buffer, 1)
+            comm.Recv(buffer, 1)
+        elif comm.rank == 1:
+            comm.Recv(buffer, 0)
+            comm.Send(buffer, 0)
 
 
 def _fan(comm: MPI.Intracomm, buffer: Any, peers: int) -> None:
@@ -115,8 +116,8 @@ def main(library: str, path: str) -> None:
         call = collective(comm, forcing, job) if known else message(comm, job)
         samples = seconds(control, call)
         if comm.rank == 0:
-            half = 2 if job["kind"] == "pingpong" else 1
-            print(json.dumps({**job, "samples": [s / half for s in samples]}), flush=True)
+            ways = 2 * TRIPS if job["kind"] == "pingpong" else 1
+            print(json.dumps({**job, "samples": [s / ways for s in samples]}), flush=True)
 
 
 if __name__ == "__main__":
