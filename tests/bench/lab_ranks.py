@@ -26,7 +26,7 @@ from tuner.runtime.forcing import Forcing
 WARM, TIMED = 2, 4
 TRIPS = 5  # of a ping-pong
 LEAD = 0.004  # s between agreeing on a start and starting
-QUIET = 1e-3  # s
+QUIET = 1e-2  # s
 Call = Callable[[], object]
 
 
