@@ -27,7 +27,7 @@ from tuner.cost import Calibration, Estimate, PathCost, Segment
 from tuner.lab import Lab, emulation, launch, processes
 from tuner.libraries import named
 from tuner.libraries.schedules import schedule_of
-from tuner.runtime.launch import MPICH_SETTINGS, ONE_THREAD, Launcher
+from tuner.runtime.launch.launcher import MPICH_SETTINGS, ONE_THREAD, Launcher
 from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.table import Choice
@@ -46,7 +46,7 @@ EXCHANGED = (1 << 15, BELOW, 1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 20)
 # Bytes. MPICH's pipelined trees, the only algorithms in which it matters, do not wait for sends.
 EAGER = {"openmpi": 1 << 16, "mpich": 1 << 30}
 CLASSES = {"exchange": ("same", "doubling"), "ring": ("ring",)}
-ROWS = 3
+ROWS = 6
 PATIENCE = 400.0  # s for all measurements
 Job = dict[str, Any]
 
