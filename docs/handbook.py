@@ -18,4 +18,6 @@
 .. include:: decisions/0011-service.md
 .. include:: decisions/0012-what-is-inside-a-node.md
 .. include:: decisions/0013-rounds-first.md
+.. include:: decisions/0014-clusters.md
+.. include:: decisions/0015-exchanges.md
 """

@@ -36,9 +36,11 @@ class Cluster:
 class Measurement:
     """One series of timings of one thing.
 
-    kind        collective | pingpong | burst | reduction | call | eager
-    subject     the collective; `node` / `node_oversubscribed` (a path class); the operator
-    p           ranks that took part (pingpong: ranks busy at the same time)
+    kind        collective | pingpong | exchange | burst | overhead | eager | pairs | sweep |
+                sentinel | reduction | call; of devices copy | launch | pointer
+    subject     the collective; a path class such as `node` or `network`; what is shared (`nic`,
+                `uplink`, `memory_bus`); the operator
+    p           ranks that took part (messages: ranks busy at the same time)
     nbytes      bytes of the user's buffer (per rank)
     algorithm   canonical name, `default` for the library's own choice; "" where meaningless
     params      e.g. {"segment": 65536, "radix": 4}
