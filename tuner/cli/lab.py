@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from tuner.cli.output import add_json, emit, print_table
+from tuner.cli.output import add_action, emit, print_table
 from tuner.errors import InputError
 from tuner.lab import Lab, Status, emulation, launch, prefix_for, take_down
 from tuner.topologies import load_topology
@@ -55,14 +55,9 @@ def _action(
     summary: str,
     run: object,
 ) -> argparse.ArgumentParser:
-    action = actions.add_parser(
-        name, help=summary, description=summary, epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    action = add_action(actions, name, summary, EXAMPLES, run)
     action.add_argument("topology", metavar="FILE", type=Path, help="a topology; see the guide")
     action.add_argument("--prefix", metavar="tlNAME", help="what the lab's namespaces begin with")
-    add_json(action)
-    action.set_defaults(run=run)
     return action
 
 

@@ -25,6 +25,23 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
+def add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    examples: str,
+    run: object,
+) -> argparse.ArgumentParser:
+    """One of the actions of a verb, which `run` carries out."""
+    action = actions.add_parser(
+        name, help=summary, description=summary, epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_json(action)
+    action.set_defaults(run=run)
+    return action
+
+
 def console(*, error: bool = False) -> Console:
     """Standard output (or error); colour and width only where a terminal reads it."""
     stream = sys.stderr if error else sys.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.cli import native, proving
 from tuner.cli.environments import LIBRARIES, interpreter
-from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cli.output import add_action, console, emit, print_table
 from tuner.cli.progress import Display
 from tuner.cli.rules import print_rules
 from tuner.errors import InputError
@@ -31,40 +31,33 @@ Using an exported file:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    show = _action(actions, "show", "print the rules with the evidence for them", run_show)
+    show = add_action(
+        actions, "show", "print the rules with the evidence for them", EXAMPLES, run_show
+    )
     show.add_argument("table", type=Path)
-    export = _action(actions, "export", "write the rules in a library's own format", run_export)
+    export = add_action(
+        actions, "export", "write the rules in a library's own format", EXAMPLES, run_export
+    )
     export.add_argument("table", type=Path)
     export.add_argument("--to", choices=LIBRARIES, required=True)
     export.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
     _native_options(export)
-    check = _action(actions, "check", "parse an exported file and compare its decisions", run_check)
+    check = add_action(
+        actions, "check", "parse an exported file and compare its decisions", EXAMPLES, run_check
+    )
     check.add_argument("file", type=Path)
     check.add_argument("--table", type=Path, required=True, metavar="FILE")
     check.add_argument("--from", dest="to", choices=LIBRARIES, help="default: as the file looks")
     _native_options(check)
-    prove = _action(actions, "prove", "show what the real library executes, per rule", run_prove)
+    prove = add_action(
+        actions, "prove", "show what the real library executes, per rule", EXAMPLES, run_prove
+    )
     prove.add_argument("table", type=Path)
     prove.add_argument(
         "--python", type=Path, metavar="PYTHON",
         help="interpreter of the environment with the table's library (default: this one for Open"
         " MPI, .venv-mpich/bin/python for MPICH)",
     )  # fmt: skip
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    summary: str,
-    run: object,
-) -> argparse.ArgumentParser:
-    action = actions.add_parser(
-        name, help=summary, description=summary, epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    add_json(action)
-    action.set_defaults(run=run)
-    return action
 
 
 def _native_options(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner import db
 from tuner.cli import parsing
-from tuner.cli.output import add_json, emit, print_table
+from tuner.cli.output import add_action, emit, print_table
 from tuner.cli.serve import add_database
 from tuner.errors import InputError
 
@@ -43,13 +43,8 @@ def _action(
     summary: str,
     run: object,
 ) -> argparse.ArgumentParser:
-    action = actions.add_parser(
-        name, help=summary, description=summary, epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    action = add_action(actions, name, summary, EXAMPLES, run)
     add_database(action)
-    add_json(action)
-    action.set_defaults(run=run)
     return action
 
 

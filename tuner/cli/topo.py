@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.machines import machine_record, print_machine
-from tuner.cli.output import add_json, emit, print_table, warn
+from tuner.cli.output import add_action, emit, print_table, warn
 from tuner.errors import InputError
 from tuner.files import require_target, write_atomically
 from tuner.topologies.machines import caution, load_machine
@@ -31,10 +31,12 @@ everything else is a topology file of any format."""
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    _action(actions, "list", "print the machines that are known by name", run_list)
-    show = _action(actions, "show", "print devices, links, costs, and where each number is from",
-                   run_show)  # fmt: skip
-    draw = _action(actions, "draw", "draw the inside of a node, or the fabric", run_draw)
+    add_action(actions, "list", "print the machines that are known by name", EXAMPLES, run_list)
+    what = "print devices, links, costs, and where each number is from"
+    show = add_action(actions, "show", what, EXAMPLES, run_show)
+    draw = add_action(
+        actions, "draw", "draw the inside of a node, or the fabric", EXAMPLES, run_draw
+    )
     for action in (show, draw):
         action.add_argument("machine", metavar="NAME|FILE")
         action.add_argument("--nodes", type=int, help="so many nodes, instead of all it has")
@@ -44,21 +46,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         )  # fmt: skip
     draw.add_argument("-o", "--out", type=Path, required=True, metavar="FILE.svg|FILE.png")
     draw.add_argument("--what", choices=("node", "fabric"), help="default: node, where it is known")
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    summary: str,
-    run: object,
-) -> argparse.ArgumentParser:
-    action = actions.add_parser(
-        name, help=summary, description=summary, epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    add_json(action)
-    action.set_defaults(run=run)
-    return action
 
 
 def run_list(options: argparse.Namespace) -> None:
