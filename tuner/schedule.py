@@ -107,6 +107,8 @@ class Schedule:
     in_network      rows of a round with one source and the same chunks are one message that the
                     network replicates on its way; rows of a round that reduce into one slot are
                     combined on their way and arrive as one message
+    unawaited       nobody waits for what it sent to arrive: a rank goes on when its messages have
+                    left. Only the time of a call depends on it
     """
 
     collective: Collective
@@ -118,6 +120,7 @@ class Schedule:
     params: Mapping[str, int] = field(default_factory=dict)
     staged: bool = False
     in_network: bool = False
+    unawaited: bool = False
 
     def __post_init__(self) -> None:
         if self.p < 1 or self.n_chunks < 1 or not 0 <= self.root < self.p:
@@ -175,6 +178,7 @@ def concat(collective: Collective, *parts: Schedule, root: int = 0) -> Schedule:
         collective, p, n_chunks, make, root=root,
         staged=any(part.staged for part in parts),
         in_network=any(part.in_network for part in parts),
+        unawaited=all(part.unawaited for part in parts),
     )  # fmt: skip
 
 

@@ -81,6 +81,17 @@ class Machine:
         placement = Placement(self.topology, np.array(hosts))
         return simulate(schedule, placement, self.calibration, nbytes * messages)
 
+    def rows(self, nbytes: int, count: int, ring: int) -> float:
+        """Seconds of `count` exchanges of all nodes in a row, in pairs or round a ring."""
+        ranks = np.arange(len(self.topology.nodes))
+        peers = (ranks + 1) % len(ranks) if ring else ranks ^ 1
+        schedule = Schedule(
+            Collective.BCAST, len(ranks), 2 * len(ranks),
+            lambda: [Round.of(ranks, peers, ranks, into=len(ranks) + ranks)] * count,
+        )  # fmt: skip
+        placement = Placement(self.topology, ranks)
+        return simulate(schedule, placement, self.calibration, nbytes * 2 * len(ranks))
+
     def series(
         self, kind: str, subject: str, p: int, nbytes: int, seconds: float, **params: int
     ) -> Iterator[Measurement]:

@@ -15,6 +15,7 @@ RACKS = racks(4)
 MACHINE = Machine(RACKS, truth())
 ACROSS = [(0, 4), (1, 5), (2, 6), (3, 7)]
 BETWEEN = (64, 3000, 20_000, 100_000, 700_000)  # sizes that nobody measured
+EXCHANGED = (8, 1024, 4096, 16384, 2**16, 2**18, 2**19, 2**20)
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +187,40 @@ def test_what_only_one_probe_measured_is_no_drift() -> None:
     found = {change.parameter: change for change in compare(truth(), more)}
     assert found["capacity nic"].before is None
     assert not found["capacity nic"].significant
+
+
+@pytest.mark.parametrize("ring", [0, 1])
+def test_messages_that_meet_others_have_prices_of_their_own(ring: int) -> None:
+    """Twice as long face to face, 1.3 times round a circle; eager ones as alone."""
+    name, factor = (("exchange", 2.0), ("ring", 1.3))[ring]
+    met = Machine(RACKS, meeting(name, factor))
+    rows = [
+        one
+        for nbytes in EXCHANGED
+        for count in (1, 5)
+        for one in met.series(
+            "exchange", "network", 8, nbytes, met.rows(nbytes, count, ring), rows=count, ring=ring
+        )
+    ]
+    found = calibrate(met.measured(met.messages(), iter(rows)), RACKS)
+    assert {"exchange", "ring"} & {path for path, _ in found.paths} == {name}
+    fitted = replace(met, calibration=found)
+    for nbytes in BETWEEN:
+        assert fitted.rows(nbytes, 3, ring) == pytest.approx(met.rows(nbytes, 3, ring), rel=0.03)
+    (gap,) = [gap for gap in found.provenance["undetermined"] if "rows of exchanges" in gap]
+    assert name not in gap.partition(":")[0]
+
+
+def meeting(name: str, factor: float) -> Calibration:
+    """Long messages that meet others take `factor` times as long."""
+    alone = truth().path("network")
+    short, long = alone.segments
+    slow = replace(
+        long,
+        alpha=Estimate.exact(long.alpha.value * factor),
+        beta=Estimate.exact(long.beta.value * factor),
+    )
+    return replace(
+        truth(),
+        paths={**truth().paths, (name, "host"): replace(alone, segments=(short, slow))},
+    )

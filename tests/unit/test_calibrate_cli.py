@@ -121,4 +121,4 @@ def test_both_directions_at_once_are_compared_with_one() -> None:
     found = calibrate(MACHINE.measured(MACHINE.messages(), both))
     (line,) = found.provenance["exchanges"]
     assert line["ratio"] == pytest.approx(1.5, rel=0.02)
-    assert (line["rows"], line["pairs"]) == (3, 1)
+    assert (line["rows"], line["ranks"], line["ring"]) == (3, 2, False)

@@ -1,5 +1,7 @@
 """What a library does under an algorithm's name, where it is not what we would do."""
 
+from dataclasses import replace
+
 import pytest
 
 from tuner import algorithms
@@ -94,3 +96,33 @@ def test_other_libraries_do_what_we_do() -> None:
     made = schedule_of("mpich 5.0.2", BCAST, Choice("binomial"), 8, 4 * TURN)
     ours = algorithms.build(BCAST, "binomial", 8, nbytes=4 * TURN)
     assert seconds(made, 4 * TURN) == seconds(ours, 4 * TURN)
+
+
+@pytest.mark.parametrize("library", ["openmpi 5.0.11", "mpich 5.0.2"])
+@pytest.mark.parametrize("p", range(2, 18))
+def test_an_allgather_after_a_scatter_by_doubling_gives_everybody_everything(
+    library: str, p: int
+) -> None:
+    made = schedule_of(library, BCAST, Choice("scatter_allgather"), p, 4096 * p)
+    assert made is not None
+    verify(made)
+
+
+def test_of_three_ranks_the_third_piece_is_passed_on_alone() -> None:
+    """0 to 2, 0 to 1, both swap, 0 and 2 swap two for one, 0 to 1: of thirds."""
+    made = schedule_of("mpich 5.0.2", BCAST, Choice("scatter_allgather"), 3, 3 << 20)
+    assert seconds(made, 3 << 20) == pytest.approx((1 + 1 + 1 + 2 + 1) * (1 << 20) * BETA)
+
+
+@pytest.mark.parametrize("engine", ["fast", "events"])
+def test_mpich_streams_its_pipelines(engine: str) -> None:
+    """Latency is paid once a hop and not once a segment; the bytes of all segments flow at once."""
+    latency = PathCost.line(1e-3, BETA)
+    slow = replace(CALIBRATION, paths={("network", "host"): latency})
+    facts = {"name": "t", "nodes": 4, "latency": "0us", "bandwidth": "1GB/s"}
+    placement = Placement.consecutive(topology_from(facts), 1)
+    pipeline = Choice("pipeline", {"segment": 1000})
+    made = schedule_of("mpich 5.0.2", BCAST, pipeline, 4, 100_000)
+    assert made is not None
+    taken = simulate(made, placement, slow, 100_000, engine=engine)
+    assert taken == pytest.approx(3 * (1e-3 + 1000 * BETA) + 99 * 1000 * BETA)

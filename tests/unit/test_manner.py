@@ -26,19 +26,21 @@ APART = Calibration(
 
 
 @pytest.mark.parametrize(
-    ("src", "dst", "expected"),
+    ("p", "src", "dst", "expected"),
     [
-        ([0, 1, 2, 3], [1, 0, 3, 2], [FACING] * 4),
-        ([0, 1], [1, 0], [ALONE] * 2),  # no other pair
-        ([0, 1, 2], [1, 2, 0], [CIRCLING] * 3),
-        ([0, 1, 2], [1, 2, 3], [ALONE] * 3),
-        ([0, 0, 1], [1, 2, 3], [ALONE] * 3),
-        ([0, 1, 2, 3, 4], [1, 0, 3, 2, 5], [FACING] * 4 + [ALONE]),
-        ([0, 1, 2, 0], [1, 2, 0, 0], [CIRCLING] * 3 + [ALONE]),  # a local row at the end
+        (6, [0, 1, 2, 3], [1, 0, 3, 2], [FACING] * 4),
+        (6, [0, 1], [1, 0], [ALONE] * 2),  # no other pair
+        (3, [0, 1], [1, 0], [FACING] * 2),
+        (2, [0, 1], [1, 0], [ALONE] * 2),
+        (6, [0, 1, 2], [1, 2, 0], [CIRCLING] * 3),
+        (6, [0, 1, 2], [1, 2, 3], [ALONE] * 3),
+        (6, [0, 0, 1], [1, 2, 3], [ALONE] * 3),
+        (6, [0, 1, 2, 3, 4], [1, 0, 3, 2, 5], [FACING] * 4 + [ALONE]),
+        (6, [0, 1, 2, 0], [1, 2, 0, 0], [CIRCLING] * 3 + [ALONE]),  # a local row at the end
     ],
 )
-def test_manners(src: list[int], dst: list[int], expected: list[int]) -> None:
-    rows = manners(np.array(src, np.int32), np.array(dst, np.int32), 6)
+def test_manners(p: int, src: list[int], dst: list[int], expected: list[int]) -> None:
+    rows = manners(np.array(src, np.int32), np.array(dst, np.int32), p)
     assert rows.tolist() == expected
 
 

@@ -11,6 +11,7 @@ from tuner.calibrate.devices import devices
 from tuner.calibrate.distances import Distances
 from tuner.calibrate.draws import estimate
 from tuner.calibrate.ladders import Ladder, ladder
+from tuner.calibrate.meetings import meetings
 from tuner.calibrate.messages import Fitted, fitted
 from tuner.calibrate.network import network
 from tuner.calibrate.piecewise import SHORTEST
@@ -105,8 +106,9 @@ def _paths(
                     series, one, subject, _latency(series, one, distances)
                 )
         between, unknown = network(series, memory, distances)
-        found |= {(name, memory): one for name, one in between.items()}
-        gaps += unknown
+        met, unmet = meetings(series, memory, between[NETWORK], distances) if between else ({}, [])
+        found |= {(name, memory): one for name, one in {**between, **met}.items()}
+        gaps += [*unknown, *unmet]
         if not between and series.of("pingpong", NETWORK, memory):
             gaps.append(f"{NETWORK} ({memory}): pingpong of two ranks at {SHORTEST} sizes or more")
     return found, gaps

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner import algorithms
 from tuner.calibrate.quality import Case, Point
 from tuner.collective import Collective
 from tuner.cost import Calibration
 from tuner.gain import over_launches
+from tuner.libraries.schedules import schedule_of
 from tuner.measurement import Measurements
 from tuner.schedule import Schedule
 from tuner.sim import simulate
-from tuner.table import Choice
+from tuner.table import LIBRARY, SCHEDULE, Choice
 from tuner.topology import Placement, Topology
 
-KINDS = ("collective", "schedule")  # run by the library, or by our own executor
+VIA = {"collective": LIBRARY, "schedule": SCHEDULE}  # who ran it, by kind of series
 
 
 @dataclass(frozen=True)
@@ -47,25 +47,21 @@ def calls(measurements: Measurements, topology: Topology) -> list[Call]:
     """
     samples: dict[tuple[Point, Choice], list[tuple[float, ...]]] = defaultdict(list)
     for one in measurements.series:
-        if one.kind not in KINDS or one.nbytes == 0 or one.p != one.nodes * one.ppn:
+        if one.kind not in VIA or one.nbytes == 0 or one.p != one.nodes * one.ppn:
             continue
-        collective, choice = Collective(one.subject), Choice(one.algorithm, one.params)
-        if choice.algorithm in algorithms.names(collective):
-            point = (collective, one.nodes, one.ppn, one.memory, one.nbytes)
+        point = (Collective(one.subject), one.nodes, one.ppn, one.memory, one.nbytes)
+        choice = Choice(one.algorithm, one.params, VIA[one.kind])
+        if not choice.is_default:
             samples[point, choice].append(one.samples)
-    return [
-        _call(point, choice, over_launches(taken)[0], topology)
-        for (point, choice), taken in samples.items()
-    ]
-
-
-def _call(point: Point, choice: Choice, measured: float, topology: Topology) -> Call:
-    collective, nodes, ppn, _, nbytes = point
-    schedule = algorithms.build(
-        collective, choice.algorithm, nodes * ppn, nbytes=nbytes, params=choice.params
-    )
-    placement = Placement.consecutive(topology, ppn, nodes * ppn)
-    return Call(point, choice, schedule, placement, measured)
+    found = []
+    for (point, choice), taken in samples.items():
+        collective, nodes, ppn, _, nbytes = point
+        p = nodes * ppn
+        schedule = schedule_of(measurements.library, collective, choice, p, nbytes)
+        if schedule is not None:
+            placement = Placement.consecutive(topology, ppn, p)
+            found.append(Call(point, choice, schedule, placement, over_launches(taken)[0]))
+    return found
 
 
 def predict(own: Iterable[Call], calibration: Calibration) -> list[Case]:

@@ -123,3 +123,11 @@ def _scatter(one: Ladder) -> Floats:
 def parameters(one: Ladder, floor: Floats | float = 0.0) -> tuple[Floats, Floats]:
     """Drawn alpha and beta of its lines, shape (1 + RESAMPLES, lines); alpha at least `floor`."""
     return refit(one.lines, one.sizes, one.times, floor)
+
+
+def drawn_at(one: Ladder, sizes: Floats) -> Floats:
+    """Drawn seconds that its lines say for other sizes, shape (1 + RESAMPLES, sizes)."""
+    alpha, beta = parameters(one)
+    first = [one.sizes[line.first] for line in one.lines[1:]]
+    line = np.searchsorted(first, sizes, side="right")
+    return alpha[:, line] + beta[:, line] * sizes

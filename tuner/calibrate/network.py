@@ -15,7 +15,7 @@ import numpy as np
 from tuner.calibrate.capacities import FASTEST, UPLINK
 from tuner.calibrate.distances import Distances, Way
 from tuner.calibrate.draws import INSTANT, Floats, estimate
-from tuner.calibrate.ladders import Ladder, ladder, parameters
+from tuner.calibrate.ladders import Ladder, drawn_at, ladder, parameters
 from tuner.calibrate.messages import Fitted, fitted
 from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import PathCost
@@ -115,10 +115,8 @@ def _by_size(
 
 def _lined(near: Ladder, sizes: Sequence[int]) -> dict[int, Floats]:
     """What the lines of a ladder say about sizes."""
-    alpha, beta = parameters(near)
-    first = [near.sizes[line.first] for line in near.lines[1:]]
-    line = np.searchsorted(first, sizes, side="right")
-    return {n: alpha[:, k] + beta[:, k] * n for n, k in zip(sizes, line.tolist(), strict=True)}
+    drawn = drawn_at(near, np.array(sizes, dtype=float))
+    return {nbytes: drawn[:, k] for k, nbytes in enumerate(sizes)}
 
 
 def _shift(here: dict[int, Floats], there: dict[int, Floats]) -> Shift | None:

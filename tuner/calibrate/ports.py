@@ -51,6 +51,7 @@ def exchanges(series: Series, ladders: dict[str, Ladder]) -> list[dict[str, Any]
     """How much longer both directions at once take than one, for provenance.
 
     rows    exchanges that followed one another at once; `ratio` is that of one of them
+    ring    every rank to the next one, instead of pairs
     """
     found = []
     for path, ladder in ladders.items():
@@ -61,7 +62,8 @@ def exchanges(series: Series, ladders: dict[str, Ladder]) -> list[dict[str, Any]
             lone = alpha[:, line] + beta[:, line] * nbytes
             ratio = estimate(series.median(one) / rows / lone)
             found.append({
-                "path": path, "nbytes": nbytes, "rows": rows, "pairs": one[0].p // 2,
+                "path": path, "nbytes": nbytes, "rows": rows, "ranks": one[0].p,
+                "ring": bool(params(one, "ring")),
                 "ratio": ratio.value, "low": ratio.low, "high": ratio.high,
             })  # fmt: skip
     return found

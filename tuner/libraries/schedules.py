@@ -13,8 +13,9 @@ import numpy as np
 
 from tuner import algorithms
 from tuner.algorithms import trees
+from tuner.algorithms.scatter import binomial_scatter
 from tuner.collective import Collective
-from tuner.schedule import Round, Schedule
+from tuner.schedule import Round, Schedule, concat
 from tuner.table import LIBRARY, Choice
 
 # Bytes of a message that Open MPI's TCP transport has under way before the next message of the same
@@ -22,6 +23,7 @@ from tuner.table import LIBRARY, Choice
 # the first has arrived after the time of some k - (k - 1) / 4.
 TURN = 256 * 1024
 EAGER = 64 * 1024  # bytes; Open MPI asks the receiver before it sends as much as this over TCP
+MPICH_STREAMS = ("pipeline", "binary")
 OPENMPI_TREES = ("linear", "chain", "pipeline", "binary", "binomial", "knomial")
 
 
@@ -38,13 +40,53 @@ def schedule_of(
     if name not in algorithms.names(collective):
         return None
     made = algorithms.build(collective, name, p, nbytes=nbytes, params=choice.params)
-    if choice.via != LIBRARY or library.partition(" ")[0] != "openmpi":
+    if choice.via != LIBRARY:
         return made
-    if collective is Collective.ALLREDUCE and name == "nonoverlapping":
+    if (collective, name) == (Collective.BCAST, "scatter_allgather"):
+        return concat(collective, binomial_scatter(p), doubling(p))
+    own = _openmpi if library.partition(" ")[0] == "openmpi" else _mpich
+    return own(made, nbytes)
+
+
+def _openmpi(made: Schedule, nbytes: int) -> Schedule | None:
+    if made.collective is Collective.ALLREDUCE and made.algorithm == "nonoverlapping":
         return None  # the reduce and the bcast that Open MPI would choose by itself
-    if collective is Collective.BCAST and name in OPENMPI_TREES:
+    if made.collective is Collective.BCAST and made.algorithm in OPENMPI_TREES:
         return _openmpi_tree(made, nbytes)
     return made
+
+
+def _mpich(made: Schedule, _nbytes: int) -> Schedule:
+    """Pipelined trees do not wait for what they sent (bcast_intra_pipelined_tree.c of 5.0)."""
+    streams = made.collective is Collective.BCAST and made.algorithm in MPICH_STREAMS
+    return replace(made, unawaited=True) if streams else made
+
+
+def doubling(p: int) -> Schedule:
+    """Allgather by recursive doubling for any p, as both libraries do it after a scatter.
+
+    Whom a missing partner leaves without chunks gets them from a rank of its own half that has
+    them, and passes them on, half by half.
+
+    Source: bcast_intra_scatter_recursive_doubling_allgather.c of MPICH 5.0
+    """
+    return Schedule(Collective.ALLGATHER, p, p, lambda: _doubling(p))
+
+
+def _doubling(p: int) -> Iterator[Round]:
+    rank = np.arange(p)
+    for distance in (1 << s for s in range((p - 1).bit_length())):
+        partner, mine = rank ^ distance, rank & -distance
+        theirs = mine ^ distance
+        there = partner < p
+        yield Round.of(rank[there], partner[there], mine[there],
+                       count=np.minimum(distance, p - mine)[there])  # fmt: skip
+        served = p - mine - distance  # ranks of this half that had a partner
+        for half in (1 << s for s in reversed(range(distance.bit_length() - 1))):
+            other, first = rank ^ half, rank & -2 * half
+            gives = (theirs < p) & (theirs + distance > p) & (other > rank)
+            gives &= (rank < first + served) & (other >= first + served)
+            yield Round.of(rank[gives], other[gives], theirs[gives], count=(p - theirs)[gives])
 
 
 def _openmpi_tree(made: Schedule, nbytes: int) -> Schedule:

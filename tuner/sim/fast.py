@@ -18,7 +18,7 @@ from tuner.cost import Calibration
 from tuner.errors import TooLargeError
 from tuner.schedule import Round, Schedule
 from tuner.sim import agenda, competing, plain, rounds
-from tuner.sim.lanes import Lanes, lanes, table
+from tuner.sim.lanes import Lanes, charged, lanes, table
 from tuner.sim.manner import told_apart
 from tuner.sim.meeting import meeting_links, narrowest
 from tuner.sim.patterns import Pattern, patterns
@@ -75,7 +75,8 @@ class _Call:
         self, schedule: Schedule, placement: Placement, calibration: Calibration, itemsize: int,
         memory: str,
     ) -> None:  # fmt: skip
-        self.schedule, self.placement, self.calibration = schedule, placement, calibration
+        self.schedule, self.placement = schedule, placement
+        self.calibration = charged(schedule, calibration)
         self.itemsize, self.memory = itemsize, memory
         self.rounds = list(schedule.rounds())
 

@@ -7,7 +7,7 @@ its size. Lanes of one kind cost the same; the lane itself decides which links a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tuner.cost import Calibration, PathCost
 from tuner.errors import UnpricedError
+from tuner.schedule import Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.manner import CLASSES
 from tuner.topology import (
@@ -133,6 +134,18 @@ def lanes(
     second = np.where(remote & calibration.network_port, placement.p, 0)
     return Lanes(source, target, source + second, target + second, kind, tariff, ways,
                  _capacity(placement, calibration))  # fmt: skip
+
+
+def charged(schedule: Schedule, calibration: Calibration) -> Calibration:
+    """What a schedule pays: where nobody waits for arrivals, all messages are eager."""
+    if not schedule.unawaited:
+        return calibration
+    return replace(
+        calibration,
+        paths={
+            name: replace(cost, eager_limit=math.inf) for name, cost in calibration.paths.items()
+        },
+    )
 
 
 def _pieces(lanes: Ints) -> list[Ints]:

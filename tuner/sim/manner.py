@@ -31,7 +31,8 @@ def told_apart(calibration: Calibration) -> bool:
 def manners(src: Ints32, dst: Ints32, p: int) -> Ints:
     """The manner of each row of a round, shape (rows,).
 
-    FACING      the receiver sends to the sender, and there are other such pairs
+    FACING      the receiver sends to the sender. A single pair keeps in step, but of three ranks,
+                where one of the two has just been busy with the third
     CIRCLING    else, if every rank that sends receives and the other way round
     """
     to = np.full(p, -1)
@@ -45,7 +46,7 @@ def manners(src: Ints32, dst: Ints32, p: int) -> Ints:
     for i in range(len(src)):
         facing += src[i] != dst[i] and to[dst[i]] == src[i]
     for i in range(len(src)):
-        if src[i] == dst[i] or facing == 2:
+        if src[i] == dst[i] or (facing == 2 and p != 3):
             continue
         if to[dst[i]] == src[i]:
             found[i] = FACING

@@ -18,7 +18,7 @@ from tuner.errors import InputError
 from tuner.schedule import NO_REDUCTION, Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, together
-from tuner.sim.lanes import Tariff, lanes, segment_of, table, tariff_of, way_of
+from tuner.sim.lanes import Tariff, charged, lanes, segment_of, table, tariff_of, way_of
 from tuner.sim.manner import told_apart
 from tuner.sim.rows import Rows, rows_of
 from tuner.topology import CUDA, HOST, Placement
@@ -103,7 +103,8 @@ class Calls:
     ) -> None:  # fmt: skip
         self._schedule, self._placement, self._itemsize = schedule, placement, itemsize
         self._rows = rows_of(schedule, memory)
-        self._on = partial(_Moves, placement, calibration, schedule.in_network)
+        paid = charged(schedule, calibration)
+        self._on = partial(_Moves, placement, paid, schedule.in_network)
 
     def of(self, nbytes: int) -> Traffic:
         """Price one call; raises InputError as `traffic` does."""

@@ -1,0 +1,88 @@
+"""What messages cost whose receivers send at the same time: face to face, or round a circle.
+
+Ranks that start together exchange at once. In what follows they are out of step, and a message may
+take twice as long as alone (docs/decisions/0015-exchanges.md): k exchanges in a row less a single
+one, over k - 1, is what one of them takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tuner.calibrate.distances import Distances
+from tuner.calibrate.draws import QUARTILES, Floats
+from tuner.calibrate.ladders import Ladder, drawn_at
+from tuner.calibrate.messages import Fitted, fitted
+from tuner.calibrate.piecewise import SHORTEST, fit_lines
+from tuner.calibrate.series import Launches, Series, params
+from tuner.topology import EXCHANGE, NETWORK, RING
+
+AROUND = {EXCHANGE: 0, RING: 1}  # path class -> `ring` of its exchanges
+PAIR = 2  # ranks: two alone keep in step
+
+
+def meetings(
+    series: Series, memory: str, alone: Fitted, distances: Distances | None
+) -> tuple[dict[str, Fitted], list[str]]:
+    """Path class -> price of messages that meet others, and sentences about what is not known.
+
+    alone       price of a message between two hosts that nobody else sends to or from
+    distances   between hosts; the farthest that meet set the pace
+
+    No message is faster than alone.
+    """
+    found: dict[str, Fitted] = {}
+    gaps: list[str] = []
+    for name, ring in AROUND.items():
+        drawn = _following(series, memory, ring)
+        if len(drawn) < SHORTEST:
+            gaps.append(
+                f"{name}: rows of exchanges of all hosts at {SHORTEST} sizes; priced as {NETWORK}"
+            )
+        else:
+            latency = alone.latency if distances is None else _latency(distances, ring, memory)
+            own = _ladder(name, alone, drawn, latency - alone.latency)
+            found[name] = fitted(series, own, NETWORK, latency)
+    return found, gaps
+
+
+def _latency(distances: Distances, ring: int, memory: str) -> float:
+    """Seconds of the links between the farthest of those that meet."""
+    hosts = len(distances.hosts) or len(distances.topology.nodes)
+    first = range(hosts) if ring else range(0, hosts - 1, 2)
+    return max(distances.between(one, (one + 1) % hosts, memory).latency for one in first)
+
+
+def _following(series: Series, memory: str, ring: int) -> dict[int, Floats]:
+    """Size -> drawn seconds of an exchange that follows another one."""
+    rows: dict[int, dict[int, Launches]] = {}
+    for one in series.of("exchange", NETWORK, memory):
+        if one[0].p > PAIR and params(one, "ring") == ring:
+            rows.setdefault(one[0].nbytes, {})[params(one, "rows", 1)] = one
+    return {
+        nbytes: _each(series, taken) for nbytes, taken in sorted(rows.items()) if len(taken) > 1
+    }
+
+
+def _each(series: Series, taken: Mapping[int, Launches]) -> Floats:
+    few, many = min(taken), max(taken)
+    return (series.median(taken[many]) - series.median(taken[few])) / (many - few)
+
+
+def _ladder(name: str, alone: Fitted, drawn: Mapping[int, Floats], farther: float) -> Ladder:
+    """With `farther` seconds more of links than lone messages had."""
+    near = alone.ladder
+    sizes = np.array([float(nbytes) for nbytes in drawn])
+    times = np.maximum(np.stack(list(drawn.values()), axis=1), drawn_at(near, sizes) + farther)
+    spread = _spread(times)
+    lines = fit_lines(sizes, times[0], spread, [alone.cost.eager_limit])
+    return Ladder(name, near.memory, sizes, times, spread, lines)
+
+
+def _spread(times: Floats) -> Floats:
+    """Relative standard error of drawn times, by their quartiles."""
+    low, high = np.quantile(times[1:], [0.25, 0.75], axis=0)
+    error: Floats = (high - low) / QUARTILES / times[0]
+    return error
