@@ -51,6 +51,7 @@ def exchanges(series: Series, ladders: dict[str, Ladder]) -> list[dict[str, Any]
     """How much longer both directions at once take than one, for provenance.
 
     rows    exchanges that followed one another at once; `ratio` is that of one of them
+    ring    1 where every rank sent to one and received from another, `pairs` being all ranks / 2
     """
     found = []
     for path, ladder in ladders.items():
@@ -62,7 +63,8 @@ def exchanges(series: Series, ladders: dict[str, Ladder]) -> list[dict[str, Any]
             ratio = estimate(series.median(one) / rows / lone)
             found.append({
                 "path": path, "nbytes": nbytes, "rows": rows, "pairs": one[0].p // 2,
-                "ratio": ratio.value, "low": ratio.low, "high": ratio.high,
+                "ring": params(one, "ring"), "ratio": ratio.value, "low": ratio.low,
+                "high": ratio.high,
             })  # fmt: skip
     return found
 

@@ -103,10 +103,18 @@ def _messages(request: Request) -> Iterator[Point]:
     pairs = [(NETWORK, 2, 1)] * (request.nodes > 1) + [(NODE, 1, 2)] * (request.ppn > 1)
     for subject, nodes, ppn in pairs:
         yield from _of_pair(subject, nodes, ppn, max(request.sizes))
-    if request.nodes > 3:
-        everyone = request.nodes // 2 * 2
-        arms = _exchanges(max(request.sizes))
-        yield Point("exchange", NETWORK, everyone, 0, arms, 2 * _cost(arms), nodes=everyone, ppn=1)
+    for nodes, arms in _of_everyone(request.nodes, max(request.sizes)):
+        yield Point("exchange", NETWORK, nodes, 0, arms, 2 * _cost(arms), nodes=nodes, ppn=1)
+
+
+def _of_everyone(nodes: int, largest: int) -> Iterator[tuple[int, tuple[Arm, ...]]]:
+    """Exchanges of all hosts, or of all but one where pairs are meant: in pairs, and in a ring."""
+    sizes, pairs = _up_to(EXCHANGE_SIZES, largest), _exchanges(largest)
+    ring = (*_ladder(sizes, rows=1, ring=1), *_ladder(sizes, rows=ROWS, ring=1))
+    if nodes % 2 and nodes > 3:
+        yield nodes - 1, pairs
+    if nodes > 2:
+        yield nodes, ring if nodes % 2 else (*pairs, *ring)
 
 
 def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point]:
