@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import PATIENCE, ROOT
 from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import ProbeError
+from tuner.probe.pointtopoint import partners
 from tuner.probe.results import Results
 from tuner.runtime.launch import CompletedRun, Launcher
 from tuner.table import Choice
@@ -31,6 +32,14 @@ forcing.release()
 ctypes.CDLL(str(loaded_library())).MPI_T_finalize()
 """
 
+EXCHANGE = """
+import sys
+from mpi4py import MPI
+from tuner.probe.pointtopoint import exchange
+arm = exchange(MPI.COMM_WORLD, 80000, 3, sys.argv[1] == "ring")
+arm.warm(), arm.call()
+"""
+
 
 def test_clocks_that_differ_are_brought_together(mpirun: Callable[..., CompletedRun]) -> None:
     run = mpirun(3, ROOT / "tests" / "mpi" / "clock_program.py")
@@ -50,6 +59,15 @@ def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -
     )  # fmt: skip
     words = [line.split() for line in run.stdout.splitlines()]
     assert {int(w[2]) for w in words if w[:2] == ["I", "0"] and int(w[3]) >= 80000} == peers
+
+
+@pytest.mark.parametrize(("manner", "ranks"), [("pairs", 4), ("ring", 3), ("ring", 4)])
+def test_who_sends_in_an_exchange_is_received_from(manner: str, ranks: int) -> None:
+    found = [partners(rank, ranks, manner == "ring") for rank in range(ranks)]
+    assert all(found[to][1] == rank != to for rank, (to, _) in enumerate(found))
+    assert all((to == source) == (manner == "pairs") for to, source in found)
+    run = Launcher.find("openmpi").run(ranks, ["-c", EXCHANGE, manner], timeout=PATIENCE)
+    assert run.returncode == 0
 
 
 def test_a_point_that_finds_no_room_leaves_the_file_as_it_was(tmp_path: Path) -> None:

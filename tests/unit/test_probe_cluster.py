@@ -22,7 +22,7 @@ from tuner.measurement import (
     read_measurements,
     series_line,
 )
-from tuner.probe.cluster import plan_cluster
+from tuner.probe.cluster import EXCHANGE_SIZES, ROWS, plan_cluster
 from tuner.probe.merge import merge
 from tuner.probe.places import Layout
 from tuner.probe.plan import Plan, read_plan, write_plan
@@ -64,6 +64,25 @@ def test_all_radices_are_offered_where_they_differ(plan: Plan) -> None:
     }  # fmt: skip
     assert {(16, 2), (16, 4), (16, 8), (2, 4)} <= radices
     assert (2, 8) not in radices
+
+
+@pytest.mark.parametrize(
+    ("hosts", "manners"),
+    [
+        (2, {2: {0}}),
+        (3, {2: {0}, 3: {1}}),
+        (5, {2: {0}, 4: {0}, 5: {1}}),
+        (8, {2: {0}, 8: {0, 1}}),
+    ],
+)
+def test_exchanges_go_in_pairs_and_in_a_ring(hosts: int, manners: dict[int, set[int]]) -> None:
+    request = Request("openmpi", Hosts(EIGHT.names[:hosts]), 1, parts=("messages",))
+    points = [point for point in plan_cluster(request).points if point.kind == "exchange"]
+    found = {q.nodes: {arm.params.get("ring", 0) for arm in q.arms} for q in points}
+    assert found == manners
+    arms = [arm for point in points for arm in point.arms if "ring" in arm.params]
+    rows = {n: {arm.nbytes for arm in arms if arm.params["rows"] == n} for n in (1, ROWS)}
+    assert rows[1] == rows[ROWS] == (set(EXCHANGE_SIZES) if arms else set())
 
 
 def test_points_of_one_group_lie_on_disjoint_hosts(plan: Plan) -> None:

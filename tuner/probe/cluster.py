@@ -28,9 +28,9 @@ from tuner.probe.watch import Progress
 from tuner.runtime.launch import Launcher, Template
 from tuner.topology import MEMORY_BUS, NETWORK, NODE
 
-EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**20)
+EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**19)
 LEAST_LARGEST = 2**18  # bytes: both protocols show up to there
-ROWS = 3  # exchanges that follow one another at once
+ROWS = 5  # exchanges that follow one another at once
 OVERHEAD_SIZES = (8, 1024, 16384)
 SHARED_SIZES = (2**16, 2**19)
 SWEEP_SIZES = (8, 2**16)
@@ -103,10 +103,18 @@ def _messages(request: Request) -> Iterator[Point]:
     pairs = [(NETWORK, 2, 1)] * (request.nodes > 1) + [(NODE, 1, 2)] * (request.ppn > 1)
     for subject, nodes, ppn in pairs:
         yield from _of_pair(subject, nodes, ppn, max(request.sizes))
-    if request.nodes > 3:
-        everyone = request.nodes // 2 * 2
-        arms = _exchanges(max(request.sizes))
-        yield Point("exchange", NETWORK, everyone, 0, arms, 2 * _cost(arms), nodes=everyone, ppn=1)
+    for nodes, arms in _of_everyone(request.nodes, max(request.sizes)):
+        yield Point("exchange", NETWORK, nodes, 0, arms, 2 * _cost(arms), nodes=nodes, ppn=1)
+
+
+def _of_everyone(nodes: int, largest: int) -> Iterator[tuple[int, tuple[Arm, ...]]]:
+    """Exchanges of all hosts, or of all but one where pairs are meant: in pairs, and in a ring."""
+    sizes, pairs = _up_to(EXCHANGE_SIZES, largest), _exchanges(largest)
+    ring = (*_ladder(sizes, rows=1, ring=1), *_ladder(sizes, rows=ROWS, ring=1))
+    if nodes % 2 and nodes > 3:
+        yield nodes - 1, pairs
+    if nodes > 2:
+        yield nodes, ring if nodes % 2 else (*pairs, *ring)
 
 
 def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point]:

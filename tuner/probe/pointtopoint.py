@@ -40,15 +40,15 @@ def pingpong(comm: MPI.Comm, nbytes: int) -> Arm:
     return _warmed(pong if comm.rank % 2 else ping, nbytes)
 
 
-def exchange(comm: MPI.Comm, nbytes: int, rows: int) -> Arm:
-    """Both directions at once between ranks 2i and 2i+1, all pairs at once, `rows` in a row.
+def exchange(comm: MPI.Comm, nbytes: int, rows: int, ring: bool = False) -> Arm:
+    """Every rank sends and receives at once, `rows` times in a row, with its `partners`.
 
-    Large ones that follow one another at once need not take as long as single ones: a pair falls
-    out of step, and its two directions then wait for one another.
+    Large ones that follow one another at once need not take as long as single ones: ranks fall
+    out of step, and what they send and receive then waits for one another.
     """
     given, taken = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
-    peer = comm.rank ^ 1
-    requests = [comm.Recv_init(taken, peer), comm.Send_init(given, peer)]
+    to, source = partners(comm.rank, comm.size, ring)
+    requests = [comm.Recv_init(taken, source), comm.Send_init(given, to)]
 
     def call() -> None:
         for _ in range(rows):
@@ -56,6 +56,14 @@ def exchange(comm: MPI.Comm, nbytes: int, rows: int) -> Arm:
             MPI.Request.Waitall(requests)
 
     return _warmed(call, nbytes)
+
+
+def partners(rank: int, p: int, ring: bool) -> tuple[int, int]:
+    """To whom a rank sends in an exchange and from whom it receives.
+
+    In a ring the next and the one before; else ranks 2i and 2i+1 are each other's.
+    """
+    return ((rank + 1) % p, (rank - 1) % p) if ring else (rank ^ 1, rank ^ 1)
 
 
 MESSAGES = 8  # sent one after another to see how long the sender is busy with each

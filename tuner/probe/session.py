@@ -115,7 +115,8 @@ class Session:
         if point.kind in ("pingpong", "pairs", "sentinel"):
             return pointtopoint.pingpong(self._comm, nbytes)
         if point.kind == "exchange":
-            return pointtopoint.exchange(self._comm, nbytes, arm.params.get("rows", 1))
+            rows, ring = arm.params.get("rows", 1), "ring" in arm.params
+            return pointtopoint.exchange(self._comm, nbytes, rows, ring)
         if point.kind == "overhead":
             return pointtopoint.overhead(self._comm, nbytes)
         if point.kind == "burst":
