@@ -61,6 +61,19 @@ def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -
     assert {int(w[2]) for w in words if w[:2] == ["I", "0"] and int(w[3]) >= 80000} == peers
 
 
+FAN = """
+from mpi4py import MPI
+from tuner.probe.pointtopoint import fan
+for arm in (fan(MPI.COMM_WORLD, 80000, 2), fan(MPI.COMM_WORLD, 80000, 3, 1)):
+    for act in (arm.warm, arm.call, arm.after):
+        act()
+"""
+
+
+def test_a_fan_of_fewer_peers_than_ranks_comes_to_its_end() -> None:
+    assert Launcher.find("openmpi").run(4, ["-c", FAN], timeout=PATIENCE).returncode == 0
+
+
 @pytest.mark.parametrize(("manner", "ranks"), [("pairs", 4), ("ring", 3), ("ring", 4)])
 def test_who_sends_in_an_exchange_is_received_from(manner: str, ranks: int) -> None:
     found = [partners(rank, ranks, manner == "ring") for rank in range(ranks)]

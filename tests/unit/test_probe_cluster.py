@@ -22,10 +22,11 @@ from tuner.measurement import (
     read_measurements,
     series_line,
 )
-from tuner.probe.cluster import EXCHANGE_SIZES, ROWS, plan_cluster
+from tuner.probe.cluster import plan_cluster
 from tuner.probe.merge import merge
+from tuner.probe.messages import EXCHANGE_SIZES, ROWS
 from tuner.probe.places import Layout
-from tuner.probe.plan import Plan, read_plan, write_plan
+from tuner.probe.plan import PAIRED, Plan, read_plan, write_plan
 from tuner.probe.request import Request, Shape, cluster_name, shape, shapes
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import ALONE, outliers, tournament
@@ -100,9 +101,9 @@ def test_points_of_one_group_lie_on_disjoint_hosts(plan: Plan) -> None:
 def test_a_layout_finds_the_ranks_of_a_place_however_ranks_are_numbered() -> None:
     layout = Layout(("a", "b", "c"), ((0, 3), (1, 4), (2, 5)))
     assert layout.placement == [0, 1, 2, 0, 1, 2]
-    assert layout.at((2, 2, 1, (), False)) == [1, 4, 2, 5]
-    assert layout.at((2, 2, 0, (), True)) == [0, 1, 3, 4]  # pairs between the hosts
-    assert layout.at((2, 1, 0, (2, 0), True)) == [2, 0]
+    assert layout.at((2, 2, 1, (), "")) == [1, 4, 2, 5]
+    assert layout.at((2, 2, 0, (), PAIRED)) == [0, 1, 3, 4]  # pairs between the hosts
+    assert layout.at((2, 1, 0, (2, 0), PAIRED)) == [2, 0]
 
 
 @pytest.mark.parametrize(

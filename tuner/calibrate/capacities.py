@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.calibrate.draws import INSTANT, Floats, estimate
 from tuner.calibrate.ladders import Ladder, parameters
-from tuner.calibrate.series import Launches, Series
+from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import Estimate
 from tuner.topology import MEMORY_BUS, NETWORK, NODE, NODE_OVERSUBSCRIBED
 
@@ -37,11 +37,11 @@ def capacities(
     found: dict[str, Estimate] = {}
     gaps: list[str] = []
     moved: dict[str, list[dict[str, float]]] = {}
-    for name in SHARED:
-        crowds = _crowds(series, name)
-        ladder = alone.get(CLASS[name])
+    for name, subject, kind in _things(series):
+        crowds = _crowds(series, subject, kind)
+        ladder = alone.get(CLASS[subject])
         if not crowds or ladder is None:
-            if name == MEMORY_BUS or ladder is not None:
+            if subject == MEMORY_BUS or ladder is not None:
                 gaps.append(f"capacity {name}: no pairs communicated at the same time")
             continue
         each = {k: _seconds_per_byte(series, crowds[k], ladder) for k in sorted(crowds)}
@@ -64,12 +64,19 @@ def _free(name: str, most: int, capacity: Estimate) -> str:
     )
 
 
-def _crowds(series: Series, name: str) -> Crowds:
+def _things(series: Series) -> list[tuple[str, str, int]]:
+    """Name, subject and number of its kind: a network may have several kinds of uplinks."""
+    kinds = {params(one, "of") for one in series.of("pairs", UPLINK)} - {0}
+    further = [(f"{UPLINK} {kind + 1}", UPLINK, kind) for kind in sorted(kinds)]
+    return [*((name, name, 0) for name in SHARED), *further]
+
+
+def _crowds(series: Series, name: str, kind: int) -> Crowds:
     """From series of that name; for the memory bus else from ping-pongs of many pairs.
 
     Of those, of as many pairs as have cores of their own, else of oversubscribed ones.
     """
-    found = _by_pairs(series.of("pairs", name))
+    found = _by_pairs([one for one in series.of("pairs", name) if params(one, "of") == kind])
     if found or name != MEMORY_BUS:
         return found
     for subject in (NODE, NODE_OVERSUBSCRIBED):

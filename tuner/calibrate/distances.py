@@ -12,6 +12,7 @@ import numpy as np
 from tuner.calibrate.series import Launches, params
 from tuner.errors import InputError
 from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, paths
+from tuner.topology.hosts import node_numbers
 from tuner.topology.paths import PATH_CLASSES
 from tuner.units import format_time
 
@@ -34,27 +35,14 @@ class Way:
 
 @dataclass(frozen=True)
 class Distances:
-    """Hosts of a probe on a topology; number i of the probe is the node of that name, or else, if
-    no name is known there, node i.
-
-    Raises InputError when some names of hosts are those of nodes and others are not.
-    """
+    """Hosts of a probe on a topology, by `node_numbers`, with what that raises."""
 
     topology: Topology
     hosts: Sequence[str]
 
     @cached_property
     def _node(self) -> list[int]:
-        at = {node.name: number for number, node in enumerate(self.topology.nodes)}
-        if not set(self.hosts) & set(at):
-            return list(range(len(self.topology.nodes)))
-        unknown = [host for host in self.hosts if host not in at]
-        if unknown:
-            raise InputError(
-                f"topology {self.topology.name} has no node {unknown[0]}, which was probed: use"
-                " the names of its nodes for all hosts or for none"
-            )
-        return [at[host] for host in self.hosts]
+        return node_numbers(self.topology, self.hosts)
 
     def between(self, first: int, second: int, memory: str = HOST) -> Way:
         """Of two hosts by number. Raises InputError for hosts that are not there."""

@@ -1,8 +1,11 @@
 """What a port does with several messages: one at a time, or side by side.
 
-One at a time each message of a burst occupies the port for its overhead besides its bytes; side by
-side the overheads run at the same time and only the bytes add up. That is all that a burst between
-two ranks can tell, so a size at which the overhead does not show against the bytes tells nothing.
+Messages to several ranks that are posted together show it plainly: one at a time, the first has
+arrived when it would have arrived alone; side by side, when all have. What lies between is neither,
+such as a transport that passes on a part of each in turn. Short messages are told by bursts between
+two ranks: one at a time each occupies the port for its overhead besides its bytes; side by side the
+overheads run at the same time and only the bytes add up. A size at which the overhead does not show
+against the bytes tells nothing.
 """
 
 from __future__ import annotations
@@ -19,32 +22,69 @@ from tuner.cost import Estimate
 
 VISIBLE = 0.1  # of the time per message, below which an overhead is lost in that of the bytes
 GONE = 0.5  # of the overhead of the smallest messages; less is taken for side by side
+# Of the time that further messages take, how much the first one waits for: less is one at a time,
+# more is side by side. Messages in so few turns that they look like one of both are priced alike.
+ALONE, BESIDE = 0.25, 0.75
+APART = 1.2  # times as long as one message all together must take to tell anything
 
 
 def shared_from(
     series: Series, ladder: Ladder, subject: str, overhead: Estimate
 ) -> tuple[float, str]:
     """Bytes from which on messages share a port, infinite if none do, and a sentence about what
-    the bursts do not say; empty if they say it."""
-    sizes = _marginal(series, subject, ladder.memory)
-    _, beta = parameters(ladder)
-    telling, shared = [], []
-    for nbytes, each in sorted(sizes.items()):
-        flow = beta[:, _line_of(ladder, nbytes)] * nbytes
-        if overhead.low < VISIBLE * float(each[0]):
-            continue
-        telling.append(nbytes)
-        if estimate((each - flow) / overhead.value).high < GONE:
-            shared.append(nbytes)
-    fifo = [nbytes for nbytes in telling if nbytes not in shared]
-    begin = min((n for n in shared if n > max(fifo, default=-1)), default=math.inf)
+    fans and bursts do not say; empty if they say it."""
+    told = _of_bursts(series, ladder, subject, overhead)
+    waits = fans(series, subject, ladder.memory)
+    for one in waits:
+        if one["high"] < ALONE or one["low"] > BESIDE:
+            told[one["nbytes"]] = one["low"] > BESIDE
+    queue = max((nbytes for nbytes, beside in told.items() if not beside), default=-1)
+    begin = min((n for n, beside in told.items() if beside and n > queue), default=math.inf)
     if begin < math.inf:
         return float(begin), ""
-    reach = f"up to {max(telling)} B bursts queue; larger ones" if telling else "bursts"
+    beyond = [one for one in waits if one["nbytes"] > queue]
+    if not beyond and waits:
+        return math.inf, ""
+    reach = f"up to {queue} B messages queue; larger ones" if queue >= 0 else "messages"
+    waited = f" (the first waits for {beyond[-1]['share']:.0%} of the others)" if beyond else ""
     return math.inf, (
-        f"shared_from: {reach} do not show whether messages of {subject} queue for a port or"
-        " share it; they are taken to queue"
+        f"shared_from: {reach} of {subject} do not show whether they queue for a port or share"
+        f" it{waited}; they are taken to queue"
     )
+
+
+def fans(series: Series, subject: str, memory: str) -> list[dict[str, Any]]:
+    """How much of the time of the others the first of several messages waits for, ascending in
+    bytes; of the most peers. Sizes at which further messages take no longer are left out."""
+    by_size: dict[int, dict[tuple[int, int], Launches]] = {}
+    for one in series.of("fan", subject, memory):
+        key = params(one, "peers"), params(one, "nth")
+        by_size.setdefault(one[0].nbytes, {})[key] = one
+    found = []
+    for nbytes, times in by_size.items():
+        peers = max(k for k, _ in times)
+        wanted = [times.get(key) for key in ((1, 0), (peers, 1), (peers, 0))]
+        if peers < 2 or None in wanted:
+            continue
+        alone, first, last = (series.median(one) for one in wanted if one)
+        if estimate(last / alone).low < APART:
+            continue
+        share = estimate((first - alone) / (last - alone))
+        found.append({"nbytes": nbytes, "peers": peers, "share": share.value,
+                      "low": share.low, "high": share.high})  # fmt: skip
+    return found
+
+
+def _of_bursts(series: Series, ladder: Ladder, subject: str, overhead: Estimate) -> dict[int, bool]:
+    """Size -> whether messages go side by side, of those that tell it."""
+    sizes = _marginal(series, subject, ladder.memory)
+    _, beta = parameters(ladder)
+    told = {}
+    for nbytes, each in sorted(sizes.items()):
+        flow = beta[:, _line_of(ladder, nbytes)] * nbytes
+        if overhead.low >= VISIBLE * float(each[0]):
+            told[nbytes] = estimate((each - flow) / overhead.value).high < GONE
+    return told
 
 
 def exchanges(series: Series, ladders: dict[str, Ladder]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from tuner.probe.merge import merge
 from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
+from tuner.topologies.formats import load_topology
 from tuner.units import format_time, parse_time
 
 EXAMPLES = """examples:
@@ -85,6 +86,11 @@ def _cluster_arguments(group: argparse._ArgumentGroup) -> None:
         "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
         help="communicators to measure, such as 2x1,4x1,4x2 (default: 2, 3, 4, 6, 8 ... hosts with"
         " one rank and with --ppn)",
+    )  # fmt: skip
+    group.add_argument(
+        "--topology", type=Path, metavar="FILE",
+        help="of the hosts, in any format that `tuner topo` reads: a pair of hosts for every"
+        " distance and pairs for every kind of uplink are then measured",
     )  # fmt: skip
     group.add_argument(
         "--parts", type=parsing.names, default=request.PARTS,
@@ -165,9 +171,11 @@ def _budget(options: argparse.Namespace, there: Hosts) -> float:
 
 def _request(options: argparse.Namespace, there: Hosts) -> request.Request:
     given = {"sizes": options.sizes} if options.sizes is not None else {}
+    topology = load_topology(options.topology) if options.topology else None
     return request.Request(
         options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
-        parts=options.parts, target=options.target, fewest=options.repetitions, **given,
+        parts=options.parts, target=options.target, fewest=options.repetitions,
+        topology=topology, **given,
     )  # fmt: skip
 
 

@@ -8,38 +8,24 @@ copies of it, which measure side by side.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from tuner import libraries
 from tuner.measurement import Measurements
 from tuner.probe.machine import local_cluster, provenance
+from tuner.probe.messages import PER_BYTE, PER_CALL, PER_MESSAGE, cost, messages, shared, sweep
 from tuner.probe.plan import Arm, Plan, Point
-from tuner.probe.planning import (
-    BURST_LENGTHS,
-    BURST_SIZES,
-    PINGPONG_SIZES,
-    REDUCTION_SIZES,
-)
 from tuner.probe.request import Request, Shape, check, cluster_name, shapes
 from tuner.probe.run import carry_out
 from tuner.probe.watch import Progress
 from tuner.runtime.launch import Launcher, Template
-from tuner.topology import MEMORY_BUS, NETWORK, NODE
+from tuner.topology import NETWORK, NODE
 
-EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**19)
-LEAST_LARGEST = 2**18  # bytes: both protocols show up to there
-ROWS = 5  # exchanges that follow one another at once
-OVERHEAD_SIZES = (8, 1024, 16384)
-SHARED_SIZES = (2**16, 2**19)
-SWEEP_SIZES = (8, 2**16)
 SENTINEL_SIZE = 2**16
 SENTINELS = 8  # through one probe
 BUDGET = 300.0  # seconds
-
-# Rough seconds of a network, used for nothing but dealing out the time budget.
-PER_CALL, PER_MESSAGE, PER_BYTE = 2e-3, 1e-4, 2e-9
 
 
 def probe_cluster(
@@ -71,11 +57,11 @@ def plan_cluster(request: Request) -> Plan:
     check(request)
     points: list[Point] = []
     if "messages" in request.parts:
-        points += _messages(request)
+        points += messages(request)
     if "shared" in request.parts:
-        points += _shared(request)
+        points += shared(request)
     if "sweep" in request.parts and request.nodes > 2:
-        points += _sweep(request)
+        points += sweep(request)
     if "collectives" in request.parts:
         points += _collectives(request)
     points = list(_with_sentinels(points, request))
@@ -84,86 +70,6 @@ def plan_cluster(request: Request) -> Plan:
         request.operators, tuple(points), fewest=request.fewest, hosts=request.hosts.names,
         ppn=request.ppn,
     )  # fmt: skip
-
-
-def _ladder(sizes: Sequence[int], **params: int) -> tuple[Arm, ...]:
-    return tuple(Arm(params=params, nbytes=nbytes) for nbytes in sizes)
-
-
-def _cost(arms: Sequence[Arm], calls: float = 1.0) -> float:
-    """Rough seconds of one repetition of every arm."""
-    return calls * sum(PER_CALL + PER_MESSAGE + PER_BYTE * (arm.nbytes or 0) for arm in arms)
-
-
-def _messages(request: Request) -> Iterator[Point]:
-    """One pair for each path class: of two hosts, and of two ranks on one host."""
-    yield Point("call", "proc_null", 1, 0, (Arm(),), 0.02, ppn=1)
-    ladder = _ladder(REDUCTION_SIZES)
-    yield Point("reduction", "sum_float32", 1, 0, ladder, _cost(ladder), ppn=1)
-    pairs = [(NETWORK, 2, 1)] * (request.nodes > 1) + [(NODE, 1, 2)] * (request.ppn > 1)
-    for subject, nodes, ppn in pairs:
-        yield from _of_pair(subject, nodes, ppn, max(request.sizes))
-    for nodes, arms in _of_everyone(request.nodes, max(request.sizes)):
-        yield Point("exchange", NETWORK, nodes, 0, arms, 2 * _cost(arms), nodes=nodes, ppn=1)
-
-
-def _of_everyone(nodes: int, largest: int) -> Iterator[tuple[int, tuple[Arm, ...]]]:
-    """Exchanges of all hosts, or of all but one where pairs are meant: in pairs, and in a ring."""
-    sizes, pairs = _up_to(EXCHANGE_SIZES, largest), _exchanges(largest)
-    ring = (*_ladder(sizes, rows=1, ring=1), *_ladder(sizes, rows=ROWS, ring=1))
-    if nodes % 2 and nodes > 3:
-        yield nodes - 1, pairs
-    if nodes > 2:
-        yield nodes, ring if nodes % 2 else (*pairs, *ring)
-
-
-def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point]:
-    def point(kind: str, nbytes: int, arms: tuple[Arm, ...], calls: float) -> Point:
-        return Point(kind, subject, 2, nbytes, arms, _cost(arms, calls), nodes=nodes, ppn=ppn)
-
-    yield point("eager", 0, (Arm(),), 20.0)
-    yield point("pingpong", 0, _ladder(_up_to(PINGPONG_SIZES, largest)), 2.0)
-    bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
-    for nbytes in BURST_SIZES:
-        yield point("burst", nbytes, bursts, 4.0)
-    yield point("overhead", 0, _ladder(OVERHEAD_SIZES), 2.0)
-    yield point("exchange", 0, _exchanges(largest), 2.0)
-
-
-def _exchanges(largest: int) -> tuple[Arm, ...]:
-    sizes = _up_to(EXCHANGE_SIZES, largest)
-    return (*_ladder(sizes), *_ladder(sizes, rows=ROWS))
-
-
-def _up_to(sizes: Sequence[int], largest: int) -> list[int]:
-    """No message of a collective is larger than its buffer."""
-    return [size for size in sizes if size <= max(largest, LEAST_LARGEST)]
-
-
-def _shared(request: Request) -> Iterator[Point]:
-    """k pairs at once through one adapter, through the middle of the network, on one memory bus."""
-    arms = _ladder(SHARED_SIZES)
-    for k in _doublings(request.ppn) if request.nodes > 1 else ():
-        yield Point("pairs", "nic", 2 * k, 0, arms, k * _cost(arms), nodes=2, ppn=k)
-    half = request.nodes // 2
-    for k in _doublings(half) if half > 1 else ():
-        hosts = tuple(host for n in range(k) for host in (n, half + n))
-        yield Point("pairs", "uplink", 2 * k, 0, arms, k * _cost(arms), nodes=2 * k, ppn=1,
-                    hosts=hosts)  # fmt: skip
-    for k in _doublings(request.ppn // 2) if request.ppn > 1 else ():
-        yield Point("pairs", MEMORY_BUS, 2 * k, 0, arms, k * _cost(arms), ppn=2 * k)
-
-
-def _doublings(most: int) -> list[int]:
-    """1, 2, 4, ... up to and always including `most`."""
-    return sorted({2**n for n in range(most.bit_length()) if 2**n <= most} | {most} - {0})
-
-
-def _sweep(request: Request) -> Iterator[Point]:
-    arms = _ladder(SWEEP_SIZES)
-    hosts = tuple(range(request.nodes))
-    weight = _cost(arms, 8.0 * min(request.nodes, 32))
-    yield Point("sweep", NETWORK, 2, 0, arms, weight, nodes=2, ppn=1, hosts=hosts)
 
 
 def _collectives(request: Request) -> Iterator[Point]:
@@ -211,5 +117,5 @@ def _with_sentinels(points: list[Point], request: Request) -> Iterator[Point]:
 
 def _sentinel(subject: str, nodes: int, ppn: int, number: int) -> Point:
     arms = (Arm(params={"of": number}),)
-    return Point("sentinel", subject, 2, SENTINEL_SIZE, arms, 10 * _cost(arms), nodes=nodes,
+    return Point("sentinel", subject, 2, SENTINEL_SIZE, arms, 10 * cost(arms), nodes=nodes,
                  ppn=ppn, number=number)  # fmt: skip

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
 from tuner.errors import ProbeError
 from tuner.probe.clock import identity
-from tuner.probe.plan import Place, Plan
+from tuner.probe.plan import APART, NEAR, PAIRED, Place, Plan
 
 
 @dataclass(frozen=True)
@@ -19,10 +22,12 @@ class Layout:
 
     hosts       what each host calls itself, in the order of their lowest ranks
     ranks       of each host, ascending
+    sockets     of each of these ranks the number; -1: it may use several; none: nobody asked
     """
 
     hosts: tuple[str, ...]
     ranks: tuple[tuple[int, ...], ...]
+    sockets: tuple[tuple[int, ...], ...] = ()
 
     @property
     def placement(self) -> list[int]:
@@ -36,13 +41,35 @@ class Layout:
     def at(self, place: Place) -> list[int]:
         """The ranks of a place: host by host, or local rank by local rank where pairs are meant.
 
-        In the second order ranks 2i and 2i+1 are on hosts that follow one another.
+        In the second order ranks 2i and 2i+1 are on hosts that follow one another. Empty where
+        two ranks on different sockets are meant and the host has none.
         """
-        nodes, ppn, first, hosts, paired = place
+        nodes, ppn, first, hosts, manner = place
         numbers = hosts or range(first, first + nodes)
-        if paired:
+        if manner in (NEAR, APART):
+            sockets = self.sockets[first] if self.sockets else ()
+            return [self.ranks[first][local] for local in two_of(sockets, manner == APART)]
+        if manner == PAIRED:
             return [self.ranks[host][local] for local in range(ppn) for host in numbers]
         return [self.ranks[host][local] for host in numbers for local in range(ppn)]
+
+
+def two_of(sockets: Sequence[int], apart: bool) -> tuple[int, ...]:
+    """Two local ranks on one socket, the first two if there are none; or on different ones, if any.
+
+    sockets     of each local rank, -1 where it is not on a certain one
+    """
+    pairs = combinations(range(len(sockets)), 2)
+    if apart:
+        return next((p for p in pairs if -1 < sockets[p[0]] != sockets[p[1]] > -1), ())
+    return next((p for p in pairs if sockets[p[0]] == sockets[p[1]]), (0, 1))
+
+
+def socket(cores: Collection[int], system: Path = Path("/sys/devices/system/cpu")) -> int:
+    """The socket that all these cores are on; -1 for several, or if the kernel does not say."""
+    files = [system / f"cpu{core}" / "topology" / "physical_package_id" for core in cores]
+    found = {file.read_text(encoding="ascii").strip() for file in files if file.is_file()}
+    return int(found.pop()) if len(found) == 1 else -1
 
 
 def layout(world: MPI.Intracomm, plan: Plan) -> Layout:
@@ -60,7 +87,9 @@ def layout(world: MPI.Intracomm, plan: Plan) -> Layout:
     ranks = tuple(
         tuple(rank for rank, (leader, _) in enumerate(everyone) if leader == one) for one in leaders
     )
-    found = Layout(tuple(everyone[leader][1] for leader in leaders), ranks)
+    on = world.allgather(socket(os.sched_getaffinity(0)))
+    sockets = tuple(tuple(on[rank] for rank in host) for host in ranks)
+    found = Layout(tuple(everyone[leader][1] for leader in leaders), ranks, sockets)
     sizes = [len(ranks) for ranks in found.ranks]
     if sizes != [plan.ppn] * len(plan.hosts):
         raise ProbeError(

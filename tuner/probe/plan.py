@@ -13,10 +13,14 @@ from tuner.table import Choice
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number
 Key = tuple[int, str, str, int, int, int, int, int]
-Place = tuple[int, int, int, tuple[int, ...], bool]  # nodes, ppn, first, hosts, paired
+Place = tuple[int, int, int, tuple[int, ...], str]  # nodes, ppn, first, hosts, manner
 
 DELAY = 2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
-LADDERS = ("pingpong", "exchange", "overhead", "pairs", "reduction")  # an arm for each size
+# Kinds with an arm for each size.
+LADDERS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction")
+# Manners of a place: local rank by local rank, so that pairs are of two hosts; two ranks of one
+# host on one socket if there are such; two on different ones.
+PAIRED, NEAR, APART = "paired", "near", "apart"
 UNSIZED = (*LADDERS, "eager", "sweep")  # kinds whose points are of no single size
 TOGETHER = ("collective", "schedule", "reduction", "call")  # kinds that do not go by pairs
 FEWEST = 12  # repetitions of every point, even when its time is spent
@@ -53,7 +57,8 @@ class Point:
     first       number of the first host; the others follow it
     hosts       their numbers instead, where they do not follow one another
     group       points of one group on other hosts are measured at the same time; 0: alone
-    number      tells apart points that are otherwise equal: the how-manieth sentinel
+    number      tells apart points that are otherwise equal: the how-manieth sentinel, distance
+    apart       two ranks of a host that are on different sockets
     """
 
     kind: str
@@ -69,6 +74,7 @@ class Point:
     hosts: tuple[int, ...] = ()
     group: int = 0
     number: int = 0
+    apart: bool = False
 
     @property
     def key(self) -> Key:
@@ -80,9 +86,15 @@ class Point:
 
     @property
     def place(self) -> Place:
-        """Which ranks take part, and whether in the order of pairs between hosts."""
-        paired = self.nodes > 1 and self.kind not in TOGETHER
-        return self.nodes, self.ppn or self.p, self.first, tuple(self.hosts), paired
+        """Which ranks take part, and in which manner they are found."""
+        manner = "" if self.kind in TOGETHER else self._manner
+        return self.nodes, self.ppn or self.p, self.first, tuple(self.hosts), manner
+
+    @property
+    def _manner(self) -> str:
+        if self.nodes > 1:
+            return PAIRED
+        return APART if self.apart else NEAR if self.p == 2 else ""
 
     def size(self, arm: Arm) -> int:
         """Bytes of a message or buffer under `arm`."""

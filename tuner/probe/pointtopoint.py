@@ -66,6 +66,32 @@ def partners(rank: int, p: int, ring: bool) -> tuple[int, int]:
     return ((rank + 1) % p, (rank - 1) % p) if ring else (rank ^ 1, rank ^ 1)
 
 
+def fan(comm: MPI.Comm, nbytes: int, peers: int, nth: int = 0) -> Arm:
+    """Rank 0 sends to ranks 1 to `peers`, a message each, all posted together.
+
+    nth     timed until the one that was posted as the nth has arrived; 0: until all have
+    """
+    buffer = np.zeros(nbytes, np.uint8)
+    if comm.rank == 0:
+        requests = [comm.Send_init(buffer, peer) for peer in range(1, peers + 1)]
+    else:
+        requests = [comm.Recv_init(buffer, 0)] if comm.rank <= peers else []
+
+    def start() -> None:
+        MPI.Prequest.Startall(requests)
+
+    def finish() -> None:
+        MPI.Request.Waitall(requests)
+
+    def whole() -> None:
+        start()
+        finish()
+
+    if nth in (0, comm.rank):
+        return Arm(whole, warm=whole)
+    return Arm(start, after=finish, warm=whole)
+
+
 MESSAGES = 8  # sent one after another to see how long the sender is busy with each
 
 

@@ -36,6 +36,7 @@ MEETING = 1.15  # lanes whose messages take so much longer together share someth
 # Bytes, not more than what goes without a handshake, whose order is a matter of luck; calls.
 MEETING_SIZE, MEETING_CALLS = 48 * 1024, 10
 TAG = 11
+NOWHERE = "no two ranks of a host are bound to different sockets"
 
 
 def report(event: str, **known: object) -> None:
@@ -94,6 +95,9 @@ class Probe:
     def _stage(self, lanes: Lanes) -> None:
         members = [self._layout.at(place) for place in lanes]
         points = list(lanes.values())
+        if not all(members):  # two ranks on different sockets, where there are none
+            self._skip(points[0])
+            return
         mine, comm = places.communicator(self._world, members)
         begin = time.monotonic()
         everyone = list(range(len(points)))
@@ -116,6 +120,14 @@ class Probe:
         self._account.spend(time.monotonic() - begin)
         if comm != MPI.COMM_NULL:
             comm.Free()
+
+    def _skip(self, points: list[Point]) -> None:
+        for point in points:
+            self._account.allot(point.weight)
+            if self._first:
+                self._done += 1
+                report("lacking", point=str(point), why=NOWHERE)
+                report("done", points=self._done)
 
     def _lane(self, points: list[Point], comm: MPI.Intracomm, seconds: float, alone: bool) -> None:
         """Points of one place, one after another; `alone`: all other ranks sleep."""

@@ -12,6 +12,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.probe.planning import COLLECTIVE_SIZES, communicator_sizes
 from tuner.runtime.launch import Hosts
+from tuner.topology import Topology
 
 SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
 RADICES = (2, 4, 8)
@@ -43,6 +44,7 @@ class Request:
     parts       of `PARTS`
     fewest      repetitions of every arm at least
     radices     of k-nomial trees; rules files of Open MPI know 4 alone
+    topology    of the hosts: which pairs stand for which paths; None: nothing is known of it
     """
 
     library: str
@@ -57,6 +59,7 @@ class Request:
     segments: tuple[int, ...] = SEGMENTS
     radices: tuple[int, ...] = RADICES
     operators: str = "commutative"
+    topology: Topology | None = None
 
     @property
     def nodes(self) -> int:

@@ -117,6 +117,10 @@ class Session:
         if point.kind == "exchange":
             rows, ring = arm.params.get("rows", 1), "ring" in arm.params
             return pointtopoint.exchange(self._comm, nbytes, rows, ring)
+        if point.kind == "fan":
+            return pointtopoint.fan(
+                self._comm, nbytes, arm.params["peers"], arm.params.get("nth", 0)
+            )
         if point.kind == "overhead":
             return pointtopoint.overhead(self._comm, nbytes)
         if point.kind == "burst":

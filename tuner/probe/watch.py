@@ -89,8 +89,14 @@ class Watch:
             self.finished = event["points"]
         elif event["event"] == "facts":
             self.facts |= known
-        elif event["event"] == "note" and event["text"] not in self.notes:
-            self.notes.append(event["text"])
+        elif event["event"] == "note":
+            self._note(event["text"])
+        elif event["event"] == "lacking":
+            self._note(f"not measured: {event['point']}: {event['why']}")
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     def _show(self, text: str) -> None:
         left = len(self._weights) - self.finished + len(self.later.points)

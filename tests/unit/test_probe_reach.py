@@ -1,0 +1,169 @@
+"""Which hosts stand for what on a topology, and which ranks of a host for what is inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.probed import UPLINK, Machine, racks, truth
+from tuner.calibrate import calibrate
+from tuner.cli.main import main
+from tuner.errors import InputError
+from tuner.measurement import Measurement
+from tuner.probe.cluster import plan_cluster
+from tuner.probe.places import Layout, socket, two_of
+from tuner.probe.plan import APART, NEAR, Plan, Point
+from tuner.probe.reach import Reach
+from tuner.probe.request import Request
+from tuner.runtime.launch import Hosts
+from tuner.topologies import parse_topology
+from tuner.topology import Topology
+
+TWO = racks(4)
+NAMES = tuple(node.name for node in TWO.nodes)
+MIXED = ("n4", "n0", "n1", "n5", "n6", "n2")  # racks taken in turn
+FLAT = parse_topology("{name: flat4, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}")[1]
+
+
+def planned(hosts: tuple[str, ...], topology: Topology | None, ppn: int = 1) -> Plan:
+    request = Request("openmpi", Hosts(hosts), ppn, parts=("messages", "shared"))
+    return plan_cluster(Request(**{**vars(request), "topology": topology}))
+
+
+def of_kind(plan: Plan, kind: str, subject: str) -> list[Point]:
+    return [q for q in plan.points if (q.kind, q.subject) == (kind, subject)]
+
+
+def test_every_distance_has_a_pair_and_the_nearest_comes_first() -> None:
+    assert Reach(TWO, NAMES).distances() == [(0, 1), (0, 4)]
+    assert Reach(TWO, MIXED).distances() == [(0, 3), (0, 1)]
+    assert Reach(FLAT, ("node0", "node1")).distances() == [(0, 1)]
+
+
+def test_pairs_of_an_uplink_all_cross_it_in_one_direction() -> None:
+    (pairs,) = Reach(TWO, MIXED).uplinks()
+    racks_of = [[MIXED[n] > "n3" for n in pair] for pair in pairs]
+    assert len(pairs) == 3
+    assert len({n for pair in pairs for n in pair}) == 6
+    assert racks_of in ([[True, False]] * 3, [[False, True]] * 3)
+    assert Reach(FLAT, ("a", "b", "c", "d")).uplinks() == []
+
+
+def test_kinds_of_uplinks_are_told_apart() -> None:
+    ends = [(node, f"l{n // 2}") for n, node in enumerate("abcdefgh")]
+    ends += [(f"l{n}", f"s{n // 2}") for n in range(4)] + [("s0", "top"), ("s1", "top")]
+    links = ", ".join(
+        f"{{between: [{a}, {b}], latency: 1us, bandwidth: {1 + (b == 'top')}GB/s}}" for a, b in ends
+    )
+    tree = parse_topology(
+        "{name: tree, nodes: [a, b, c, d, e, f, g, h], switches: [l0, l1, l2, l3, s0, s1, top],"
+        f" links: [{links}]}}"
+    )[1]
+    names = tuple("abcdefgh")
+    assert sorted(map(len, Reach(tree, names).uplinks())) == [2, 4]
+    points = of_kind(planned(names, tree), "pairs", "uplink")
+    assert {(q.number, q.p, q.arms[0].params.get("of", 0)) for q in points} in (
+        {(0, 2, 0), (0, 4, 0), (1, 2, 1), (1, 4, 1), (1, 8, 1)},
+        {(1, 2, 1), (1, 4, 1), (0, 2, 0), (0, 4, 0), (0, 8, 0)},
+    )
+    keys = [q.key for q in planned(names, tree).points]
+    assert len(keys) == len(set(keys))
+
+
+def test_a_plan_measures_each_distance_with_the_hosts_named() -> None:
+    points = of_kind(planned(MIXED, TWO), "pingpong", "network")
+    found = [(q.hosts, q.arms[0].params) for q in points]
+    assert found == [
+        ((0, 3), {"first": 0, "second": 3}), ((0, 1), {"first": 0, "second": 1, "of": 1}),
+    ]  # fmt: skip
+    without = of_kind(planned(MIXED, None), "pingpong", "network")
+    assert [(q.hosts, q.arms[0].params) for q in without] == [((), {})]
+
+
+def test_a_fan_goes_to_the_nearest_hosts() -> None:
+    (fan,) = of_kind(planned(MIXED, TWO), "fan", "network")
+    assert fan.hosts[:3] == (0, 3, 4)
+    assert {arm.params["peers"] for arm in fan.arms} == {1, 2, 4}
+    assert of_kind(planned(NAMES[:2], None), "fan", "network") == []
+
+
+def test_hosts_that_are_not_on_the_topology_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match="no node moon"):
+        planned(("n0", "moon"), TWO)
+    with pytest.raises(InputError, match="has 4 nodes, 5 hosts"):
+        planned(("v", "w", "x", "y", "z"), FLAT)
+    file = tmp_path / "flat.yaml"
+    file.write_text("{name: flat4, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}")
+    words = ["probe", "plan", "--hosts", "node0,node1,node3,node9", "--topology", str(file)]
+    assert main(words) == 1
+    assert "no node node9" in capsys.readouterr().err
+    assert main([*words[:3], "node0,node1,node3", *words[4:]]) == 0
+    assert "fan network 3x1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("sockets", "near", "apart"),
+    [
+        ((0, 0, 1, 1), (0, 1), (0, 2)),
+        ((0, 1, 0, 1), (0, 2), (0, 1)),
+        ((0, 1), (0, 1), (0, 1)),
+        ((0, 0), (0, 1), ()),
+        ((-1, -1), (0, 1), ()),
+        ((-1, 0, 1), (0, 1), (1, 2)),
+    ],
+)
+def test_two_ranks_of_a_host_are_chosen_by_their_sockets(
+    sockets: tuple[int, ...], near: tuple[int, ...], apart: tuple[int, ...]
+) -> None:
+    assert two_of(sockets, apart=False) == near
+    assert two_of(sockets, apart=True) == apart
+    layout = Layout(("h",), (tuple(range(10, 10 + len(sockets))),), (sockets,))
+    assert layout.at((1, 2, 0, (), NEAR)) == [10 + n for n in near]
+    assert layout.at((1, 2, 0, (), APART)) == [10 + n for n in apart]
+
+
+def test_a_rank_is_on_a_socket_if_all_its_cores_are(tmp_path: Path) -> None:
+    for core, package in enumerate("0011"):
+        place = tmp_path / f"cpu{core}" / "topology"
+        place.mkdir(parents=True)
+        (place / "physical_package_id").write_text(f"{package}\n")
+    assert [socket(cores, tmp_path) for cores in ({0, 1}, {2}, {1, 2}, {9})] == [0, 1, -1, -1]
+
+
+def test_both_kinds_of_pairs_in_a_node_are_planned() -> None:
+    plan = planned(NAMES[:2], None, ppn=2)
+    (far,) = of_kind(plan, "pingpong", "cross_socket")
+    (near,) = of_kind(plan, "pingpong", "node")
+    assert (far.place[-1], near.place[-1]) == (APART, NEAR)
+
+
+MACHINE = Machine(TWO, truth())
+
+
+def fans(first_waits: float) -> Iterator[Measurement]:
+    """Of a port under which the first message waits for so much of the others."""
+    for nbytes in (2**13, 2**16, 2**19):
+        lone = MACHINE.one_way([0, 1], nbytes)
+        for peers in (1, 2, 4):
+            last = lone + (peers - 1) * nbytes / UPLINK
+            yield from MACHINE.series("fan", "network", 5, nbytes, last, peers=peers)
+            first = lone + first_waits * (last - lone)
+            yield from MACHINE.series("fan", "network", 5, nbytes, first, peers=peers, nth=1)
+
+
+@pytest.mark.parametrize(
+    ("waits", "shared_from", "said"),
+    [(0.0, float("inf"), False), (1.0, 2**13, False), (0.5, float("inf"), True)],
+)
+def test_fans_show_whether_messages_share_a_port(
+    waits: float, shared_from: float, said: bool
+) -> None:
+    found = calibrate(MACHINE.measured(MACHINE.messages(), fans(waits)))
+    assert found.shared_from == shared_from
+    gaps = " ".join(found.provenance["undetermined"])
+    assert ("the first waits for 50% of the others" in gaps) == said
+    assert ("shared_from" in gaps) == said

@@ -1,0 +1,177 @@
+"""Which messages a probe of several hosts measures: everything is predicted from them.
+
+With a topology there is a pair for each distance and there are pairs for each kind of uplink;
+without one the first two hosts stand for all, and two halves of them for the middle of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tuner.probe.plan import Arm, Point
+from tuner.probe.planning import (
+    BURST_LENGTHS,
+    BURST_SIZES,
+    PINGPONG_SIZES,
+    REDUCTION_SIZES,
+)
+from tuner.probe.reach import Pair, Reach
+from tuner.probe.request import Request
+from tuner.topology import CROSS_SOCKET, MEMORY_BUS, NETWORK, NODE
+
+EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**19)
+LEAST_LARGEST = 2**18  # bytes: both protocols show up to there
+ROWS = 5  # exchanges that follow one another at once
+FAN_SIZES = (2**13, 2**16, 2**19)
+PEERS = (1, 2, 4)  # that a rank sends to at once
+OVERHEAD_SIZES = (8, 1024, 16384)
+SHARED_SIZES = (2**16, 2**19)
+SWEEP_SIZES = (8, 2**16)
+
+# Rough seconds of a network, used for nothing but dealing out the time budget.
+PER_CALL, PER_MESSAGE, PER_BYTE = 2e-3, 1e-4, 2e-9
+
+
+def cost(arms: Sequence[Arm], calls: float = 1.0) -> float:
+    """Rough seconds of one repetition of every arm."""
+    return calls * sum(PER_CALL + PER_MESSAGE + PER_BYTE * (arm.nbytes or 0) for arm in arms)
+
+
+def _ladder(sizes: Sequence[int], **params: int) -> tuple[Arm, ...]:
+    return tuple(Arm(params=params, nbytes=nbytes) for nbytes in sizes)
+
+
+def messages(request: Request) -> Iterator[Point]:
+    """A pair for each path class: of hosts, and of two ranks on one host; then exchanges of all."""
+    largest = max(request.sizes)
+    yield Point("call", "proc_null", 1, 0, (Arm(),), 0.02, ppn=1)
+    ladder = _ladder(REDUCTION_SIZES)
+    yield Point("reduction", "sum_float32", 1, 0, ladder, cost(ladder), ppn=1)
+    if request.nodes > 1:
+        yield from _between_hosts(request, largest)
+    if request.ppn > 1:
+        yield from _of_pair(NODE, 1, 2, largest)
+        yield replace(_pingpong(CROSS_SOCKET, 1, 2, _ladder(_up_to(PINGPONG_SIZES, largest))),
+                      apart=True)  # fmt: skip
+    for nodes, arms in _of_everyone(request.nodes, largest):
+        yield Point("exchange", NETWORK, nodes, 0, arms, 2 * cost(arms), nodes=nodes, ppn=1)
+
+
+def _between_hosts(request: Request, largest: int) -> Iterator[Point]:
+    """The nearest pair, then one of every other distance, and a host with several others."""
+    near, *far = _distances(request)
+    for point in _of_pair(NETWORK, 2, 1, largest):
+        known = point.kind == "pingpong" and request.topology is not None
+        named = _named(point, first=near[0], second=near[1]) if known else point
+        yield replace(named, hosts=() if near == (0, 1) else near)
+    sizes = _up_to(PINGPONG_SIZES, largest)
+    for number, (first, second) in enumerate(far, start=1):
+        arms = _ladder(sizes, first=first, second=second, of=number)
+        yield replace(_pingpong(NETWORK, 2, 1, arms), hosts=(first, second), number=number)
+    if request.nodes > 2:
+        yield _fan(request, near[0])
+
+
+def _distances(request: Request) -> list[Pair]:
+    if request.topology is None:
+        return [(0, 1)]
+    return Reach(request.topology, request.hosts.names).distances()
+
+
+def _named(point: Point, **params: int) -> Point:
+    arms = tuple(replace(arm, params={**arm.params, **params}) for arm in point.arms)
+    return replace(point, arms=arms)
+
+
+def _pingpong(subject: str, nodes: int, ppn: int, arms: tuple[Arm, ...]) -> Point:
+    return Point("pingpong", subject, 2, 0, arms, cost(arms, 2.0), nodes=nodes, ppn=ppn)
+
+
+def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point]:
+    def point(kind: str, nbytes: int, arms: tuple[Arm, ...], calls: float) -> Point:
+        return Point(kind, subject, 2, nbytes, arms, cost(arms, calls), nodes=nodes, ppn=ppn)
+
+    yield point("eager", 0, (Arm(),), 20.0)
+    yield _pingpong(subject, nodes, ppn, _ladder(_up_to(PINGPONG_SIZES, largest)))
+    bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
+    for nbytes in BURST_SIZES:
+        yield point("burst", nbytes, bursts, 4.0)
+    yield point("overhead", 0, _ladder(OVERHEAD_SIZES), 2.0)
+    yield point("exchange", 0, _exchanges(largest), 2.0)
+
+
+def _fan(request: Request, host: int) -> Point:
+    """From one host to several others at once: what its port does with them."""
+    most = min(max(PEERS), request.nodes - 1)
+    hosts: tuple[int, ...] = ()
+    if request.topology is not None:
+        hosts = (host, *Reach(request.topology, request.hosts.names).around(host, most))
+    arms = tuple(
+        arm
+        for nbytes in FAN_SIZES
+        for k in PEERS
+        if k <= most
+        for arm in (
+            Arm(params={"peers": k}, nbytes=nbytes),
+            *([Arm(params={"peers": k, "nth": 1}, nbytes=nbytes)] if k > 1 else []),
+        )
+    )
+    weight = sum(arm.params["peers"] * cost([arm]) for arm in arms)
+    return Point("fan", NETWORK, most + 1, 0, arms, weight, nodes=most + 1, ppn=1, hosts=hosts)
+
+
+def _exchanges(largest: int) -> tuple[Arm, ...]:
+    sizes = _up_to(EXCHANGE_SIZES, largest)
+    return (*_ladder(sizes), *_ladder(sizes, rows=ROWS))
+
+
+def _of_everyone(nodes: int, largest: int) -> Iterator[tuple[int, tuple[Arm, ...]]]:
+    """Exchanges of all hosts, or of all but one where pairs are meant: in pairs, and in a ring."""
+    sizes, pairs = _up_to(EXCHANGE_SIZES, largest), _exchanges(largest)
+    ring = (*_ladder(sizes, rows=1, ring=1), *_ladder(sizes, rows=ROWS, ring=1))
+    if nodes % 2 and nodes > 3:
+        yield nodes - 1, pairs
+    if nodes > 2:
+        yield nodes, ring if nodes % 2 else (*pairs, *ring)
+
+
+def _up_to(sizes: Sequence[int], largest: int) -> list[int]:
+    """No message of a collective is larger than its buffer."""
+    return [size for size in sizes if size <= max(largest, LEAST_LARGEST)]
+
+
+def shared(request: Request) -> Iterator[Point]:
+    """k pairs at once through one adapter, through each kind of uplink, on one memory bus."""
+    arms = _ladder(SHARED_SIZES)
+    for k in _doublings(request.ppn) if request.nodes > 1 else ():
+        yield Point("pairs", "nic", 2 * k, 0, arms, k * cost(arms), nodes=2, ppn=k)
+    for kind, pairs in enumerate(_uplinks(request)):
+        own = _ladder(SHARED_SIZES, of=kind) if kind else arms
+        for k in _doublings(len(pairs)):
+            hosts = tuple(host for pair in pairs[:k] for host in pair)
+            yield Point("pairs", "uplink", 2 * k, 0, own, k * cost(own), nodes=2 * k, ppn=1,
+                        hosts=hosts, number=kind)  # fmt: skip
+    for k in _doublings(request.ppn // 2) if request.ppn > 1 else ():
+        yield Point("pairs", MEMORY_BUS, 2 * k, 0, arms, k * cost(arms), ppn=2 * k)
+
+
+def _uplinks(request: Request) -> list[list[Pair]]:
+    """Pairs that share something: as the routes say, else of two halves of the hosts."""
+    if request.topology is not None:
+        return Reach(request.topology, request.hosts.names).uplinks()
+    half = request.nodes // 2
+    return [[(n, half + n) for n in range(half)]] if half > 1 else []
+
+
+def _doublings(most: int) -> list[int]:
+    """1, 2, 4, ... up to and always including `most`."""
+    return sorted({2**n for n in range(most.bit_length()) if 2**n <= most} | {most} - {0})
+
+
+def sweep(request: Request) -> Iterator[Point]:
+    """Every host with every other."""
+    arms = _ladder(SWEEP_SIZES)
+    hosts = tuple(range(request.nodes))
+    weight = cost(arms, 8.0 * min(request.nodes, 32))
+    yield Point("sweep", NETWORK, 2, 0, arms, weight, nodes=2, ppn=1, hosts=hosts)

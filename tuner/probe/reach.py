@@ -1,0 +1,111 @@
+"""Which pairs of hosts stand for the paths of a topology: for each distance one, and for each kind
+of link between switches some that share one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import InputError
+from tuner.topology import HOST, Paths, Placement, Topology, paths
+from tuner.topology.hosts import node_numbers
+
+MOST_PAIRS = 1 << 14  # of hosts, among which representatives are looked for
+MOST_DISTANCES = 8  # that are measured; those of most pairs
+MOST_KINDS = 4  # of uplinks that are measured; those that most pairs cross
+FULLEST = 4  # links of a kind, among which the one with most pairs is looked for
+SAME = 12  # decimals of a second in which two latencies are one
+
+Pair = tuple[int, int]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The hosts of a probe, by number, on a topology.
+
+    Raises InputError when the names of hosts are not those of its nodes, or it has too few nodes.
+    """
+
+    topology: Topology
+    hosts: Sequence[str]
+
+    @cached_property
+    def _nodes(self) -> Indices:
+        numbers = node_numbers(self.topology, self.hosts)
+        if len(numbers) < len(self.hosts):
+            raise InputError(
+                f"topology {self.topology.name} has {len(numbers)} nodes, {len(self.hosts)} hosts"
+                " are to be probed: give the topology of these hosts"
+            )
+        return np.array(numbers[: len(self.hosts)])
+
+    @cached_property
+    def _pairs(self) -> tuple[Indices, Indices]:
+        """All pairs in both directions, or some by chance, among them all with the first host."""
+        first, second = np.triu_indices(len(self.hosts), 1)
+        if len(first) > MOST_PAIRS:
+            others = np.flatnonzero(first > 0)
+            chosen = np.random.default_rng(1).choice(others, MOST_PAIRS, replace=False)
+            kept = np.sort(np.concatenate([np.flatnonzero(first == 0), chosen]))
+            first, second = first[kept], second[kept]
+        return np.concatenate([first, second]), np.concatenate([second, first])
+
+    @cached_property
+    def _paths(self) -> Paths:
+        return paths(Placement(self.topology, self._nodes), HOST, *self._pairs)
+
+    def distances(self) -> list[Pair]:
+        """A pair for each of the distances that differ in links, latency or rate; nearest first."""
+        found = self._paths
+        latency = np.round(found.latency, SAME)
+        rows = np.stack([latency, found.hops, -found.bandwidth], axis=1)
+        _, first, often = np.unique(rows, axis=0, return_index=True, return_counts=True)
+        kept = np.sort(np.argsort(-often[1:], kind="stable")[: MOST_DISTANCES - 1]) + 1
+        return [self._pair(first[0]), *(self._pair(first[k]) for k in kept)]
+
+    def uplinks(self) -> list[list[Pair]]:
+        """For each kind of link between switches, pairs of different hosts that all cross one.
+
+        A kind is a rate between two levels of switches. Only kinds that several pairs can cross.
+        """
+        crossed = np.bincount(
+            self._paths.links[self._paths.links >= 0], minlength=len(self.topology.links)
+        )
+        kinds: dict[tuple[int, int, float], list[int]] = {}
+        for number, link in enumerate(self.topology.links):
+            ends = [self.topology.levels.get(name, 0) for name in (link.source, link.target)]
+            if 0 < ends[0] <= ends[1] and crossed[number]:
+                kinds.setdefault((ends[0], ends[1], link.capacity), []).append(number)
+        busiest = sorted(kinds.values(), key=lambda links: -sum(crossed[links]))[:MOST_KINDS]
+        found = []
+        for links in busiest:
+            fullest = sorted(links, key=lambda number: -crossed[number])[:FULLEST]
+            found.append(max(map(self._disjoint, fullest), key=len))
+        return [pairs for pairs in found if len(pairs) > 1]
+
+    def around(self, host: int, count: int) -> list[int]:
+        """The `count` hosts that are nearest to one, by latency, then by links and rate."""
+        others = np.array([n for n in range(len(self.hosts)) if n != host])
+        ends = np.full_like(others, host)
+        found = paths(Placement(self.topology, self._nodes), HOST, ends, others)
+        near = np.lexsort((-found.bandwidth, found.hops, np.round(found.latency, SAME)))
+        return [int(n) for n in others[near[:count]]]
+
+    def _pair(self, number: int) -> Pair:
+        return int(self._pairs[0][number]), int(self._pairs[1][number])
+
+    def _disjoint(self, link: int) -> list[Pair]:
+        """Pairs that cross a link, no host in two of them."""
+        taken: set[int] = set()
+        found = []
+        for number in np.flatnonzero((self._paths.links == link).any(axis=1)):
+            pair = self._pair(int(number))
+            if not taken & set(pair):
+                taken |= set(pair)
+                found.append(pair)
+        return found
