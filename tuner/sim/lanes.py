@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tuner.cost import Calibration, PathCost
 from tuner.errors import UnpricedError
+from tuner.locality import PATH_CLASSES
 from tuner.sim.distinct import distinct
 from tuner.sim.manner import CLASSES
 from tuner.topology import (
@@ -29,7 +30,6 @@ from tuner.topology import (
     Placement,
     paths,
 )
-from tuner.topology.paths import PATH_CLASSES
 from tuner.units import format_time
 
 Ints = NDArray[np.int64]
