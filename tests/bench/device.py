@@ -18,8 +18,9 @@ from tests.support.device import FakeDevice, resident
 from tuner.cli.output import print_table
 from tuner.cost import Estimate, ReductionCost
 from tuner.errors import InputError
+from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import contiguous, nbytes_of
-from tuner.runtime.devices import CUDA, HOST, Device, PointerCache, cuda, cuda_aware, memory_of
+from tuner.runtime.devices import Device, PointerCache, cuda, cuda_aware, memory_of
 from tuner.runtime.folding import Folding
 from tuner.runtime.staging import READ, WRITE, Staging
 from tuner.units import format_size, format_time

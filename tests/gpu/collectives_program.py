@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tests.support.device import FakeDevice, resident
 from tuner import algorithms
 from tuner.collective import Collective
+from tuner.locality import CUDA
 from tuner.measurement import Cluster
 from tuner.runtime import devices
 from tuner.runtime.agreement import library_name
@@ -56,7 +57,7 @@ def table(number: int, upto: float) -> TuningTable:
         name = names[number % len(names)]
         cut = number % 2 and "segment" in algorithms.describe(collective, name).params
         choice = Choice(name, {"segment": 1000} if cut else {}, SCHEDULE)
-        key = Key(collective, 1, WORLD.size, devices.CUDA)
+        key = Key(collective, 1, WORLD.size, CUDA)
         rules.append(Rule(key, 0, upto, choice, Evidence("none")))
         if upto < math.inf:
             rules.append(Rule(key, int(upto), math.inf, Choice(), Evidence("none")))
@@ -165,7 +166,7 @@ def main(kind: str) -> None:
     direct = devices.cuda_aware()
     for number in range(3 if kind == "pretended" else most):  # what copies, not what is copied
         ours = table(number, math.inf if direct else FROM)
-        comm = tune(WORLD.Dup(), ours, memory=devices.CUDA)
+        comm = tune(WORLD.Dup(), ours, memory=CUDA)
         for i, count in enumerate(COUNTS):
             where = PLACES[(i + number) % len(PLACES)]  # three algorithms in turn see all pairs
             for case in reductions(count):

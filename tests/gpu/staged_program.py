@@ -13,6 +13,7 @@ from mpi4py import MPI
 from tests.support.device import FakeDevice, resident
 from tuner import algorithms
 from tuner.collective import Collective
+from tuner.locality import CUDA
 from tuner.measurement import Cluster
 from tuner.runtime import devices
 from tuner.runtime.agreement import library_name
@@ -30,7 +31,7 @@ def staged() -> Iterator[tuple[Collective, str]]:
 
 
 def table(collective: Collective, choice: Choice) -> TuningTable:
-    key = Key(collective, 1, WORLD.size, devices.CUDA)
+    key = Key(collective, 1, WORLD.size, CUDA)
     rule = Rule(key, 0, float("inf"), choice, Evidence("none"))
     return TuningTable(Cluster("here", 1, 2, "any", 1 << 30), library_name(), (rule,))
 
@@ -49,7 +50,7 @@ def main() -> None:
     found = list(staged())
     for collective, name in found:
         made = table(collective, Choice(name, {}, SCHEDULE))
-        comm = tune(WORLD.Dup(), made, memory=devices.CUDA)
+        comm = tune(WORLD.Dup(), made, memory=CUDA)
         for count in (1, 1003):
             mine, result = resident(np.arange(count) + WORLD.rank), resident(np.zeros(count, int))
             brought = DEVICE.brought_to_host

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import contiguous
-from tuner.runtime.devices import CUDA, HOST, Device, PointerCache, memory_of
+from tuner.runtime.devices import Device, PointerCache, memory_of
 from tuner.runtime.folding import SIZES, Folding
 from tuner.runtime.memory import DeviceMemory
 from tuner.runtime.staging import READ, WRITE, Staging

@@ -22,6 +22,7 @@ import numpy as np
 import uvicorn
 
 from tests.support.ladders import table_of
+from tests.support.probed import Machine, truth
 from tuner.api.app import create_app
 from tuner.api.settings import Settings
 from tuner.collective import Collective
@@ -34,10 +35,12 @@ from tuner.measurement import (
 )
 from tuner.probe.planning import PINGPONG_SIZES, REDUCTION_SIZES
 from tuner.table import Choice, table_record
+from tuner.topologies import parse_topology
 
 PATIENCE = 60.0  # seconds after which something counts as hung
 CLUSTER = Cluster("ares", 1, 4, "any cpu", 1 << 30)
 LIBRARY = "openmpi 5.0.11"
+FOUR = "{name: four, nodes: 4, latency: 100us, bandwidth: 12.5MB/s}"
 SOURCES = Path(__file__).resolve().parents[2]
 
 
@@ -164,6 +167,20 @@ def probe_file(collectives: bool = True) -> str:
         series += list(_collectives())
     lines = [header_line(CLUSTER, LIBRARY, {"seed": 1}), *map(series_line, series)]
     return "\n".join([*lines, end_line(len(series)), ""])
+
+
+def cluster_file() -> str:
+    """Of four hosts behind one switch, on which the tree beats the default."""
+    machine = Machine(parse_topology(FOUR)[1], truth())
+    times = ((Choice(), 3e-3), (Choice("binomial"), 1e-3))
+    calls = tuple(
+        Measurement("collective", "bcast", 4, 1, 4, nbytes, (seconds,) * 9, choice.algorithm)
+        for nbytes in (1024, 16384) for choice, seconds in times
+    )  # fmt: skip
+    measured = machine.measured(machine.messages(), iter(calls))
+    about = header_line(measured.cluster, measured.library, {})
+    lines = [about, *map(series_line, measured.series), end_line(len(measured.series))]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _point_to_point() -> Iterator[Measurement]:

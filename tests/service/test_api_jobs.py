@@ -17,9 +17,11 @@ import httpx
 import pytest
 
 from tests.service.serving import (
+    FOUR,
     LIBRARY,
     a_study,
     a_table,
+    cluster_file,
     good,
     jobs_of,
     probe_file,
@@ -28,6 +30,7 @@ from tests.service.serving import (
     served,
     until,
 )
+from tests.support.probed import SHORT
 from tuner.api.settings import Settings
 from tuner.jobs.runner import Runner
 from tuner.sim.study import result_from_record
@@ -114,6 +117,35 @@ def test_calibrating_and_tuning_make_what_the_command_line_makes(
     until(lambda: client.get("/v1/select", params=call).status_code == 200)
     decision = good(client.get("/v1/select", params=call))
     assert (decision["algorithm"], decision["version"]) == ("binomial", made["table"])
+
+
+def test_a_cluster_is_calibrated_and_tuned_on_its_stored_topology(
+    client: httpx.Client, database_url: str
+) -> None:
+    source = good(client.post("/v1/measurements", content=cluster_file()), 201)["id"]
+    topology = good(client.post("/v1/topologies", content=FOUR), 201)["id"]
+    jobs = [
+        good(client.post("/v1/jobs", json={"measurements": source, **job}), 202)["id"]
+        for job in (
+            {"kind": "calibrate", "topology": topology}, {"kind": "tune", "topology": topology},
+            {"kind": "tune"},
+        )
+    ]  # fmt: skip
+    with running(database_url):
+        calibrated, tuned, refused = (ended(client, job) for job in jobs)
+    stored = calibrated["result"]["calibration"]
+    assert tuned["result"]["calibration"] == stored
+    paths = good(client.get(f"/v1/calibrations/{stored}"))["paths"]
+    (network,) = (path for path in paths if path["path_class"] == "network")
+    alpha = network["segments"][0]["alpha"]["value"]
+    assert alpha == pytest.approx(SHORT[0], rel=0.1)  # the latency of links is in the topology
+    rules = good(client.get(f"/v1/tables/{tuned['result']['table']}"))["rules"]
+    assert {(rule["key"]["nodes"], rule["choice"]["algorithm"]) for rule in rules} == {
+        (4, "default"), (4, "binomial"),
+    }  # fmt: skip
+    assert "do not fit" in refused["error"]
+    wanted = {"kind": "tune", "measurements": source, "topology": 99}
+    assert "no topology 99" in problem(client.post("/v1/jobs", json=wanted), 404)
 
 
 def test_a_job_that_cannot_be_done_says_why(own: httpx.Client, file_url: str) -> None:

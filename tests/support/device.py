@@ -6,14 +6,17 @@ old contents.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.runtime.devices import CUDA, HOST, Kernel, PointerCache
+from tuner.locality import CUDA, HOST
+from tuner.runtime.devices import Kernel, PointerCache
 
 
 class Resident(np.ndarray[Any, np.dtype[Any]]):
@@ -30,9 +33,13 @@ def resident(content: NDArray[Any]) -> Resident:
 
 
 class FakeDevice:
-    """Everything a Device does, counted. Pointers in `foreign` are registered host memory."""
+    """Everything a Device does, counted. Pointers in `foreign` are registered host memory.
 
-    def __init__(self) -> None:
+    count   devices of the host; ranks get them in turn
+    """
+
+    def __init__(self, count: int = 1) -> None:
+        self._count, self.bus, self.nccl = count, "bus0", ""
         self.foreign: set[int] = set()
         self.queries = 0
         self.allocated: list[int] = []
@@ -44,6 +51,24 @@ class FakeDevice:
     def _query(self, pointer: int) -> str:
         self.queries += 1
         return HOST if pointer in self.foreign else CUDA
+
+    def select(self, number: int) -> None:
+        self.bus = f"bus{number % self._count}"
+
+    def linked(self, one: str, other: str) -> bool:
+        return one != other and {one, other} <= {"bus0", "bus1"}
+
+    def described(self) -> dict[str, str]:
+        return {"name": "pretended", "bus": self.bus}
+
+    def shareable(self, nbytes: int) -> tuple[NDArray[np.uint8], bytes]:
+        handle = os.memfd_create("shared")  # open as long as somebody may look for it
+        os.ftruncate(handle, nbytes)
+        path = Path(f"/proc/{os.getpid()}/fd/{handle}")
+        return np.memmap(path, np.uint8, "r+", shape=(nbytes,)), str(path).encode()
+
+    def opened(self, handle: bytes, nbytes: int) -> NDArray[np.uint8]:
+        return np.memmap(Path(handle.decode()), np.uint8, "r+", shape=(nbytes,))
 
     def array(self, buffer: object) -> NDArray[Any]:
         assert isinstance(buffer, Resident)

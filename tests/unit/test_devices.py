@@ -14,8 +14,9 @@ from mpi4py import MPI
 
 from tests.support.device import FakeDevice, Resident, resident
 from tuner.cost import Estimate, ReductionCost
+from tuner.locality import CUDA, HOST
 from tuner.runtime.control_variables import loaded_library
-from tuner.runtime.devices import CUDA, HOST, PointerCache, cuda_aware, memory_of
+from tuner.runtime.devices import PointerCache, cuda_aware, memory_of
 from tuner.runtime.folding import SIZES, Folding, crossing, switch
 from tuner.runtime.following import nccl_allreduce
 from tuner.runtime.nccl import Cannot, Place, connect, objection_to, reducible

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import InputError
+from tuner.locality import PATH_CLASSES
 from tuner.topologies.calibrated import given_calibration
 from tuner.topologies.fabrics import OneSwitch, Wire, fabric_topology
 from tuner.topologies.presets import (
@@ -26,7 +27,6 @@ from tuner.topologies.presets import (
     with_taper,
 )
 from tuner.topology import Interior, Link, Placement, paths
-from tuner.topology.paths import PATH_CLASSES
 
 MEASURED_ON = {  # machines -> how the sources of numbers measured there call them
     ("dgx-1p",): "Tartan", ("dgx-1v", "dgx-2"): "TACCL", ("dgx-h100",): "ASTRA-sim",

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tuner.errors import InputError
+from tuner.locality import PATH_CLASSES
 from tuner.topologies import load_topology, parse_topology, topology_from_record, topology_record
 from tuner.topologies.machines import load_machine
 from tuner.topologies.presets import preset
 from tuner.topologies.short import machine_from, preset_reference, topology_from
 from tuner.topology import Placement, Topology, paths
-from tuner.topology.paths import PATH_CLASSES
 
 WIRE = "latency: 1us, bandwidth: 12.5GB/s"
 TREE = f"""

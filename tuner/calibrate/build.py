@@ -19,9 +19,9 @@ from tuner.calibrate.ports import exchanges, shared_from
 from tuner.calibrate.series import Launches, Series
 from tuner.cost import Calibration
 from tuner.errors import InputError
+from tuner.locality import PATH_CLASSES
 from tuner.measurement import Measurements
 from tuner.topology import CUDA, HOST, NETWORK, Topology
-from tuner.topology.paths import PATH_CLASSES
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import numpy as np
 
 from tuner.calibrate.series import Launches, params
 from tuner.errors import InputError
+from tuner.locality import PATH_CLASSES
 from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, paths
 from tuner.topology.hosts import node_numbers
-from tuner.topology.paths import PATH_CLASSES
 from tuner.units import format_time
 
 MOST_RANKS = 64  # on a node, among which a pair of a class is looked for

@@ -33,6 +33,7 @@ EXAMPLES = """examples:
   tuner probe --library mpich --python .venv-mpich/bin/python --out mpich.ndjson
   tuner probe plan --hosts node1,node2,node3,node4 --ppn 2
   tuner probe run --hostfile hosts.txt --ppn 4 --out cluster.ndjson
+  tuner probe run --parts devices --hosts gpu1,gpu2 --ppn 4 --out gpus.ndjson
   tuner probe run --launch srun --shapes 8x1,8x4 --out cluster.ndjson
   tuner probe run --hosts a,b --launch 'mpirun -np {n} --host {slots} {program}' --out ab.ndjson
   tuner probe merge monday.ndjson tuesday.ndjson --out both.ndjson
@@ -64,6 +65,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--target", type=float, default=0.03,
         help="relative half-width of a median's 95 %% interval that suffices (default: 0.03)",
     )  # fmt: skip
+    parser.add_argument(
+        "--parts", type=parsing.names, default=request.PARTS,
+        help=f"what to measure (default: {','.join(request.PARTS)}; on this computer no shared and"
+        " sweep)",
+    )  # fmt: skip
     _cluster_arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
     parser.set_defaults(run=run)
@@ -91,10 +97,6 @@ def _cluster_arguments(group: argparse._ArgumentGroup) -> None:
         "--topology", type=Path, metavar="FILE",
         help="of the hosts, in any format that `tuner topo` reads: a pair of hosts for every"
         " distance and pairs for every kind of uplink are then measured",
-    )  # fmt: skip
-    group.add_argument(
-        "--parts", type=parsing.names, default=request.PARTS,
-        help=f"what to measure (default: {','.join(request.PARTS)})",
     )  # fmt: skip
     group.add_argument(
         "--repetitions", type=int, default=request.FEWEST,
@@ -142,7 +144,7 @@ def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
         return cluster.plan_cluster(_request(options, there))
     return plan_here(
         options.library, options.ranks, options.sizes, options.target, options.launches,
-        "commutative",
+        "commutative", options.parts,
     )  # fmt: skip
 
 
@@ -160,7 +162,7 @@ def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measur
     return probe(
         options.out, library=options.library, python=python, ranks=options.ranks,
         budget=options.budget, sizes=options.sizes, target=options.target,
-        launches=options.launches, on_progress=forwarded(report),
+        launches=options.launches, parts=options.parts, on_progress=forwarded(report),
     )  # fmt: skip
 
 

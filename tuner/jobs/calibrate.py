@@ -6,15 +6,14 @@ from typing import Any
 
 from tuner import db
 from tuner.calibrate import calibrate
+from tuner.jobs.inputs import measured
 from tuner.jobs.kinds import Spec, Store, Tell
 
 
 def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
-    """`spec` names the measurements; the result the calibration."""
+    """`spec` names the measurements, and the topology; the result the calibration."""
     tell(0.0, "fitting")
-    with db.reading(engine) as session:
-        measurements = db.load_measurements(session, spec["measurements"])
-    calibration = calibrate(measurements)
+    calibration = calibrate(*measured(engine, spec))
 
     def store(session: db.Session) -> dict[str, Any]:
         stored = db.store_calibration(session, calibration, spec["measurements"])

@@ -6,17 +6,18 @@ from typing import Any
 
 from tuner import db
 from tuner.calibrate import calibrate
+from tuner.jobs.inputs import measured
 from tuner.jobs.kinds import Spec, Store, Tell, counted
 from tuner.select.make import make_table
 
 
 def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
-    """`spec` names the measurements, `publish` and `by` whom; the result calibration and table."""
+    """`spec` names the measurements, the topology, `publish` and `by` whom; the result calibration
+    and table."""
     tell(0.0, "fitting")
-    with db.reading(engine) as session:
-        measurements = db.load_measurements(session, spec["measurements"])
-    calibration = calibrate(measurements)
-    _, table = make_table(measurements, calibration, counted(tell, "simulating"))
+    measurements, topology = measured(engine, spec)
+    calibration = calibrate(measurements, topology)
+    _, table = make_table(measurements, calibration, counted(tell, "simulating"), topology)
 
     def store(session: db.Session) -> dict[str, Any]:
         source = spec["measurements"]

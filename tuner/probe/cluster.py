@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tuner import libraries
 from tuner.measurement import Measurements
+from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.machine import local_cluster, provenance
 from tuner.probe.messages import PER_BYTE, PER_CALL, PER_MESSAGE, cost, messages, shared, sweep
 from tuner.probe.plan import Arm, Plan, Point
@@ -65,10 +66,14 @@ def plan_cluster(request: Request) -> Plan:
     if "collectives" in request.parts:
         points += _collectives(request)
     points = list(_with_sentinels(points, request))
+    with_devices = "devices" in request.parts
+    if with_devices:  # first: without a GPU their time is left for what follows
+        calls = device_calls(_collectives(request))
+        points = [*device_points(request.nodes, request.ppn), *calls, *points]
     return Plan(
         request.library, request.nodes * request.ppn, os.cpu_count() or 1, request.target,
         request.operators, tuple(points), fewest=request.fewest, hosts=request.hosts.names,
-        ppn=request.ppn,
+        ppn=request.ppn, devices=with_devices,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The MPI library's own collectives as arms: called, and checked before they are timed (rank side).
+"""Collectives as arms: called, and checked before they are timed (rank side).
 
 Data are whole numbers small enough for their float32 sums to be exact in any order.
 """
@@ -6,15 +6,17 @@ Data are whole numbers small enough for their float32 sums to be exact in any or
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.collective import Collective
+from tuner.runtime.ladders import METHODS
+from tuner.runtime.staging import READ, WRITE, Access
 
 PAGE = 4096  # bytes
 LARGEST = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly
@@ -29,48 +31,100 @@ def aligned(nbytes: int) -> NDArray[np.float32]:
     return values
 
 
+class Buffers(Protocol):
+    """Where the buffers of calls are, and how a call on them is made.
+
+    What is called on (`comm`) is a communicator of MPI, or of whoever else makes the call.
+    """
+
+    def ones(self, nbytes: int) -> Any:
+        """A buffer of float32, for many calls."""
+
+    def put(self, values: NDArray[Any]) -> Any:
+        """A buffer with these values."""
+
+    def get(self, buffer: Any) -> NDArray[Any]:
+        """The values of a buffer."""
+
+    def bound(
+        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: Any
+    ) -> Callable[[], object]:
+        """The call, given buffers with what it does to each, and its root or operator."""
+
+
+class HostBuffers:
+    """See Buffers."""
+
+    def ones(self, nbytes: int) -> NDArray[np.float32]:
+        """See Buffers."""
+        return aligned(nbytes)
+
+    def put(self, values: NDArray[Any]) -> NDArray[Any]:
+        """See Buffers."""
+        return values
+
+    def get(self, buffer: NDArray[Any]) -> NDArray[Any]:
+        """See Buffers."""
+        return buffer
+
+    def bound(
+        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: Any
+    ) -> Callable[[], object]:
+        """See Buffers."""
+        return partial(getattr(comm, METHODS[collective]), *(buffer for buffer, _ in given), last)
+
+
 @dataclass(frozen=True)
 class Call:
     """A collective on buffers of `nbytes` bytes, as an application makes it."""
 
     collective: Collective
     nbytes: int
+    buffers: Buffers = field(default_factory=HostBuffers)
 
-    def timed(self, comms: Sequence[MPI.Comm]) -> list[Callable[[], object]]:
+    def timed(self, comms: Sequence[Any]) -> list[Callable[[], object]]:
         """The call to time on each communicator, all on the same buffers.
 
         Buffers of its own would give every algorithm other pages, and all of them together would
         push one another out of the caches: differences that no algorithm makes.
         """
-        send, receive = aligned(self.nbytes), aligned(self.nbytes)
+        send, receive = self.buffers.ones(self.nbytes), self.buffers.ones(self.nbytes)
         if self.collective is Collective.BCAST:
-            return [partial(comm.Bcast, send, 0) for comm in comms]
-        return [partial(comm.Allreduce, send, receive, MPI.SUM) for comm in comms]
+            return [self._broadcast(comm, send, 0) for comm in comms]
+        return [self._sum(comm, send, receive) for comm in comms]
 
-    def correct(self, comm: MPI.Comm, seed: int) -> bool:
+    def correct(self, comm: Any, seed: int) -> bool:
         """Whether this rank gets the right result on fresh data; collective over `comm`."""
         try:
             if self.collective is Collective.BCAST:
                 first = self._bcast(comm, seed, 0)
                 return self._bcast(comm, seed, comm.size - 1) and first
             return self._allreduce(comm, seed)
-        except MPI.Exception:  # the library refuses the algorithm for this call
+        except RuntimeError:  # the library, MPI's or NCCL's, refuses the algorithm for this call
             return False
 
-    def _bcast(self, comm: MPI.Comm, seed: int, root: int) -> bool:
-        expected = np.random.default_rng([seed, root]).integers(0, 256, self.nbytes, np.uint8)
-        buffer = expected.copy() if comm.rank == root else ~expected
-        comm.Bcast(buffer, root)
-        return np.array_equal(buffer, expected)
+    def _broadcast(self, comm: Any, buffer: Any, root: int) -> Callable[[], object]:
+        access = READ if comm.rank == root else WRITE
+        return self.buffers.bound(comm, self.collective, (buffer, access), last=root)
 
-    def _allreduce(self, comm: MPI.Comm, seed: int) -> bool:
+    def _sum(self, comm: Any, send: Any, receive: Any) -> Callable[[], object]:
+        given = (send, READ), (receive, WRITE)
+        return self.buffers.bound(comm, self.collective, *given, last=MPI.SUM)
+
+    def _bcast(self, comm: Any, seed: int, root: int) -> bool:
+        expected = np.random.default_rng([seed, root]).integers(0, 256, self.nbytes, np.uint8)
+        buffer = self.buffers.put(expected.copy() if comm.rank == root else ~expected)
+        self._broadcast(comm, buffer, root)()
+        return np.array_equal(self.buffers.get(buffer), expected)
+
+    def _allreduce(self, comm: Any, seed: int) -> bool:
         shared = np.random.default_rng(seed).integers(0, LARGEST, self.nbytes // 4)
         given = (shared + comm.rank).astype(np.float32)
-        received = np.full_like(given, -1)
-        comm.Allreduce(given, received, MPI.SUM)
+        received = self.buffers.put(np.full_like(given, -1))
+        self._sum(comm, self.buffers.put(given), received)()
         ranks = comm.size
         expected = shared * ranks + ranks * (ranks - 1) // 2
-        return np.array_equal(received, expected.astype(np.float32))
+        return np.array_equal(self.buffers.get(received), expected.astype(np.float32))
 
 
 MODULUS = 10007

@@ -8,21 +8,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from tuner.locality import HOST
 from tuner.measurement import Measurement
 from tuner.table import Choice
 
-# launch, kind, subject, nodes, ppn, p, nbytes, number
-Key = tuple[int, str, str, int, int, int, int, int]
+# launch, kind, subject, nodes, ppn, p, nbytes, number, memory
+Key = tuple[int, str, str, int, int, int, int, int, str]
 Place = tuple[int, int, int, tuple[int, ...], str]  # nodes, ppn, first, hosts, manner
 
 DELAY = 2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
 # Kinds with an arm for each size.
-LADDERS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction")
+LADDERS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction", "copy")
 # Manners of a place: local rank by local rank, so that pairs are of two hosts; two ranks of one
 # host on one socket if there are such; two on different ones.
 PAIRED, NEAR, APART = "paired", "near", "apart"
 UNSIZED = (*LADDERS, "eager", "sweep")  # kinds whose points are of no single size
-TOGETHER = ("collective", "schedule", "reduction", "call")  # kinds that do not go by pairs
+TOGETHER = ("collective", "schedule", "nccl", "reduction", "call")  # kinds that go not by pairs
 FEWEST = 12  # repetitions of every point, even when its time is spent
 LARGEST_EAGER = 2**20  # the search for the eager limit looks no higher
 
@@ -59,6 +60,7 @@ class Point:
     group       points of one group on other hosts are measured at the same time; 0: alone
     number      tells apart points that are otherwise equal: the how-manieth sentinel, distance
     apart       two ranks of a host that are on different sockets
+    memory      where the buffers are; what needs a GPU is left out where there is none
     """
 
     kind: str
@@ -75,13 +77,14 @@ class Point:
     group: int = 0
     number: int = 0
     apart: bool = False
+    memory: str = HOST
 
     @property
     def key(self) -> Key:
         """What identifies the point in its plan."""
         return (
             self.launch, self.kind, self.subject, self.nodes, self.ppn or self.p, self.p,
-            self.nbytes, self.number,
+            self.nbytes, self.number, self.memory,
         )  # fmt: skip
 
     @property
@@ -105,13 +108,14 @@ class Point:
         return Measurement(
             kind=self.kind, subject=self.subject, nodes=self.nodes, ppn=self.ppn or self.p,
             p=self.p, nbytes=self.size(arm), samples=tuple(samples), algorithm=arm.algorithm,
-            params=dict(arm.params), launch=self.launch,
+            params=dict(arm.params), memory=self.memory, launch=self.launch,
         )  # fmt: skip
 
     def __str__(self) -> str:
         size = "" if self.kind in UNSIZED else f" {self.nbytes} B"
         shape = f"p={self.p}" if self.ppn == 0 else f"{self.nodes}x{self.ppn}"
-        return f"{self.kind} {self.subject} {shape}{size}"
+        memory = "" if self.memory == HOST else f" {self.memory}"
+        return f"{self.kind} {self.subject} {shape}{size}{memory}"
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ class Plan:
     fewest      repetitions of every arm, even when the time of its point is spent
     hosts       names, in the order of their numbers; none: this computer alone
     ppn         ranks on each of the hosts
+    devices     GPUs are looked for and described, however few of their points are left
     """
 
     library: str
@@ -134,6 +139,7 @@ class Plan:
     fewest: int = FEWEST
     hosts: tuple[str, ...] = ()
     ppn: int = 0
+    devices: bool = False
 
     @property
     def weight(self) -> float:
@@ -157,12 +163,17 @@ class Plan:
         return [found for found in series if _key(found) not in cut]
 
     def excluded(self, series: Sequence[Measurement]) -> list[str]:
-        """The arms that a finished probe lacks because their result was wrong, by name."""
+        """The arms that a finished probe lacks because their result was wrong, by name.
+
+        Points in a GPU's memory without any arm had no such GPU.
+        """
         measured = {_arm_key(found) for found in series}
+        begun = {_key(found) for found in series}
         return list(
             dict.fromkeys(
                 f"{point}: {arm.choice}: wrong result"
                 for point in self.points
+                if point.memory == HOST or point.key in begun
                 for arm in _lacking(point, measured)
             )
         )
@@ -186,7 +197,7 @@ def _key(series: Measurement) -> Key:
     nbytes = 0 if series.kind in UNSIZED else series.nbytes
     return (
         series.launch, series.kind, series.subject, series.nodes, series.ppn, series.p, nbytes,
-        series.params.get("of", 0),
+        series.params.get("of", 0), series.memory,
     )  # fmt: skip
 
 

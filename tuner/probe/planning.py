@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.collective import Collective
+from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.plan import Arm, Plan, Point
 from tuner.table import Choice
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
@@ -44,18 +45,34 @@ def make_plan(
     sizes: Sequence[int],
     candidates: Candidates,
     settings: SettingsOf,
+    parts: Collection[str],
 ) -> Plan:
-    """Messages and reductions first, then collectives from few ranks to many, small to large.
+    """What needs a GPU first, as without one its time is left for the others; then messages and
+    reductions, then collectives from few ranks to many, small to large.
 
     Every launch measures all collectives anew; messages are measured in the first one.
     """
     once = tuple(_collective_points(ranks, sizes, candidates, settings))
-    calls = tuple(replace(point, launch=n) for n in range(launches) for point in once)
-    others = tuple(_message_points(ranks, cores))
-    share = SHARE_OF_MESSAGES / (1 - SHARE_OF_MESSAGES) * sum(q.weight for q in calls)
-    whole = sum(q.weight for q in others)
-    others = tuple(replace(q, weight=share * q.weight / whole) for q in others)
-    return Plan(library, ranks, cores, target, operators, (*others, *calls))
+    share = SHARE_OF_MESSAGES / (1 - SHARE_OF_MESSAGES) * launches * sum(q.weight for q in once)
+    points: list[Point] = []
+    calls: list[Point] = []
+    if "devices" in parts:
+        points += _scaled(list(device_points(1, ranks)), share)
+        calls += device_calls(once)
+    if "messages" in parts:
+        points += _scaled(list(_message_points(ranks, cores)), share)
+    if "collectives" in parts:
+        calls += once
+    points += [replace(point, launch=n) for n in range(launches) for point in calls]
+    return Plan(
+        library, ranks, cores, target, operators, tuple(points), devices="devices" in parts
+    )  # fmt: skip
+
+
+def _scaled(points: list[Point], weight: float) -> Iterator[Point]:
+    """Points of this weight altogether."""
+    whole = sum(point.weight for point in points)
+    return (replace(point, weight=weight * point.weight / whole) for point in points)
 
 
 def _message_points(ranks: int, cores: int) -> Iterator[Point]:

@@ -10,23 +10,31 @@ from mpi4py import MPI
 
 from tuner.probe.plan import DELAY
 from tuner.probe.timing import Arm
+from tuner.runtime.buffers import Bytes
+
+Empty = Callable[[int], Bytes]  # makes memory that MPI takes, of the host or of a device
 
 SHORT, SHORT_REPEAT = 16384, 10  # calls below this many bytes are too short to time singly
 EAGER_TRIALS = 5
 OTHER_TAG = 1  # no message carries it
 
 
-def _warmed(call: Callable[[], object], nbytes: int) -> Arm:
+def zeros(nbytes: int) -> Bytes:
+    """Memory of the host for messages."""
+    return np.zeros(nbytes, np.uint8)
+
+
+def warmed(call: Callable[[], object], nbytes: int) -> Arm:
     """An arm of a ladder: the other sizes have had the cache, so it first calls once untimed."""
     return Arm(call, warm=call, repeat=SHORT_REPEAT if nbytes < SHORT else 1)
 
 
-def pingpong(comm: MPI.Comm, nbytes: int) -> Arm:
+def pingpong(comm: MPI.Comm, nbytes: int, empty: Empty = zeros) -> Arm:
     """There and back between ranks 2i and 2i+1, all pairs at once; the call is a round trip.
 
     Half of it is the one-way time: `ranks.py` halves the samples.
     """
-    buffer = np.zeros(nbytes, np.uint8)
+    buffer = empty(nbytes)
     peer = comm.rank ^ 1
 
     def ping() -> None:
@@ -37,7 +45,7 @@ def pingpong(comm: MPI.Comm, nbytes: int) -> Arm:
         comm.Recv(buffer, peer)
         comm.Send(buffer, peer)
 
-    return _warmed(pong if comm.rank % 2 else ping, nbytes)
+    return warmed(pong if comm.rank % 2 else ping, nbytes)
 
 
 def exchange(comm: MPI.Comm, nbytes: int, rows: int, ring: bool = False) -> Arm:
@@ -55,7 +63,7 @@ def exchange(comm: MPI.Comm, nbytes: int, rows: int, ring: bool = False) -> Arm:
             MPI.Prequest.Startall(requests)
             MPI.Request.Waitall(requests)
 
-    return _warmed(call, nbytes)
+    return warmed(call, nbytes)
 
 
 def partners(rank: int, p: int, ring: bool) -> tuple[int, int]:
@@ -119,7 +127,7 @@ def overhead(comm: MPI.Comm, nbytes: int) -> Arm:
     return Arm(lambda: called.append(True), after=receive)
 
 
-def burst(comm: MPI.Comm, nbytes: int, messages: int) -> Arm:
+def burst(comm: MPI.Comm, nbytes: int, messages: int, empty: Empty = zeros) -> Arm:
     """`messages` posted together, then one empty answer.
 
     From rank 2i to rank 2i+1, all pairs at once.
@@ -127,7 +135,7 @@ def burst(comm: MPI.Comm, nbytes: int, messages: int) -> Arm:
     Two lengths give the time per further message, free of latency and answer. Persistent requests
     start all messages in one call, so the interpreter is not between them.
     """
-    buffers = np.zeros((messages, max(nbytes, 1)), np.uint8)[:, :nbytes]
+    buffers = empty(messages * max(nbytes, 1)).reshape(messages, -1)[:, :nbytes]
     answer = np.zeros(0, np.uint8)
     sender, peer = comm.rank % 2 == 0, comm.rank ^ 1
     prepare = comm.Send_init if sender else comm.Recv_init
@@ -160,23 +168,25 @@ def null_call(comm: MPI.Comm) -> Arm:
 def reduction(nbytes: int) -> Arm:
     """The library's own local sum of float32."""
     arriving, into = np.ones(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
-    return _warmed(lambda: MPI.SUM.Reduce_local(arriving, into), nbytes)
+    return warmed(lambda: MPI.SUM.Reduce_local(arriving, into), nbytes)
 
 
-def eager_limit(comm: MPI.Comm, largest: int) -> tuple[int, list[float]]:
+def eager_limit(
+    comm: MPI.Comm, largest: int, empty: Empty = zeros
+) -> tuple[int, list[float]]:  # fmt: skip
     """The smallest message whose sender waits for the receiver, and how long it waited (s).
 
     Found by bisection over [1, largest] with a receiver that is inside the library but asks for the
     message `DELAY` late: an eager message is taken in meanwhile, a rendezvous is not answered.
     Without any such message it is `largest`, and the second value shows that nobody waited.
     """
-    blocked = _sends(comm, largest)
+    blocked = _sends(comm, empty(largest))
     if np.median(blocked) < DELAY / 2:
         return largest, blocked
     eager, waits = 0, largest
     while waits - eager > 1:
         middle = (eager + waits) // 2
-        seconds = _sends(comm, middle)
+        seconds = _sends(comm, empty(middle))
         if np.median(seconds) < DELAY / 2:
             eager = middle
         else:
@@ -184,9 +194,8 @@ def eager_limit(comm: MPI.Comm, largest: int) -> tuple[int, list[float]]:
     return waits, blocked
 
 
-def _sends(comm: MPI.Comm, nbytes: int) -> list[float]:
+def _sends(comm: MPI.Comm, buffer: Bytes) -> list[float]:
     """Seconds each Send from rank 0 took while rank 1 stayed away; known to both ranks."""
-    buffer = np.zeros(nbytes, np.uint8)
     taken: list[float] = []
     for _ in range(EAGER_TRIALS):
         comm.Barrier()

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from tuner.probe import places, timing
+from tuner.probe import gpus, places, timing
 from tuner.probe.about import facts
 from tuner.probe.clock import Clock
 from tuner.probe.plan import Arm, Place, Plan, Point, read_plan
@@ -84,6 +84,8 @@ class Probe:
             known = facts(self._world, self._layout, self._clock)
             if self._first:
                 report("facts", **known)
+        if self._plan.devices:
+            self._tell_gpus(gpus.settle(self._world))
         for lanes in stages(self._plan):
             if self._clock is not None:
                 self._clock.refresh()
@@ -132,7 +134,7 @@ class Probe:
     def _lane(self, points: list[Point], comm: MPI.Intracomm, seconds: float, alone: bool) -> None:
         """Points of one place, one after another; `alone`: all other ranks sleep."""
         crowded = places.crowded(comm) if alone else self._crowded
-        session = Session(self._plan, comm, crowded, self._clock, self._alive, _excluded)
+        session = Session(self._plan, comm, crowded, self._clock, self._alive, _excluded, _noted)
         account = Account(seconds, [point.weight for point in points])
         for point in points:
             begin = time.monotonic()
@@ -196,6 +198,12 @@ class Probe:
             if self._first:
                 report("alive")
 
+    def _tell_gpus(self, known: dict[str, object]) -> None:
+        if self._first:
+            report("facts", devices=known)
+            if "missing" in known:
+                _noted(str(known["missing"]))
+
     def _tell_spread(self, clock: dict[str, object]) -> None:
         spread = np.array(self._spread)
         if self._first and spread.size:
@@ -205,6 +213,10 @@ class Probe:
 
 def _excluded(point: Point, arm: Arm) -> None:
     report("excluded", point=str(point), algorithm=str(arm.choice))
+
+
+def _noted(text: str) -> None:
+    report("note", text=text)
 
 
 def main(plan_path: str, results: str, budget: str) -> None:

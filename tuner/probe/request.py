@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -16,7 +16,7 @@ from tuner.topology import Topology
 
 SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
 RADICES = (2, 4, 8)
-PARTS = ("messages", "shared", "sweep", "collectives")
+PARTS = ("messages", "shared", "sweep", "collectives", "devices")
 FEWEST = 8  # repetitions: in one launch more of them teach little
 
 
@@ -93,15 +93,20 @@ def shapes(request: Request) -> tuple[Shape, ...]:
     return tuple(sorted(found, key=lambda one: (one.ranks, one.nodes)))
 
 
+def check_parts(parts: Collection[str]) -> None:
+    """Raises InputError for a part that there is not, and for none at all."""
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown or not parts:
+        raise InputError(f"there is no part {[*unknown, ''][0]!r}: choose from {', '.join(PARTS)}")
+
+
 def check(request: Request) -> None:
     """Raises InputError for what cannot be measured."""
     if request.nodes < 2 and request.ppn < 2:
         raise InputError("one rank has nobody to talk to: ask for two hosts or --ppn 2")
     if request.ppn < 1 or request.fewest < 1:
         raise InputError("--ppn and --repetitions are at least 1")
-    unknown = [part for part in request.parts if part not in PARTS]
-    if unknown:
-        raise InputError(f"there is no part {unknown[0]!r}: choose from {', '.join(PARTS)}")
+    check_parts(request.parts)
     large = [s for s in request.shapes if s.nodes > request.nodes or s.ppn > request.ppn]
     if large:
         raise InputError(

@@ -25,6 +25,7 @@ from tuner.measurement import (
 from tuner.probe.machine import local_cluster, provenance
 from tuner.probe.plan import Plan, write_plan
 from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
+from tuner.probe.request import check_parts
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import outliers
 from tuner.probe.watch import STARTING, Progress, Watch
@@ -34,6 +35,8 @@ __all__ = ["LAUNCHES", "Progress", "carry_out", "plan_here", "probe"]
 
 FEWEST_RANKS = 4  # of Open MPI: fewer leave the algorithms nothing to differ in
 LAUNCHES = 6  # of the ranks: their placement is settled anew each time, and times with it
+USUAL = ("messages", "collectives")  # parts
+HERE = {*USUAL, "devices"}  # those that there are of one computer
 BUDGETS = {"openmpi": 90.0, "mpich": 30.0}  # seconds
 SETTINGS = {
     "openmpi": {"coll_tuned_use_dynamic_rules": "1"},  # else forced algorithms are ignored
@@ -54,6 +57,7 @@ def probe(
     target: float = 0.03,
     launches: int = LAUNCHES,
     operators: str = "commutative",
+    parts: Sequence[str] = USUAL,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Measurements:
     """Measure this computer with `library` and write `out`; resume what `out` already holds.
@@ -64,13 +68,14 @@ def probe(
     target      relative half-width of the 95 % interval of a median at which a point is done
     launches    how often the ranks are started; each start measures every algorithm
     operators   `commutative`, or `any` to time only algorithms that keep the operands' order
+    parts       `messages`, `collectives` and `devices`; others are of several hosts
 
     Raises InputError for arguments that cannot be used and for an `out` of another probe,
     ProbeError when the ranks cannot be started or fail; what was measured until then stays in
     `out`.
     """
     launcher = Launcher.find(library, python)
-    plan = plan_here(library, ranks, sizes, target, launches, operators)
+    plan = plan_here(library, ranks, sizes, target, launches, operators, parts)
     about = provenance(launcher.version(), python)
     seconds = BUDGETS[library] if budget is None else budget
     return carry_out(plan, launcher, out, local_cluster(), about, seconds, on_progress)
@@ -149,7 +154,8 @@ class _File:
         notes = [*watch.notes, *verdict(series), *outliers(series, self.plan.hosts)]
         self.about = {
             **self.about, **watch.facts, "excluded": self.plan.excluded(series),
-            "seconds": round(watch.elapsed, 1), **({"notes": notes} if self.plan.hosts else {}),
+            "seconds": round(watch.elapsed, 1),
+            **({"notes": notes} if self.plan.hosts or notes else {}),
         }  # fmt: skip
         self._write(series, ended=True)
 
@@ -210,6 +216,7 @@ def plan_here(
     target: float,
     launches: int,
     operators: str,
+    parts: Sequence[str] = USUAL,
 ) -> Plan:
     """What a probe of this computer measures; raises InputError for what cannot be measured."""
     cores = available_cores()
@@ -225,6 +232,9 @@ def plan_here(
     odd = [size for size in ladder if size < 4 or size % 4]
     if odd or not ladder:
         raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
+    check_parts(parts)
+    if not {*parts} & HERE:
+        raise InputError(f"{', '.join(parts)}: of this computer there is {', '.join(sorted(HERE))}")
     return make_plan(
         library,
         wanted,
@@ -235,6 +245,7 @@ def plan_here(
         ladder,
         libraries.named(library).candidates,
         libraries.named(library).settings,
+        parts,
     )
 
 

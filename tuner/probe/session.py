@@ -10,14 +10,18 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.collective import Collective
+from tuner.locality import HOST
 from tuner.measurement import Measurement, series_line
 from tuner.probe import pointtopoint, timing
 from tuner.probe.clock import Clock
-from tuner.probe.collectives import Call, keeps_order
+from tuner.probe.collectives import Call, HostBuffers, keeps_order
+from tuner.probe.devices import OnDevices
 from tuner.probe.plan import FEWEST, LARGEST_EAGER, Arm, Plan, Point
 from tuner.probe.sweep import tournament
-from tuner.runtime.forcing import Forcing
+from tuner.runtime.forcing import NOTHING, Forcing
+from tuner.runtime.nccl import Cannot
 
+CALLS = ("collective", "nccl")  # whose arms are rivals, and checked
 HALVED = ("pingpong", "call", "pairs", "sentinel")  # a call there and back gives a one-way time
 SWEPT = 5  # samples of each pair in a sweep
 
@@ -34,6 +38,7 @@ class Session:
     """Every method is collective over the ranks of `comm`.
 
     report      tells about an arm that is left out: point, algorithm
+    note        tells why there is nothing of some kind
     """
 
     def __init__(
@@ -44,19 +49,27 @@ class Session:
         clock: Clock | None,
         alive: Callable[[], object],
         report: Callable[[Point, Arm], object],
+        note: Callable[[str], object],
     ) -> None:
         self._plan = plan
         self._comm = comm
         self._control = comm.Dup()
         self._forcing = Forcing(plan.library, comm)
-        self._alive, self._report = alive, report
+        self._devices: OnDevices | None = None
+        self._crowded, self._clock = crowded, clock
+        self._alive, self._report, self._note = alive, report, note
         self.spread: list[float] = []  # seconds by which the latest rank began a sample late
         self._stopwatch = timing.Stopwatch(self._control, crowded, clock, alive)
 
     def measure(self, point: Point, seconds: float) -> str:
         """One point: check, time; what is to be written down, on rank 0 of the session."""
+        if point.memory != HOST:
+            members = self._on_devices().members(point)
+            if len(members) < self._comm.size:
+                return self._apart(members, point, seconds)
         if point.kind == "eager":
-            nbytes, blocked = pointtopoint.eager_limit(self._comm, LARGEST_EAGER)
+            empty = pointtopoint.zeros if point.memory == HOST else self._on_devices().empty
+            nbytes, blocked = pointtopoint.eager_limit(self._comm, LARGEST_EAGER, empty)
             return lines(point, [Arm(nbytes=nbytes)], np.array([blocked]).T)
         if point.kind == "sweep":
             return self._sweep(point)
@@ -64,7 +77,7 @@ class Session:
         samples = self._stopwatch.sample(
             self._timed(point, arms),
             target=self._plan.target, seconds=seconds, seed=self._plan.seed,
-            compete=point.kind == "collective",
+            compete=point.kind in CALLS,
             fewest=max(self._plan.fewest, FEWEST * (point.kind == "sentinel")),
         )  # fmt: skip
         self.spread += self._stopwatch.spread.tolist()
@@ -72,12 +85,35 @@ class Session:
 
     def close(self) -> None:
         """Free every communicator."""
+        if self._devices is not None:
+            self._devices.release()
         self._forcing.release()
         self._control.Free()
 
+    def _on_devices(self) -> OnDevices:
+        if self._devices is None:
+            self._devices = OnDevices(self._comm, self._note)
+        return self._devices
+
+    def _apart(self, members: list[int], point: Point, seconds: float) -> str:
+        """Measured by some of the ranks, while the others sleep; nothing without members."""
+        if not members:
+            return ""
+        mine, text = self._comm.rank in members, ""
+        part = MPI.Intracomm(self._comm.Split(0 if mine else MPI.UNDEFINED, self._comm.rank))
+        if mine:
+            own = Session(self._plan, part, self._crowded, self._clock, self._alive, self._report,
+                          self._note)  # fmt: skip
+            text = own.measure(point, seconds)
+            self.spread += own.spread
+            own.close()
+            part.Free()
+        timing.wait_quietly(self._control, self._alive)
+        return str(self._control.bcast(text, members[0]))
+
     def _admitted(self, point: Point) -> list[Arm]:
         """The arms whose result is right; the others are reported and not timed."""
-        if point.kind != "collective":
+        if point.kind not in CALLS:
             return list(point.arms)
         right = []
         for number, arm in enumerate(point.arms):
@@ -89,24 +125,41 @@ class Session:
         return right
 
     def _correct(self, point: Point, arm: Arm, seed: int) -> bool:
-        comm = self._forcing.communicator(arm.settings)
-        before, after = self._forcing.around(arm.settings)
-        call = Call(Collective(point.subject), point.nbytes)
+        comm, before, after = self._under(point, arm)
+        if isinstance(comm, Cannot):
+            return False
+        call = self._call(point)
         before()
         right = call.correct(comm, seed)
-        if call.collective.reduces and self._plan.operators == "any":
+        keeps = point.kind == "nccl" or self._plan.operators != "any"
+        if call.collective.reduces and not keeps:
             right = keeps_order(comm, max(1, point.nbytes // 16), seed) and right
         after()
         return bool(self._control.allreduce(right, MPI.LAND))
 
+    def _under(
+        self, point: Point, arm: Arm
+    ) -> tuple[Any, Callable[[], object], Callable[[], object]]:
+        """What a collective is called on under the settings of an arm; what before and after."""
+        if point.kind == "nccl":
+            return self._on_devices().forced(arm.settings), *NOTHING
+        return self._forcing.communicator(arm.settings), *self._forcing.around(arm.settings)
+
+    def _call(self, point: Point) -> Call:
+        on_host = point.memory == HOST
+        buffers = HostBuffers() if on_host else self._on_devices().buffers(point.kind)
+        return Call(Collective(point.subject), point.nbytes, buffers)
+
     def _timed(self, point: Point, arms: list[Arm]) -> list[timing.Arm]:
-        if point.kind == "collective":
-            comms = [self._forcing.communicator(arm.settings) for arm in arms]
-            calls = Call(Collective(point.subject), point.nbytes).timed(comms)
+        if point.kind in CALLS:
+            ways = [self._under(point, arm) for arm in arms]
+            calls = self._call(point).timed([comm for comm, _, _ in ways])
             return [
-                timing.Arm(call, *self._forcing.around(arm.settings))
-                for call, arm in zip(calls, arms, strict=True)
+                timing.Arm(call, before, after)
+                for call, (_, before, after) in zip(calls, ways, strict=True)
             ]
+        if point.memory != HOST:
+            return self._on_devices().arms(point, arms)
         return [self._other(point, arm) for arm in arms]
 
     def _other(self, point: Point, arm: Arm) -> timing.Arm:

@@ -5,6 +5,7 @@ Everything runs on CuPy's current device and stream, which are the program's to 
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import cupy
@@ -13,8 +14,10 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.errors import InputError
+from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import Bytes
-from tuner.runtime.devices import CUDA, HOST, DeviceArray, Kernel, PointerCache
+from tuner.runtime.devices import DeviceArray, Kernel, PointerCache
+from tuner.runtime.nvidia import driver, nvlink_between
 
 _INTEGERS, _FLOATS, _COMPLEX, _BOOLEAN = "iu", "f", "c", "b"  # kinds of numpy's dtypes
 # What MPI defines for each kind of element. The complex product is left out: the compiler fuses
@@ -45,6 +48,39 @@ class CupyDevice:
         self.pointers = PointerCache(_memory_at)
         self._kernels: dict[int, Kernel] = {}
 
+    def select(self, number: int) -> None:
+        """See Device."""
+        cupy.cuda.Device(number % cupy.cuda.runtime.getDeviceCount()).use()
+
+    @property
+    def bus(self) -> str:
+        """See Device."""
+        return str(cupy.cuda.Device().pci_bus_id)
+
+    @property
+    def nccl(self) -> str:
+        """See Device."""
+        nccl = cupy.cuda.nccl
+        return _nccl_version(nccl.get_version()) if nccl.available else ""
+
+    def linked(self, one: str, other: str) -> bool:
+        """See Device."""
+        return nvlink_between(one, other)
+
+    def described(self) -> dict[str, str]:
+        """See Device."""
+        runtime = cupy.cuda.runtime
+        name = runtime.getDeviceProperties(runtime.getDevice())["name"]
+        return {
+            "name": name.decode() if isinstance(name, bytes) else str(name),
+            "bus": self.bus,
+            "driver": driver(),
+            "cuda_of_driver": _cuda_version(runtime.driverGetVersion()),
+            "cuda": _cuda_version(runtime.runtimeGetVersion()),
+            "cupy": str(cupy.__version__),
+            "nccl": self.nccl or "none",
+        }
+
     def array(self, buffer: Any) -> DeviceArray:
         """See Device. Waits, as the interface demands, for the stream that fills the buffer."""
         if hasattr(buffer, "__cuda_array_interface__"):
@@ -62,6 +98,26 @@ class CupyDevice:
     def scratch(self, nbytes: int) -> Bytes:
         """See Device."""
         return np.asarray(_Address(cupy.empty(nbytes, np.uint8)))
+
+    def shareable(self, nbytes: int) -> tuple[Bytes, bytes]:
+        """See Device. Past the pool, whose parts have no handles of their own."""
+        memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)
+        array = np.asarray(_Address(cupy.ndarray((nbytes,), np.uint8, memory)))
+        try:
+            return array, cupy.cuda.runtime.ipcGetMemHandle(memory.ptr)
+        except cupy.cuda.runtime.CUDARuntimeError as reason:
+            raise InputError(f"memory cannot be shared with other ranks: {reason}") from None
+
+    def opened(self, handle: bytes, nbytes: int) -> Bytes:
+        """See Device."""
+        try:
+            pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
+        except cupy.cuda.runtime.CUDARuntimeError as reason:
+            raise InputError(f"memory of another rank cannot be opened: {reason}") from None
+        address = _Address(_wrap(pointer, (nbytes,), np.dtype(np.uint8), None))
+        end = weakref.finalize(address, cupy.cuda.runtime.ipcCloseMemHandle, pointer)
+        end.atexit = False  # the driver may have gone before, and closes everything itself
+        return np.asarray(address)
 
     def empty(self, like: DeviceArray) -> DeviceArray:
         """See Device."""
@@ -122,6 +178,16 @@ class _Address:
             "shape": array.shape, "typestr": array.dtype.str, "data": (array.data.ptr, False),
             "version": 3,
         }  # fmt: skip
+
+
+def _cuda_version(number: int) -> str:
+    """12.4 of 12040."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _nccl_version(number: int) -> str:
+    """2.29.7 of 22907."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def _memory_at(pointer: int) -> str:

@@ -19,10 +19,10 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.errors import InputError
+from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.control_variables import loaded_library
 
-HOST, CUDA = "host", "cuda"
 _DLPACK_ON_GPU = (2, 13)  # device types of DLPack: CUDA, managed by CUDA
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _MOST_POINTERS = 1024
@@ -65,6 +65,23 @@ class Device(Protocol):
 
     pointers: PointerCache
 
+    def select(self, number: int) -> None:
+        """Make this GPU of the host this process's own; numbers go round."""
+
+    @property
+    def bus(self) -> str:
+        """The address of this process's GPU on its host's bus."""
+
+    @property
+    def nccl(self) -> str:
+        """NCCL's version; empty where there is none."""
+
+    def linked(self, one: str, other: str) -> bool:
+        """Whether NVLink joins the GPUs at two addresses of this host, as far as is known."""
+
+    def described(self) -> dict[str, str]:
+        """What the GPU is and what drives it, for provenance: names and versions."""
+
     def array(self, buffer: object) -> DeviceArray:
         """All of `buffer`'s memory as a flat array of its items, nothing copied.
 
@@ -76,6 +93,18 @@ class Device(Protocol):
 
     def scratch(self, nbytes: int) -> Bytes:
         """Uninitialised device memory, to be given to `over`; it lives as long as the array."""
+
+    def shareable(self, nbytes: int) -> tuple[Bytes, bytes]:
+        """Scratch memory, and what another process on this host opens it with.
+
+        Raises InputError where processes cannot share memory of the device.
+        """
+
+    def opened(self, handle: bytes, nbytes: int) -> Bytes:
+        """Another process's shareable memory, which must not go before this array does.
+
+        Raises InputError as `shareable` does.
+        """
 
     def empty(self, like: DeviceArray) -> DeviceArray:
         """Uninitialised elements, as many and of the kind of `like`."""
@@ -93,10 +122,13 @@ class Device(Protocol):
         """Host memory that the device copies from and to at full speed."""
 
     def to_host(self, source: DeviceArray, target: NDArray[Any]) -> None:
-        """Start copying all of `source`; `target` is as many bytes of pinned memory."""
+        """Start copying all of `source` to as many bytes of the host.
+
+        To memory that is not pinned it is slower, and may have ended when this returns.
+        """
 
     def to_device(self, source: NDArray[Any], target: DeviceArray) -> None:
-        """Start copying all of `source`, pinned memory, to as many bytes of the device."""
+        """Start copying all of `source` to as many bytes of the device; pinned as for `to_host`."""
 
     def synchronise(self) -> None:
         """Wait for what was started, by the program too: before MPI or the host looks."""

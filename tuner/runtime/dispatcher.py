@@ -21,10 +21,11 @@ from numpy import ndarray
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
+from tuner.locality import CUDA, HOST
 from tuner.runtime import shortcuts
 from tuner.runtime.agreement import Agreed, agree
 from tuner.runtime.buffers import in_place, nbytes_of, whole
-from tuner.runtime.devices import CUDA, HOST, memory_of, present
+from tuner.runtime.devices import memory_of, present
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.ladders import METHODS, Ladder
 from tuner.runtime.shortcuts import PLAIN, commutative

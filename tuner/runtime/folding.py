@@ -17,7 +17,8 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.cost import ReductionCost
-from tuner.runtime.devices import CUDA, HOST, DeviceArray, Kernel
+from tuner.locality import CUDA, HOST
+from tuner.runtime.devices import DeviceArray, Kernel
 from tuner.runtime.staging import READ, WRITE, Staging
 
 SIZES = tuple(1 << exponent for exponent in range(8, 23, 2))  # bytes at which both are timed

@@ -14,9 +14,10 @@ from tuner import libraries
 from tuner.algorithms import build
 from tuner.collective import Collective
 from tuner.errors import TunerError
+from tuner.locality import CUDA
 from tuner.runtime.agreement import library_name
 from tuner.runtime.buffers import contiguous, in_place
-from tuner.runtime.devices import CUDA, cuda, cuda_aware
+from tuner.runtime.devices import cuda, cuda_aware
 from tuner.runtime.feedback import Ring
 from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS, Action, Ladder, RecordingLadder

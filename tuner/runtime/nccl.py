@@ -14,8 +14,9 @@ from mpi4py import MPI
 
 from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.locality import CUDA
 from tuner.runtime.buffers import View, contiguous, packed
-from tuner.runtime.devices import CUDA, DeviceArray, cuda, memory_of
+from tuner.runtime.devices import DeviceArray, cuda, memory_of
 from tuner.runtime.staging import READ, WRITE, Staging
 
 _OPERATORS = {
@@ -91,15 +92,12 @@ def objection_to(offers: Sequence[Place | Cannot]) -> str:
 def _offer() -> Place | Cannot:
     """This rank's GPU, if it and NCCL are there."""
     try:
-        cuda()
+        device = cuda()
     except InputError as reason:
         return Cannot(str(reason))
-    import cupy
-
-    if not cupy.cuda.nccl.available:
+    if not device.nccl:
         return Cannot("CuPy finds no NCCL: install the nvidia-nccl package of its CUDA version")
-    device = cupy.cuda.runtime.getDevice()
-    return Place(MPI.Get_processor_name(), str(cupy.cuda.runtime.deviceGetPCIBusId(device)))
+    return Place(MPI.Get_processor_name(), device.bus)
 
 
 def _unique_identity() -> object:

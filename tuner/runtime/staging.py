@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.runtime.devices import CUDA, Device, memory_of
+from tuner.locality import CUDA
+from tuner.runtime.devices import Device, memory_of
 
 Result = TypeVar("Result")
 MOST_IDLE = 256 << 20  # bytes of pinned memory kept for the next call

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tuner.cost import Calibration, PathCost
 from tuner.errors import UnpricedError
+from tuner.locality import PATH_CLASSES
 from tuner.schedule import Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.manner import CLASSES
@@ -30,7 +31,6 @@ from tuner.topology import (
     Placement,
     paths,
 )
-from tuner.topology.paths import PATH_CLASSES
 from tuner.units import format_time
 
 Ints = NDArray[np.int64]

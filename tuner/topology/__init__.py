@@ -4,6 +4,20 @@ A `Topology` is nodes, switches and directed links, with the devices and links i
 they are known; a `Placement` maps ranks to nodes and devices; `paths` says what messages cross.
 """
 
+from tuner.locality import (
+    CROSS_SOCKET,
+    CUDA,
+    EXCHANGE,
+    HOST,
+    MEMORY_BUS,
+    NETWORK,
+    NODE,
+    NODE_OVERSUBSCRIBED,
+    NVLINK,
+    PCIE,
+    RING,
+    SAME_GPU,
+)
 from tuner.topology.machine import (
     CPU,
     GPU,
@@ -20,21 +34,8 @@ from tuner.topology.machine import (
     Node,
     Topology,
 )
-from tuner.topology.paths import (
-    CROSS_SOCKET,
-    EXCHANGE,
-    MEMORY_BUS,
-    NETWORK,
-    NODE,
-    NODE_OVERSUBSCRIBED,
-    NVLINK,
-    PCIE,
-    RING,
-    SAME_GPU,
-    Paths,
-    paths,
-)
-from tuner.topology.placement import CUDA, HOST, MOST_RANKS, Placement
+from tuner.topology.paths import Paths, paths
+from tuner.topology.placement import MOST_RANKS, Placement
 
 __all__ = [
     "CPU", "CROSS_SOCKET", "CUDA", "EXCHANGE", "GPU", "HOST", "KINDS_OF_DEVICES",

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import InputError
+from tuner.locality import CUDA, HOST
 from tuner.topology.machine import CPU, GPU, NIC, Interior, Topology
 
 Indices = NDArray[np.int64]
 
 MOST_RANKS = 1 << 20
-HOST, CUDA = "host", "cuda"  # kinds of memory: what `tuner.table.Key.memory` says
 
 
 @dataclass(frozen=True)

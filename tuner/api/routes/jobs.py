@@ -38,6 +38,9 @@ class NewJob(Body):
 
     kind: Literal["calibrate", "tune"] = Field(examples=["tune"])
     measurements: Id = Field(examples=[1])
+    topology: Id | None = Field(
+        None, examples=[None], description="of the measured cluster; needed for several hosts"
+    )
     publish: bool = Field(False, description="the table that `tune` makes")
 
 
@@ -73,6 +76,8 @@ def enqueue(service: Serving, wanted: NewJob, client: Asking) -> Job:
     spec = wanted.model_dump(exclude={"kind"}) | {"by": client.name}
     with db.transaction(service.engine) as session:
         db.describe_measurements(session, wanted.measurements)
+        if wanted.topology is not None:
+            db.load_topology(session, wanted.topology)
         return shown(session, db.enqueue(session, wanted.kind, spec, by=client.name))
 
 

@@ -1,0 +1,21 @@
+"""What jobs about a cluster begin with."""
+
+from __future__ import annotations
+
+from tuner import db
+from tuner.jobs.kinds import Spec
+from tuner.measurement import Measurements
+from tuner.topologies import topology_from_record
+from tuner.topology import Topology
+
+
+def measured(engine: db.Engine, spec: Spec) -> tuple[Measurements, Topology | None]:
+    """The measurements that `spec` names, and the topology of their cluster if it names one.
+
+    Raises NotFoundError.
+    """
+    with db.reading(engine) as session:
+        measurements = db.load_measurements(session, spec["measurements"])
+        named = spec.get("topology")
+        record = None if named is None else db.load_topology(session, named).record
+    return measurements, None if record is None else topology_from_record(record)

@@ -1,0 +1,95 @@
+"""Choosing what a probe measures in the memory of GPUs.
+
+Which GPUs there are is known to the ranks alone. So everything is planned that there could be, also
+pairs of ranks on one GPU, over NVLink and over PCIe; the ranks leave out what is not there, and its
+time goes to the other points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from tuner.collective import Collective
+from tuner.locality import CUDA, NETWORK, NVLINK, PCIE, SAME_GPU
+from tuner.probe.plan import Arm, Point
+
+COPIES = ("h2d_pinned", "d2h_pinned", "h2d_pageable", "d2h_pageable", "d2d")
+COPY_SIZES = (1024, 8192, 32768, 2**17, 2**19, 2**21, 2**23, 2**25)
+OPERATORS = ("sum", "prod", "min", "max")
+DTYPES = ("float32", "float64", "int32", "int64")
+REDUCTION_SIZES = (1024, 16384, 2**17, 2**20, 2**22, 2**24)
+MESSAGE_SIZES = (
+    8, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 2**17, 2**18, 2**19, 2**20,
+    2**21, 2**22, 2**23,
+)  # fmt: skip
+BURST_LENGTHS, BURST_SIZE = (1, 33), 8
+BETWEEN = (SAME_GPU, NVLINK, PCIE)  # classes of the way between two ranks of one host
+IPC = "ipc_"  # before the class of the way that a copy out of another rank's memory takes
+
+# What NCCL is told, under the names that NCCL has for its algorithms and protocols. A protocol's
+# place in the list is NCCL's own number for it.
+PROTOCOLS = ("LL", "LL128", "Simple")
+ALGORITHMS = {"ring": "Ring", "tree": "Tree", "nvls": "NVLS", "nvls_tree": "NVLSTree"}
+SIMPLE_ONLY = ("nvls", "nvls_tree")  # they know no other protocol
+
+# Rough seconds, used for nothing but dealing out the time budget.
+PER_CALL, PER_BYTE = 3e-5, 2e-10
+
+
+def device_points(nodes: int, ppn: int) -> Iterator[Point]:
+    """Copies, kernels, reductions and messages, of hosts with `ppn` ranks each."""
+    yield Point("pointer", "query", 1, 0, (Arm(),), PER_CALL, ppn=1, memory=CUDA)
+    yield Point("launch", "kernel", 1, 0, (Arm(),), PER_CALL, ppn=1, memory=CUDA)
+    for subject in COPIES:
+        yield _ladder("copy", subject, COPY_SIZES, 1, ppn=1)
+    for subject in (f"{op}_{dtype}" for op in OPERATORS for dtype in DTYPES):
+        yield _ladder("reduction", subject, REDUCTION_SIZES, 1, ppn=1)
+    for subject in BETWEEN if ppn > 1 else ():
+        yield _ladder("copy", IPC + subject, COPY_SIZES, 2, ppn=ppn)
+        yield from _messages(subject, 1, ppn)
+    if nodes > 1:
+        yield from _messages(NETWORK, 2, 1)
+
+
+def _messages(subject: str, nodes: int, ppn: int) -> Iterator[Point]:
+    ladder = _ladder("pingpong", subject, MESSAGE_SIZES, 2, nodes=nodes, ppn=ppn)
+    yield replace(ladder, kind="eager", arms=(Arm(),))
+    yield ladder
+    bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
+    yield replace(ladder, kind="burst", arms=bursts, nbytes=BURST_SIZE, weight=40 * PER_CALL)
+
+
+def _ladder(
+    kind: str, subject: str, sizes: Sequence[int], p: int, *, ppn: int, nodes: int = 1
+) -> Point:  # fmt: skip
+    arms = tuple(Arm(nbytes=nbytes) for nbytes in sizes)
+    weight = sum(PER_CALL + PER_BYTE * nbytes for nbytes in sizes)
+    return Point(kind, subject, p, 0, arms, weight, nodes=nodes, ppn=ppn, memory=CUDA)
+
+
+def device_calls(calls: Iterable[Point]) -> Iterator[Point]:
+    """The collectives `calls` on buffers of GPUs: the MPI library's, and NCCL's."""
+    for point in calls:
+        own = replace(point, memory=CUDA)
+        yield own
+        arms = tuple(nccl_arms(Collective(point.subject), point.nodes))
+        weight = point.weight * len(arms) / max(len(point.arms), 1)
+        yield replace(own, kind="nccl", arms=arms, weight=weight)
+
+
+def nccl_arms(collective: Collective, nodes: int) -> Iterator[Arm]:
+    """NCCL's own choice, and every algorithm in every protocol that it can have.
+
+    An NVLS tree is one between nodes. Broadcasts know rings alone.
+    """
+    yield Arm("default")
+    for name, said in ALGORITHMS.items():
+        if (collective is Collective.BCAST and name != "ring") or (
+            name == "nvls_tree" and nodes < 2
+        ):
+            continue
+        for number, protocol in enumerate(PROTOCOLS):
+            if protocol == "Simple" or name not in SIMPLE_ONLY:
+                settings = {"NCCL_ALGO": said, "NCCL_PROTO": protocol}
+                yield Arm(name, {"protocol": number}, settings)

@@ -1,0 +1,79 @@
+"""Which GPU every rank has, and what lies between those of two ranks (rank side)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mpi4py import MPI
+
+from tuner.errors import InputError
+from tuner.locality import NVLINK, PCIE, SAME_GPU
+from tuner.runtime import devices
+
+NONE = "no CUDA device here: "
+
+
+def settle(world: MPI.Intracomm) -> dict[str, Any]:
+    """Give every rank one of its host's GPUs, in turn; what there is, for provenance; collective.
+
+    `missing` says in one sentence why there is none, `messages` how MPI gets at a GPU's memory.
+    """
+    near = world.Split_type(MPI.COMM_TYPE_SHARED, world.rank)
+    known: dict[str, str] = {}
+    try:
+        device = devices.cuda()
+        device.select(near.rank)
+        known = device.described()
+    except InputError as reason:
+        known["missing"] = NONE + str(reason).removeprefix("no NVIDIA GPU: ")
+    near.Free()
+    rows: list[dict[str, str]] = world.allgather(known)
+    missing = next((row["missing"] for row in rows if "missing" in row), "")
+    if missing and all("missing" in row for row in rows):
+        return {"missing": missing}
+    messages = "direct" if aware(world) else "staged through pinned host memory"
+    some = {"missing": f"on some ranks: {missing}"} if missing else {}
+    return {"gpus": rows, "messages": messages, **some}
+
+
+def aware(comm: MPI.Intracomm) -> bool:
+    """Whether MPI takes device pointers on all ranks; collective."""
+    return bool(comm.allreduce(devices.cuda_aware(), MPI.LAND))
+
+
+def everywhere(comm: MPI.Intracomm) -> bool:
+    """Whether all ranks have a device; collective."""
+    return bool(comm.allreduce(devices.present() is not None, MPI.LAND))
+
+
+def pair(comm: MPI.Intracomm, path_class: str) -> tuple[int, int] | None:
+    """The first two ranks of one host between which lies this class; collective.
+
+    All have a device. None where no two ranks are so.
+    """
+    device = devices.cuda()
+    buses = comm.allgather(device.bus)
+    mine = first_pair(buses, path_class, device.linked) if comm.rank == 0 else None
+    found: tuple[int, int] | None = comm.bcast(mine)
+    return found
+
+
+def first_pair(
+    buses: Sequence[str], path_class: str, linked: Callable[[str, str], bool]
+) -> tuple[int, int] | None:
+    """By the addresses of the ranks' GPUs: one GPU, two joined by NVLink, or all else."""
+    known: dict[tuple[str, str], str] = {}
+    for second, other in enumerate(buses):
+        for first, one in enumerate(buses[:second]):
+            if (one, other) not in known:
+                known[one, other] = _between(one, other, linked)
+            if known[one, other] == path_class:
+                return first, second
+    return None
+
+
+def _between(one: str, other: str, linked: Callable[[str, str], bool]) -> str:
+    if one == other:
+        return SAME_GPU
+    return NVLINK if linked(one, other) else PCIE

@@ -1,0 +1,65 @@
+"""NCCL's algorithms and protocols, each on a communicator of its own (rank side).
+
+NCCL reads NCCL_ALGO and NCCL_PROTO when a communicator is made, and keeps to them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from mpi4py import MPI
+
+from tuner.collective import Collective
+from tuner.probe.device_buffers import DeviceBuffers
+from tuner.runtime.nccl import Cannot, Nccl, connect
+from tuner.runtime.staging import Access
+
+
+@dataclass(frozen=True)
+class Forced:
+    """What a collective is called on in place of MPI's communicator."""
+
+    rank: int
+    size: int
+    nccl: Nccl
+
+    @classmethod
+    def connect(cls, comm: MPI.Intracomm, settings: Mapping[str, int | str]) -> Forced | Cannot:
+        """An NCCL communicator over the ranks of `comm` made under `settings`; collective.
+
+        All ranks get the same kind of answer. `comm` stays in use until NCCL is released.
+        """
+        with environment(settings):
+            made = connect(comm)
+        return made if isinstance(made, Cannot) else cls(comm.rank, comm.size, made)
+
+
+@contextmanager
+def environment(settings: Mapping[str, int | str]) -> Iterator[None]:
+    """These variables inside, what was there before after it; libraries of C see them too."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update({name: str(value) for name, value in settings.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class NcclBuffers(DeviceBuffers):
+    """See Buffers: a GPU's, for NCCL."""
+
+    def bound(
+        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: Any
+    ) -> Callable[[], object]:
+        """See Buffers."""
+        method = comm.nccl.bcast if collective is Collective.BCAST else comm.nccl.allreduce
+        return partial(method, *(buffer for buffer, _ in given), last)
