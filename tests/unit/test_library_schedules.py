@@ -7,7 +7,7 @@ import pytest
 from tuner import algorithms
 from tuner.collective import Collective
 from tuner.cost import Calibration, PathCost
-from tuner.libraries.schedules import EAGER, TURN, in_turns, leaves_first, schedule_of
+from tuner.libraries.schedules import EAGER, in_turns, leaves_first, schedule_of
 from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.table import Choice
@@ -17,6 +17,7 @@ from tuner.verify import verify
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 BETA = 1e-8
+LONG = 1000 * 1024
 CALIBRATION = Calibration("any", "openmpi 5.0", {("network", "host"): PathCost.line(0.0, BETA)})
 
 
@@ -33,7 +34,7 @@ def openmpi(algorithm: str, p: int, nbytes: int, **params: int) -> Schedule | No
 
 
 @pytest.mark.parametrize("p", [2, 3, 5, 8])
-@pytest.mark.parametrize("nbytes", [1000, 4 * TURN])
+@pytest.mark.parametrize("nbytes", [1000, LONG])
 @pytest.mark.parametrize("segment", [0, 2 * EAGER])
 @pytest.mark.parametrize("algorithm", ["chain", "pipeline", "binary", "binomial", "knomial"])
 def test_every_tree_is_a_broadcast(algorithm: str, p: int, nbytes: int, segment: int) -> None:
@@ -44,15 +45,15 @@ def test_every_tree_is_a_broadcast(algorithm: str, p: int, nbytes: int, segment:
 
 
 def test_long_messages_to_several_children_arrive_in_turns() -> None:
-    """Rank 1, first of two heads, has 1 MiB after 1.75 of it, and rank 4 after 3 more."""
-    chain = openmpi("chain", 8, 4 * TURN, chains=2)
-    assert seconds(chain, 4 * TURN) == pytest.approx(4.75 * 4 * TURN * BETA)
-    ours = algorithms.build(BCAST, "chain", 8, nbytes=4 * TURN, params={"chains": 2})
-    assert seconds(ours, 4 * TURN) == pytest.approx(4.0 * 4 * TURN * BETA)
+    """Rank 1, first of two heads, has 1 MiB after 1.8 of it, and rank 4 after 3 more."""
+    chain = openmpi("chain", 8, LONG, chains=2)
+    assert seconds(chain, LONG) == pytest.approx(4.8 * LONG * BETA)
+    ours = algorithms.build(BCAST, "chain", 8, nbytes=LONG, params={"chains": 2})
+    assert seconds(ours, LONG) == pytest.approx(4.0 * LONG * BETA)
 
 
 def test_short_messages_are_not_cut() -> None:
-    made = openmpi("binary", 8, TURN)
+    made = openmpi("binary", 8, 384 * 1024)
     assert made is not None
     assert made.n_chunks == 1
 
@@ -93,9 +94,9 @@ def test_what_the_library_alone_decides_has_no_schedule() -> None:
 
 
 def test_other_libraries_do_what_we_do() -> None:
-    made = schedule_of("mpich 5.0.2", BCAST, Choice("binomial"), 8, 4 * TURN)
-    ours = algorithms.build(BCAST, "binomial", 8, nbytes=4 * TURN)
-    assert seconds(made, 4 * TURN) == seconds(ours, 4 * TURN)
+    made = schedule_of("mpich 5.0.2", BCAST, Choice("binomial"), 8, LONG)
+    ours = algorithms.build(BCAST, "binomial", 8, nbytes=LONG)
+    assert seconds(made, LONG) == seconds(ours, LONG)
 
 
 @pytest.mark.parametrize("library", ["openmpi 5.0.11", "mpich 5.0.2"])

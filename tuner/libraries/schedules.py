@@ -18,10 +18,11 @@ from tuner.collective import Collective
 from tuner.schedule import Round, Schedule, concat
 from tuner.table import LIBRARY, Choice
 
-# Bytes of a message that Open MPI's TCP transport has under way before the next message of the same
-# rank gets its turn. Measured: of k messages of 1 MiB to different ranks that are posted together,
-# the first has arrived after the time of some k - (k - 1) / 4.
-TURN = 256 * 1024
+# Into how many parts Open MPI over TCP cuts messages of at least so many bytes that a rank posts
+# together, each receiver getting a part in turn. Shorter ones go out whole, one after the other.
+# Measured: of two of 512 KiB the first has arrived after the time of 1.9, of two of 1 MiB after
+# that of 1.79 of them.
+TURNS = ((768 * 1024, 5), (448 * 1024, 10), (0, 1))
 EAGER = 64 * 1024  # bytes; Open MPI asks the receiver before it sends as much as this over TCP
 MPICH_STREAMS = ("pipeline", "binary")
 OPENMPI_TREES = ("linear", "chain", "pipeline", "binary", "binomial", "knomial")
@@ -100,7 +101,8 @@ def _openmpi_tree(made: Schedule, nbytes: int) -> Schedule:
         made = replace(made, make=tree.make)
     if nbytes >= made.n_chunks * EAGER:
         made = leaves_first(made)
-    return in_turns(made, -(-nbytes // (made.n_chunks * TURN)))
+    turns = next(parts for least, parts in TURNS if nbytes >= made.n_chunks * least)
+    return in_turns(made, turns)
 
 
 def leaves_first(part: Schedule) -> Schedule:
