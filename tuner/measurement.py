@@ -36,8 +36,9 @@ class Cluster:
 class Measurement:
     """One series of timings of one thing.
 
-    kind        collective | pingpong | exchange | fan | burst | overhead | eager | pairs |
-                sweep | sentinel | reduction | call; of devices copy | launch | pointer
+    kind        collective (run by the library) | schedule (a collective by one of ours) |
+                pingpong | exchange | fan | burst | overhead | eager | pairs | sweep | sentinel |
+                reduction | call; of devices copy | launch | pointer
     subject     the collective; a path class such as `node` or `network`; what is shared (`nic`,
                 `uplink`, `memory_bus`); the operator
     p           ranks that took part (messages: ranks busy at the same time)

@@ -17,6 +17,7 @@ from tuner.cli import parsing
 from tuner.cli.environments import add_library, interpreter
 from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cli.progress import Display, Report
+from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Measurements
 from tuner.probe import cluster, request
@@ -99,6 +100,17 @@ def _cluster_arguments(group: argparse._ArgumentGroup) -> None:
         " distance and pairs for every kind of uplink are then measured",
     )  # fmt: skip
     group.add_argument(
+        "--collectives", type=_collectives, default=(Collective.BCAST, Collective.ALLREDUCE),
+        metavar="NAME,...",
+        help="to measure, such as bcast,allreduce,allgather,reduce,gather,scatter (default:"
+        " bcast,allreduce)",
+    )  # fmt: skip
+    group.add_argument(
+        "--schedules", type=parsing.names, default=(), metavar="NAME,...",
+        help="algorithms of ours to measure beside the library's, as `tuner algorithms` lists them,"
+        f" or {request.ALL}",
+    )  # fmt: skip
+    group.add_argument(
         "--repetitions", type=int, default=request.FEWEST,
         help=f"of every algorithm at least (default: {request.FEWEST})",
     )  # fmt: skip
@@ -107,6 +119,10 @@ def _cluster_arguments(group: argparse._ArgumentGroup) -> None:
 
 def _shapes(text: str) -> tuple[request.Shape, ...]:
     return tuple(request.shape(part) for part in text.split(","))
+
+
+def _collectives(text: str) -> tuple[Collective, ...]:
+    return tuple(parsing.collective(name) for name in parsing.names(text))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -177,7 +193,7 @@ def _request(options: argparse.Namespace, there: Hosts) -> request.Request:
     return request.Request(
         options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
         parts=options.parts, target=options.target, fewest=options.repetitions,
-        topology=topology, **given,
+        topology=topology, collectives=options.collectives, schedules=options.schedules, **given,
     )  # fmt: skip
 
 

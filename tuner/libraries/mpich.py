@@ -121,9 +121,9 @@ def order_safe(collective: Collective, choice: Choice) -> bool:
     return choice.is_default or not native(collective, choice).guards
 
 
-def in_rules(_collective: Collective, _choice: Choice) -> bool:
-    """Whether a rule can say it: every choice that is offered to a probe."""
-    return True
+def in_rules(_collective: Collective, choice: Choice) -> bool:
+    """Whether a rule can say it: whatever the library runs itself."""
+    return choice.via == LIBRARY
 
 
 def candidates(
@@ -139,7 +139,8 @@ def candidates(
     segment. Raises InputError for other than bcast and allreduce.
     """
     if collective not in ALGORITHMS:
-        raise InputError(f"no candidates for {collective}: only bcast and allreduce are probed")
+        known = " and ".join(ALGORITHMS)
+        raise InputError(f"no candidates for {collective}: MPICH is probed with {known}")
     arms = [Choice()]
     for name, found in ALGORITHMS[collective].items():
         if "count>=pow2" in found.guards and nbytes // ITEM < 1 << (p.bit_length() - 1):

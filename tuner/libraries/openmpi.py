@@ -89,7 +89,7 @@ def parameters(collective: Collective, choice: Choice) -> tuple[int, int, int]:
                 f"{collective} {choice.algorithm} takes no parameter {name!r} in Open MPI:"
                 f" it takes {', '.join(known) or 'none'}"
             )
-    if not in_rules(collective, choice):
+    if choice.params.get("radix", RADIX) != RADIX:
         raise InputError(
             f"{collective} {choice}: Open MPI has one radix, {RADIX}, for the whole program;"
             " a rule cannot set another"
@@ -99,7 +99,7 @@ def parameters(collective: Collective, choice: Choice) -> tuple[int, int, int]:
 
 def in_rules(_collective: Collective, choice: Choice) -> bool:
     """Whether a rule can say it: one radix holds for all k-nomial trees of a program."""
-    return choice.params.get("radix", RADIX) == RADIX
+    return choice.via == LIBRARY and choice.params.get("radix", RADIX) == RADIX
 
 
 def _numbers(collective: Collective, choice: Choice) -> tuple[int, int, int]:
@@ -176,7 +176,20 @@ def redirected(
             return f"{name} runs as ring because a share of {nbytes}/{p} bytes is below a segment"
         if name == "rabenseifner" and count < 1 << (p.bit_length() - 1):
             return f"{name} runs as linear because {count} elements are too few for {p} ranks"
+    if collective is Collective.REDUCE and name == "rabenseifner" and count < p:
+        return f"{name} runs as linear because {count} elements are fewer than {p} ranks"
+    if collective is Collective.ALLGATHER:
+        return _redirected_allgather(name, p)
     return ""
+
+
+def _redirected_allgather(name: str, p: int) -> str:
+    """coll_base_allgather.c"""
+    if name == "recursive_doubling" and p & (p - 1):
+        return f"{name} runs as bruck because {p} ranks are no power of two"
+    if name == "neighbor_exchange" and p % 2:
+        return f"{name} runs as ring because {p} ranks are odd"
+    return f"{name} is refused by {p} ranks" if name == "two_proc" and p != 2 else ""
 
 
 def candidates(
@@ -190,13 +203,16 @@ def candidates(
 
     Only what really runs under its own name at this size; a segmented arm only where the
     message is longer than a segment, a radix only where another one is another tree. Rules can
-    say no radix but `RADIX`. Raises InputError for other than bcast and allreduce.
+    say no radix but `RADIX`. Raises InputError for collectives of which the library's algorithms
+    are not known here.
     """
-    if collective not in (Collective.BCAST, Collective.ALLREDUCE):
-        raise InputError(f"no candidates for {collective}: only bcast and allreduce are probed")
+    if collective not in ALGORITHMS:
+        known = ", ".join(ALGORITHMS)
+        raise InputError(f"no candidates for {collective}: Open MPI is probed with {known}")
     arms = [Choice()]
     for name in ALGORITHMS[collective][1:]:
-        arms += _arms(collective, name, p, nbytes, segments, radices)
+        if name not in WRONG_IN_PLACE.get(collective, ()):
+            arms += _arms(collective, name, p, nbytes, segments, radices)
     return [arm for arm in arms if not redirected(collective, arm, p, nbytes)]
 
 

@@ -8,17 +8,18 @@ copies of it, which measure side by side.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from tuner import libraries
 from tuner.measurement import Measurements
+from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.machine import local_cluster, provenance
-from tuner.probe.messages import PER_BYTE, PER_CALL, PER_MESSAGE, cost, messages, shared, sweep
+from tuner.probe.messages import cost, messages, shared, sweep
 from tuner.probe.plan import Arm, Plan, Point
-from tuner.probe.request import Request, Shape, check, cluster_name, shapes
+from tuner.probe.request import USUAL, Request, check, cluster_name, shapes
+from tuner.probe.rounds import Chosen, points_of, rounds_of
 from tuner.probe.run import carry_out
 from tuner.probe.watch import Progress
 from tuner.runtime.launch import Launcher, Template
@@ -38,18 +39,54 @@ def probe_cluster(
     budget: float = BUDGET,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Measurements:
-    """Measure a cluster and write `out`; resume what `out` already holds.
+    """Measure a cluster and write `out`; resume what `out` already holds, rounds included.
 
     name    of the cluster; by default what the batch system calls it, else what its hosts share
-    budget  seconds of measuring
+    budget  seconds of measuring; points that do not fit are left out, and measured by a later call
+            with a larger budget
 
     Raises InputError and ProbeError as `tuner.probe.run.probe` does.
     """
-    plan = plan_cluster(request)
+    return _carried_out(out, request, launcher, rounds_of(out), name, budget, on_progress)
+
+
+def probe_chosen(
+    out: Path,
+    request: Request,
+    launcher: Launcher,
+    chosen: Sequence[Chosen],
+    *,
+    name: str = "",
+    budget: float = BUDGET,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Measurements:
+    """Measure another round of chosen points and append it to `out`; all of its series.
+
+    `out` is what `probe_cluster` made of the same request; what it lacks is measured first. The
+    series of the first round have launch 1, and so on. Raises as `probe_cluster` does.
+    """
+    rounds = [*rounds_of(out), tuple(chosen)]
+    return _carried_out(out, request, launcher, rounds, name, budget, on_progress)
+
+
+def _carried_out(
+    out: Path, request: Request, launcher: Launcher, rounds: Sequence[Sequence[Chosen]], name: str,
+    budget: float, on_progress: Callable[[Progress], None],
+) -> Measurements:  # fmt: skip
+    first = plan_cluster(request)
+    further = [
+        point
+        for launch, chosen in enumerate(rounds, start=1)
+        for point in plan_chosen(request, chosen, launch).points
+    ]
     here = local_cluster()
     cluster = replace(here, name=name or cluster_name(request.hosts), nodes=request.nodes)
     words = (launcher.template or Template.parse(request.library)).words
-    about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words)}
+    about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words),
+             "plan": first.fingerprint}  # fmt: skip
+    if rounds:
+        about["rounds"] = [[asdict(one) for one in chosen] for chosen in rounds]
+    plan = replace(first, points=(*first.points, *further))
     return carry_out(plan, launcher, out, cluster, about, budget, on_progress)
 
 
@@ -66,46 +103,35 @@ def plan_cluster(request: Request) -> Plan:
     if "collectives" in request.parts:
         points += _collectives(request)
     points = list(_with_sentinels(points, request))
-    with_devices = "devices" in request.parts
-    if with_devices:  # first: without a GPU their time is left for what follows
-        calls = device_calls(_collectives(request))
+    if "devices" in request.parts:  # first: without a GPU their time is left for what follows
+        usual = replace(request, collectives=USUAL, schedules=())
+        calls = device_calls(_collectives(usual))
         points = [*device_points(request.nodes, request.ppn), *calls, *points]
-    return Plan(
-        request.library, request.nodes * request.ppn, os.cpu_count() or 1, request.target,
-        request.operators, tuple(points), fewest=request.fewest, hosts=request.hosts.names,
-        ppn=request.ppn, devices=with_devices,
-    )  # fmt: skip
+    return _plan(request, points)
 
 
 def _collectives(request: Request) -> Iterator[Point]:
-    for number, one in enumerate(shapes(request), start=1):
-        copies = request.nodes // one.nodes
-        points = sorted(_of_shape(one, request), key=lambda point: -point.weight)
-        dealt = [
-            replace(point, weight=point.weight / copies, group=number if copies > 1 else 0,
-                    first=(turn % copies) * one.nodes)
-            for turn, point in enumerate(points)
-        ]  # fmt: skip
-        yield from sorted(dealt, key=lambda point: (point.first, point.weight))
+    return side_by_side(request, [p for one in shapes(request) for p in of_shape(one, request)])
 
 
-def _of_shape(one: Shape, request: Request) -> Iterator[Point]:
-    library = libraries.named(request.library)
-    for collective in request.collectives:
-        for nbytes in sorted(request.sizes):
-            found = library.candidates(
-                collective, one.ranks, nbytes, request.segments, request.radices
-            )
-            arms = tuple(
-                Arm(choice.algorithm, dict(choice.params), library.settings(collective, choice))
-                for choice in found
-            )
-            sample = PER_CALL + one.ranks * (PER_MESSAGE + PER_BYTE * nbytes)
-            yield Point("collective", str(collective), one.ranks, nbytes, arms,
-                        len(arms) * sample, nodes=one.nodes, ppn=one.ppn)  # fmt: skip
+def plan_chosen(request: Request, chosen: Sequence[Chosen], launch: int = 0) -> Plan:
+    """One launch that measures exactly these choices, the default beside them.
+
+    Raises InputError for shapes that do not fit the hosts and for unknown algorithms.
+    """
+    check(request)
+    return _plan(request, side_by_side(request, points_of(request, chosen, launch)))
 
 
-def _with_sentinels(points: list[Point], request: Request) -> Iterator[Point]:
+def _plan(request: Request, points: Iterable[Point]) -> Plan:
+    return Plan(
+        request.library, request.nodes * request.ppn, os.cpu_count() or 1, request.target,
+        request.operators, tuple(points), fewest=request.fewest, hosts=request.hosts.names,
+        ppn=request.ppn, devices="devices" in request.parts,
+    )  # fmt: skip
+
+
+def _with_sentinels(points: Sequence[Point], request: Request) -> Iterator[Point]:
     """The reference point again and again, between points that are not measured side by side."""
     subject, nodes, ppn = (NETWORK, 2, 1) if request.nodes > 1 else (NODE, 1, 2)
     whole = sum(point.weight for point in points)

@@ -19,6 +19,9 @@ from tuner.runtime.ladders import METHODS
 from tuner.runtime.staging import READ, WRITE, Access
 
 PAGE = 4096  # bytes
+ITEM = 4  # bytes of an element
+GATHERS = (Collective.ALLGATHER, Collective.GATHER)  # ranks give a share
+SCATTERS = (Collective.SCATTER, Collective.REDUCE_SCATTER)  # ranks take a share
 LARGEST = 1000  # sums over 4096 ranks stay below 2^24, where float32 counts exactly
 
 
@@ -47,9 +50,9 @@ class Buffers(Protocol):
         """The values of a buffer."""
 
     def bound(
-        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: Any
+        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: tuple[Any, ...]
     ) -> Callable[[], object]:
-        """The call, given buffers with what it does to each, and its root or operator."""
+        """The call, given buffers with what it does to each, and its operator and root."""
 
 
 class HostBuffers:
@@ -68,63 +71,81 @@ class HostBuffers:
         return buffer
 
     def bound(
-        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: Any
+        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: tuple[Any, ...]
     ) -> Callable[[], object]:
         """See Buffers."""
-        return partial(getattr(comm, METHODS[collective]), *(buffer for buffer, _ in given), last)
+        return partial(getattr(comm, METHODS[collective]), *(buffer for buffer, _ in given), *last)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A collective on buffers of `nbytes` bytes, as an application makes it."""
+    """A collective on `nbytes` bytes, as an application makes it.
+
+    nbytes      of a rank's buffer; where every rank has a share, of all shares together
+    """
 
     collective: Collective
     nbytes: int
     buffers: Buffers = field(default_factory=HostBuffers)
 
     def timed(self, comms: Sequence[Any]) -> list[Callable[[], object]]:
-        """The call to time on each communicator, all on the same buffers.
+        """The call to time on each communicator, all on the same buffers, with root 0.
 
         Buffers of its own would give every algorithm other pages, and all of them together would
         push one another out of the caches: differences that no algorithm makes.
         """
-        send, receive = self.buffers.ones(self.nbytes), self.buffers.ones(self.nbytes)
-        if self.collective is Collective.BCAST:
-            return [self._broadcast(comm, send, 0) for comm in comms]
-        return [self._sum(comm, send, receive) for comm in comms]
+        gives, takes = self._sizes(comms[0].size) if comms else (0, 0)
+        send, receive = self.buffers.ones(gives), self.buffers.ones(takes)
+        return [self._bound(comm, 0, send, receive) for comm in comms]
 
     def correct(self, comm: Any, seed: int) -> bool:
-        """Whether this rank gets the right result on fresh data; collective over `comm`."""
-        try:
-            if self.collective is Collective.BCAST:
-                first = self._bcast(comm, seed, 0)
-                return self._bcast(comm, seed, comm.size - 1) and first
-            return self._allreduce(comm, seed)
-        except RuntimeError:  # the library, MPI's or NCCL's, refuses the algorithm for this call
-            return False
+        """Whether this rank gets the right result on fresh data; collective over `comm`.
 
-    def _broadcast(self, comm: Any, buffer: Any, root: int) -> Callable[[], object]:
-        access = READ if comm.rank == root else WRITE
-        return self.buffers.bound(comm, self.collective, (buffer, access), last=root)
+        From the first and the last rank as root where there is one. Raises RuntimeError where the
+        library, MPI's or NCCL's, refuses the algorithm for this call.
+        """
+        roots = (0, comm.size - 1) if self.collective.rooted else (0,)
+        right = [self._right(comm, seed, root) for root in roots]
+        return all(right)
 
-    def _sum(self, comm: Any, send: Any, receive: Any) -> Callable[[], object]:
-        given = (send, READ), (receive, WRITE)
-        return self.buffers.bound(comm, self.collective, *given, last=MPI.SUM)
+    def _sizes(self, p: int) -> tuple[int, int]:
+        """Bytes that a rank gives and takes at most."""
+        share = self.nbytes // p
+        gives = share if self.collective in GATHERS else self.nbytes
+        return gives, share if self.collective in SCATTERS else self.nbytes
 
-    def _bcast(self, comm: Any, seed: int, root: int) -> bool:
-        expected = np.random.default_rng([seed, root]).integers(0, 256, self.nbytes, np.uint8)
-        buffer = self.buffers.put(expected.copy() if comm.rank == root else ~expected)
-        self._broadcast(comm, buffer, root)()
-        return np.array_equal(self.buffers.get(buffer), expected)
+    def _bound(self, comm: Any, root: int, given: Any, taken: Any) -> Callable[[], object]:
+        """The call on these buffers, of which some ranks need but one."""
+        at_root, name = comm.rank == root, self.collective
+        send: tuple[tuple[Any, Access], ...] = ((given, READ),)
+        receive: tuple[tuple[Any, Access], ...] = ((taken, WRITE),)
+        if name is Collective.BCAST:
+            return self.buffers.bound(comm, name, *(send if at_root else receive), last=(root,))
+        if name is Collective.SCATTER and not at_root:
+            send = ((None, READ),)
+        if name in (Collective.GATHER, Collective.REDUCE) and not at_root:
+            receive = ((None, WRITE),)
+        operator = (MPI.SUM,) if name.reduces else ()
+        last = (*operator, root) if name.rooted else operator
+        return self.buffers.bound(comm, name, *send, *receive, last=last)
 
-    def _allreduce(self, comm: Any, seed: int) -> bool:
-        shared = np.random.default_rng(seed).integers(0, LARGEST, self.nbytes // 4)
-        given = (shared + comm.rank).astype(np.float32)
-        received = self.buffers.put(np.full_like(given, -1))
-        self._sum(comm, self.buffers.put(given), received)()
-        ranks = comm.size
-        expected = shared * ranks + ranks * (ranks - 1) // 2
-        return np.array_equal(self.buffers.get(received), expected.astype(np.float32))
+    def _right(self, comm: Any, seed: int, root: int) -> bool:
+        name, rank, p = self.collective, comm.rank, comm.size
+        share = self.nbytes // ITEM // p
+        mine = slice(rank * share, (rank + 1) * share)
+        whole = np.random.default_rng([seed, root]).integers(0, LARGEST, self.nbytes // ITEM)
+        given = whole + rank if name.reduces else whole
+        expected = whole * p + p * (p - 1) // 2 if name.reduces else whole
+        given = given[mine] if name in GATHERS else given
+        expected = expected[mine] if name in SCATTERS else expected
+        send = self.buffers.put(given.astype(np.float32))
+        taken = self.buffers.put(np.full(len(expected), -1, np.float32))
+        self._bound(comm, root, send, taken)()
+        gets = {
+            Collective.BCAST: rank != root, Collective.GATHER: rank == root,
+            Collective.REDUCE: rank == root,
+        }.get(name, True)  # fmt: skip
+        return not gets or np.array_equal(self.buffers.get(taken), expected.astype(np.float32))
 
 
 MODULUS = 10007

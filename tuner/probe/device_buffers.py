@@ -36,22 +36,22 @@ class DeviceBuffers:
         return values
 
     def bound(
-        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: Any
+        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: tuple[Any, ...]
     ) -> Callable[[], object]:
         """See Buffers; with what the dispatcher does around the call."""
         return self.around(getattr(comm, METHODS[collective]), *given, last=last)
 
     def around(
-        self, method: Callable[..., object], *given: tuple[Any, Access], last: Any
+        self, method: Callable[..., object], *given: tuple[Any, Access], last: tuple[Any, ...]
     ) -> Callable[[], object]:
         """A call of MPI on buffers of the device."""
         device = self._device
 
         def direct() -> None:
             device.synchronise()
-            method(*(buffer for buffer, _ in given), last)
+            method(*(buffer for buffer, _ in given), *last)
 
         def staged() -> None:
-            self._staging(lambda *host: method(*host, last), *given)
+            self._staging(lambda *host: method(*host, *last), *given)
 
         return direct if self._direct else staged

@@ -121,8 +121,8 @@ class OnDevices:
         device = cuda()
         buffers, buffer = DeviceBuffers(device, direct=False), device.over(device.scratch(nbytes))
         turn = [
-            buffers.around(comm.Send, (buffer, READ), last=peer),
-            buffers.around(comm.Recv, (buffer, WRITE), last=peer),
+            buffers.around(comm.Send, (buffer, READ), last=(peer,)),
+            buffers.around(comm.Recv, (buffer, WRITE), last=(peer,)),
         ]
         first, second = reversed(turn) if comm.rank % 2 else turn
 

@@ -58,8 +58,8 @@ class NcclBuffers(DeviceBuffers):
     """See Buffers: a GPU's, for NCCL."""
 
     def bound(
-        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: Any
+        self, comm: Any, collective: Collective, *given: tuple[Any, Access], last: tuple[Any, ...]
     ) -> Callable[[], object]:
         """See Buffers."""
         method = comm.nccl.bcast if collective is Collective.BCAST else comm.nccl.allreduce
-        return partial(method, *(buffer for buffer, _ in given), last)
+        return partial(method, *(buffer for buffer, _ in given), *last)

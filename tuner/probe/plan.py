@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tuner.locality import HOST
 from tuner.measurement import Measurement
-from tuner.table import Choice
+from tuner.table import LIBRARY, SCHEDULE, Choice
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory
 Key = tuple[int, str, str, int, int, int, int, int, str]
@@ -23,7 +23,8 @@ LADDERS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction", "cop
 # host on one socket if there are such; two on different ones.
 PAIRED, NEAR, APART = "paired", "near", "apart"
 UNSIZED = (*LADDERS, "eager", "sweep")  # kinds whose points are of no single size
-TOGETHER = ("collective", "schedule", "nccl", "reduction", "call")  # kinds that go not by pairs
+TOGETHER = ("collective", "nccl", "reduction", "call")  # kinds that do not go by pairs
+WRONG = "wrong result"
 FEWEST = 12  # repetitions of every point, even when its time is spent
 LARGEST_EAGER = 2**20  # the search for the eager limit looks no higher
 
@@ -33,6 +34,7 @@ class Arm:
     """One of the things compared at a point.
 
     settings    the library's variables that force the algorithm
+    via         who runs it, as `tuner.table.Choice` says
     nbytes      of this arm alone, where a point is a ladder of sizes
     """
 
@@ -40,11 +42,12 @@ class Arm:
     params: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, int | str] = field(default_factory=dict)
     nbytes: int | None = None
+    via: str = LIBRARY
 
     @property
     def choice(self) -> Choice:
         """The arm as a table would name it."""
-        return Choice(self.algorithm, self.params)
+        return Choice(self.algorithm, self.params, self.via)
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,9 @@ class Point:
 
     def series(self, arm: Arm, samples: Sequence[float]) -> Measurement:
         """The measurement of one arm."""
+        kind = SCHEDULE if arm.via == SCHEDULE else self.kind
         return Measurement(
-            kind=self.kind, subject=self.subject, nodes=self.nodes, ppn=self.ppn or self.p,
+            kind=kind, subject=self.subject, nodes=self.nodes, ppn=self.ppn or self.p,
             p=self.p, nbytes=self.size(arm), samples=tuple(samples), algorithm=arm.algorithm,
             params=dict(arm.params), memory=self.memory, launch=self.launch,
         )  # fmt: skip
@@ -162,21 +166,26 @@ class Plan:
         cut = {_key(found) for found in series[-1:]} - whole
         return [found for found in series if _key(found) not in cut]
 
-    def excluded(self, series: Sequence[Measurement]) -> list[str]:
-        """The arms that a finished probe lacks because their result was wrong, by name.
+    def excluded(
+        self, series: Sequence[Measurement], why: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """The points and arms that a finished probe lacks, by name, and the reason.
+
+        why     point, or point and algorithm -> the reason; a wrong result if it does not say
 
         Points in a GPU's memory without any arm had no such GPU.
         """
-        measured = {_arm_key(found) for found in series}
-        begun = {_key(found) for found in series}
-        return list(
-            dict.fromkeys(
-                f"{point}: {arm.choice}: wrong result"
-                for point in self.points
-                if point.memory == HOST or point.key in begun
-                for arm in _lacking(point, measured)
-            )
-        )
+        measured, told = {_arm_key(found) for found in series}, why or {}
+        begun = {_key(one) for one in series}
+        found: dict[str, None] = {}
+        for point in self.points:
+            for arm in _lacking(point, measured):
+                name = f"{point}: {arm.choice}"
+                if str(point) in told:
+                    found[f"{point}: {told[str(point)]}"] = None
+                elif point.memory == HOST or point.key in begun:
+                    found[f"{name}: {told.get(name, WRONG)}"] = None
+        return list(found)
 
     def of_launch(self, launch: int) -> Plan:
         """The part that one start of the ranks measures."""
@@ -191,12 +200,18 @@ class Plan:
         done = {_key(found) for found in series}
         return replace(self, points=tuple(q for q in self.points if q.key not in done))
 
+    def less(self, keys: Collection[Sequence[object]]) -> Plan:
+        """The same plan less these points."""
+        dropped = {tuple(key) for key in keys}
+        return replace(self, points=tuple(q for q in self.points if q.key not in dropped))
+
 
 def _key(series: Measurement) -> Key:
     """Which point of a plan a series belongs to."""
     nbytes = 0 if series.kind in UNSIZED else series.nbytes
+    kind = "collective" if series.kind == SCHEDULE else series.kind
     return (
-        series.launch, series.kind, series.subject, series.nodes, series.ppn, series.p, nbytes,
+        series.launch, kind, series.subject, series.nodes, series.ppn, series.p, nbytes,
         series.params.get("of", 0), series.memory,
     )  # fmt: skip
 
@@ -213,7 +228,7 @@ def _arm_key(series: Measurement) -> tuple[object, ...]:
     """
     size = 0 if series.kind == "eager" else series.nbytes
     params = {} if series.kind == "sweep" else series.params
-    return *_key(series), size, series.algorithm, tuple(sorted(params.items()))
+    return *_key(series), series.kind, size, series.algorithm, tuple(sorted(params.items()))
 
 
 def write_plan(plan: Plan, path: Path) -> None:

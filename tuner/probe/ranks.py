@@ -2,7 +2,9 @@
 
 Imports numpy, mpi4py and the standard library only, so it runs in any environment that has an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
-line: `facts`, `begin`, `excluded`, `alive`, `done`, `note`.
+line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`.
+
+On several hosts BUDGET (seconds) is a limit: what would end later is not begun or not kept.
 
 Points of one place follow one another; points of one group lie on disjoint hosts and are measured
 side by side, each place being a lane of its own, provided that its messages take no longer while
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -77,6 +80,7 @@ class Probe:
         self._owed = 0  # points that other lanes have finished or will, and rank 0 has not got
         self._spread: list[float] = []
         self._sent: list[MPI.Request] = []
+        self._end = time.monotonic() + budget if plan.hosts else math.inf
 
     def run(self) -> None:
         """Measure the whole plan; ranks that a point does not need sleep meanwhile."""
@@ -98,7 +102,12 @@ class Probe:
         members = [self._layout.at(place) for place in lanes]
         points = list(lanes.values())
         if not all(members):  # two ranks on different sockets, where there are none
-            self._skip(points[0])
+            for point in points[0]:
+                self._skip(point, "lacking", why=NOWHERE)
+            return
+        if self._end < math.inf and self._world.bcast(time.monotonic() > self._end):
+            for point in (point for lane in points for point in lane):
+                self._skip(point, "left_out", key=point.key)
             return
         mine, comm = places.communicator(self._world, members)
         begin = time.monotonic()
@@ -123,30 +132,31 @@ class Probe:
         if comm != MPI.COMM_NULL:
             comm.Free()
 
-    def _skip(self, points: list[Point]) -> None:
-        for point in points:
-            self._account.allot(point.weight)
-            if self._first:
-                self._done += 1
-                report("lacking", point=str(point), why=NOWHERE)
-                report("done", points=self._done)
+    def _skip(self, point: Point, event: str, **known: object) -> None:
+        self._account.allot(point.weight)
+        if self._first:
+            report(event, point=str(point), **known)
+            self._write("")
 
     def _lane(self, points: list[Point], comm: MPI.Intracomm, seconds: float, alone: bool) -> None:
         """Points of one place, one after another; `alone`: all other ranks sleep."""
         crowded = places.crowded(comm) if alone else self._crowded
-        session = Session(self._plan, comm, crowded, self._clock, self._alive, _excluded, _noted)
+        session = Session(self._plan, comm, crowded, self._clock, self._alive, _excluded, _noted,
+                          self._end)  # fmt: skip
         account = Account(seconds, [point.weight for point in points])
         for point in points:
             begin = time.monotonic()
             if self._first:
                 report("begin", point=str(point))
             allotted = account.allot(point.weight)
-            self._patience = STUCK + 3 * allotted
+            self._patience = STUCK + (0.0 if self._plan.hosts else 3 * allotted)
             self._alive(anew=True)
             text = session.measure(point, allotted)
             faulthandler.cancel_dump_traceback_later()
             if comm.rank == 0:
-                self._keep(text)
+                if text is None:
+                    report("left_out", point=str(point), key=point.key)
+                self._keep(text or "")
             account.spend(time.monotonic() - begin)
         self._spread += session.spread
         session.close()
@@ -162,7 +172,8 @@ class Probe:
 
     def _write(self, text: str) -> None:
         assert self._results is not None
-        self._results.add(text)
+        if text:
+            self._results.add(text)
         self._done += 1
         report("done", points=self._done)
 
@@ -211,8 +222,8 @@ class Probe:
             report("facts", clock={**clock, "start_spread": {"median": middle, "p95": most}})
 
 
-def _excluded(point: Point, arm: Arm) -> None:
-    report("excluded", point=str(point), algorithm=str(arm.choice))
+def _excluded(point: Point, arm: Arm, why: str) -> None:
+    report("excluded", point=str(point), algorithm=str(arm.choice), why=why)
 
 
 def _noted(text: str) -> None:

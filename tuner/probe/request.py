@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
+from tuner import algorithms, libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.probe.planning import COLLECTIVE_SIZES, communicator_sizes
@@ -17,6 +18,8 @@ from tuner.topology import Topology
 SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
 RADICES = (2, 4, 8)
 PARTS = ("messages", "shared", "sweep", "collectives", "devices")
+USUAL = (Collective.BCAST, Collective.ALLREDUCE)
+ALL = "all"
 FEWEST = 8  # repetitions: in one launch more of them teach little
 
 
@@ -44,6 +47,7 @@ class Request:
     parts       of `PARTS`
     fewest      repetitions of every arm at least
     radices     of k-nomial trees; rules files of Open MPI know 4 alone
+    schedules   names of algorithms of ours that are measured beside the library's; `all` of them
     topology    of the hosts: which pairs stand for which paths; None: nothing is known of it
     """
 
@@ -52,13 +56,14 @@ class Request:
     ppn: int
     shapes: tuple[Shape, ...] = ()
     sizes: tuple[int, ...] = COLLECTIVE_SIZES
-    collectives: tuple[Collective, ...] = (Collective.BCAST, Collective.ALLREDUCE)
+    collectives: tuple[Collective, ...] = USUAL
     parts: tuple[str, ...] = PARTS
     target: float = 0.03
     fewest: int = FEWEST
     segments: tuple[int, ...] = SEGMENTS
     radices: tuple[int, ...] = RADICES
     operators: str = "commutative"
+    schedules: tuple[str, ...] = ()
     topology: Topology | None = None
 
     @property
@@ -115,5 +120,24 @@ def check(request: Request) -> None:
     odd = [size for size in request.sizes if size < 4 or size % 4]
     if odd or not request.sizes:
         raise InputError(f"sizes are positive multiples of 4 bytes, not {odd or 'none'}")
+    _check_collectives(request)
     if request.operators not in ("any", "commutative"):
         raise InputError(f"operators are `any` or `commutative`, not {request.operators!r}")
+
+
+def _check_collectives(request: Request) -> None:
+    """Of the library and of ours."""
+    if not request.collectives:
+        raise InputError("there is nothing to measure without a collective: name one")
+    for collective in request.collectives:
+        libraries.named(request.library).candidates(collective, 2, 1024)
+    known = {name for one in request.collectives for name in (*algorithms.names(one), ALL)}
+    unknown = [name for name in request.schedules if name not in known]
+    if unknown:
+        raise InputError(
+            f"no collective that is probed has an algorithm {unknown[0]!r}; known:"
+            f" {', '.join(sorted(known))}"
+        )
+    reduces = [one for one in request.collectives if one.reduces and one != Collective.ALLREDUCE]
+    if request.operators == "any" and reduces:
+        raise InputError(f"the order of operands is checked for allreduce alone, not {reduces[0]}")

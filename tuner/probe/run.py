@@ -5,29 +5,17 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tuner import libraries
 from tuner.errors import InputError, ProbeError
-from tuner.files import write_atomically
-from tuner.measurement import (
-    Cluster,
-    Measurement,
-    Measurements,
-    end_line,
-    header_line,
-    read_measurements,
-    read_partial,
-    series_line,
-)
+from tuner.measurement import Cluster, Measurements, read_measurements
+from tuner.probe.file import ProbeFile
 from tuner.probe.machine import local_cluster, provenance
 from tuner.probe.plan import Plan, write_plan
 from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
 from tuner.probe.request import check_parts
-from tuner.probe.sentinels import verdict
-from tuner.probe.sweep import outliers
 from tuner.probe.watch import STARTING, Progress, Watch
 from tuner.runtime.launch import Hosts, Launcher, available_cores
 
@@ -92,17 +80,19 @@ def carry_out(
 ) -> Measurements:
     """Measure what `out` lacks of `plan` in `budget` seconds, and finish `out`.
 
-    about       provenance known beforehand; what the ranks know is added to it
+    about       provenance known beforehand; what the ranks know is added to it. `plan` there is
+                what identifies the file if that is not the plan's own fingerprint.
+    budget      seconds of measuring. On several hosts points that do not fit are left out
 
     Raises as `probe` does.
     """
     version = launcher.version()
-    known = {**about, "ranks": plan.ranks, "target": plan.target, "operators": plan.operators,
-             "plan": plan.fingerprint, "excluded": []}  # fmt: skip
-    file = _File(out, cluster, version, plan, known)
+    known = {"plan": plan.fingerprint, **about, "ranks": plan.ranks, "target": plan.target,
+             "operators": plan.operators, "budget": budget, "excluded": []}  # fmt: skip
+    file = ProbeFile(out, cluster, version, plan, known)
     left = file.resume()
     if not file.ended:
-        watch = Watch(plan, budget, on_progress)
+        watch = Watch(file.dealt, file.seconds, on_progress)
         for number in sorted({point.launch for point in plan.points}):
             watch.later = left.after_launch(number)
             while (part := left.of_launch(number)).points:
@@ -114,79 +104,6 @@ def carry_out(
                     raise _told(failure, plan, left, out)
         file.finish(watch)
     return read_measurements(out)
-
-
-class _File:
-    """The measurements file of a probe, between two launches."""
-
-    def __init__(
-        self, path: Path, cluster: Cluster, version: str, plan: Plan, about: dict[str, Any]
-    ) -> None:
-        self.path, self.cluster, self.version = path, cluster, version
-        self.plan, self.about = plan, about
-        self.ended = False
-        self._mine = False
-
-    def resume(self) -> Plan:
-        """What is left to measure; an unfinished file then holds just its finished points.
-
-        The first time the file is replaced even if nothing in it changes: ranks of a killed run
-        that are still there then notice, and no longer write.
-        """
-        header, series = self._content()
-        if header is not None:
-            self._require_same(header)
-            self.about = header["provenance"]
-        if self.ended:
-            return self.plan.without(series)
-        kept = self.plan.complete(series)
-        if not self._mine or len(kept) < len(series) or not self._whole():
-            self._write(kept, ended=False)
-        self._mine = True
-        return self.plan.without(kept)
-
-    def finish(self, watch: Watch) -> None:
-        """Write what is known now about the whole probe, and the last line."""
-        _, series, _ = read_partial(self.path)
-        cluster = watch.facts.pop("cluster", None)
-        if cluster and self.plan.hosts:
-            self.cluster = replace(self.cluster, **cluster)
-        notes = [*watch.notes, *verdict(series), *outliers(series, self.plan.hosts)]
-        self.about = {
-            **self.about, **watch.facts, "excluded": self.plan.excluded(series),
-            "seconds": round(watch.elapsed, 1),
-            **({"notes": notes} if self.plan.hosts or notes else {}),
-        }  # fmt: skip
-        self._write(series, ended=True)
-
-    def _content(self) -> tuple[dict[str, Any] | None, list[Measurement]]:
-        if not self.path.exists():
-            return None, []
-        try:
-            header, series, self.ended = read_partial(self.path)
-        except (OSError, UnicodeDecodeError) as reason:
-            raise InputError(f"{self.path}: cannot be read as measurements: {reason}") from None
-        return header, series
-
-    def _whole(self) -> bool:
-        return self.path.read_bytes().endswith(b"\n")
-
-    def _require_same(self, header: dict[str, Any]) -> None:
-        here, there = asdict(self.cluster), header["cluster"]
-        names = ("name", "nodes") if self.plan.hosts else tuple(here)  # who asks may run elsewhere
-        same = all(here[name] == there.get(name) for name in names)
-        theirs = (header["library"], header["provenance"].get("plan"))
-        if not same or theirs != (self.version, self.about["plan"]):
-            raise InputError(
-                f"{self.path} holds a probe of another cluster, library or plan (it says"
-                f" {there.get('name')}, {header['library']}): choose another --out or delete it"
-            )
-
-    def _write(self, series: Sequence[Measurement], *, ended: bool) -> None:
-        lines = [header_line(self.cluster, self.version, self.about), *map(series_line, series)]
-        if ended:
-            lines.append(end_line(len(series)))
-        write_atomically(self.path, "".join(line + "\n" for line in lines))
 
 
 FINAL = ("cannot be written", "another run")  # of failures that another start cannot help

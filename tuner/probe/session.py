@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,16 +13,21 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.collective import Collective
+from tuner.errors import InputError
 from tuner.locality import HOST
 from tuner.measurement import Measurement, series_line
 from tuner.probe import pointtopoint, timing
 from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, HostBuffers, keeps_order
 from tuner.probe.devices import OnDevices
-from tuner.probe.plan import FEWEST, LARGEST_EAGER, Arm, Plan, Point
+from tuner.probe.plan import FEWEST, LARGEST_EAGER, WRONG, Arm, Plan, Point
 from tuner.probe.sweep import tournament
 from tuner.runtime.forcing import NOTHING, Forcing
+from tuner.runtime.ladders import METHODS
+from tuner.runtime.memory import HOST_MEMORY
 from tuner.runtime.nccl import Cannot
+from tuner.runtime.scheduled import Scheduled
+from tuner.table import SCHEDULE, Choice
 
 CALLS = ("collective", "nccl")  # whose arms are rivals, and checked
 HALVED = ("pingpong", "call", "pairs", "sentinel")  # a call there and back gives a one-way time
@@ -37,8 +45,9 @@ def lines(point: Point, arms: Iterable[Arm], samples: NDArray[np.float64]) -> st
 class Session:
     """Every method is collective over the ranks of `comm`.
 
-    report      tells about an arm that is left out: point, algorithm
+    report      tells about an arm that is left out: point, arm, why
     note        tells why there is nothing of some kind
+    end         of everything, seconds as time.monotonic on rank 0 shows them
     """
 
     def __init__(
@@ -48,21 +57,29 @@ class Session:
         crowded: bool,
         clock: Clock | None,
         alive: Callable[[], object],
-        report: Callable[[Point, Arm], object],
+        report: Callable[[Point, Arm, str], object],
         note: Callable[[str], object],
+        end: float = math.inf,
     ) -> None:
         self._plan = plan
         self._comm = comm
-        self._control = comm.Dup()
+        self._control, self._private = comm.Dup(), comm.Dup()
+        self._end = end
+        self._own: dict[Choice, Scheduled] = {}  # our schedules at the present point
         self._forcing = Forcing(plan.library, comm)
         self._devices: OnDevices | None = None
         self._crowded, self._clock = crowded, clock
         self._alive, self._report, self._note = alive, report, note
         self.spread: list[float] = []  # seconds by which the latest rank began a sample late
-        self._stopwatch = timing.Stopwatch(self._control, crowded, clock, alive)
+        self._stopwatch = timing.Stopwatch(self._control, crowded, clock, alive, end)
 
-    def measure(self, point: Point, seconds: float) -> str:
-        """One point: check, time; what is to be written down, on rank 0 of the session."""
+    def measure(self, point: Point, seconds: float) -> str | None:
+        """One point: check, time; what is to be written down, on rank 0 of the session.
+
+        None if it would not be done before the end of everything.
+        """
+        if self._late():
+            return None
         if point.memory != HOST:
             members = self._on_devices().members(point)
             if len(members) < self._comm.size:
@@ -74,19 +91,23 @@ class Session:
         if point.kind == "sweep":
             return self._sweep(point)
         arms = self._admitted(point)
+        if arms is None:
+            return None
+        fewest = max(self._plan.fewest, FEWEST * (point.kind == "sentinel"))
         samples = self._stopwatch.sample(
             self._timed(point, arms),
             target=self._plan.target, seconds=seconds, seed=self._plan.seed,
-            compete=point.kind in CALLS,
-            fewest=max(self._plan.fewest, FEWEST * (point.kind == "sentinel")),
+            compete=point.kind in CALLS, fewest=fewest,
         )  # fmt: skip
         self.spread += self._stopwatch.spread.tolist()
-        return lines(point, arms, samples / _calls(point))
+        return lines(point, arms, samples / _calls(point)) if len(samples) >= fewest else None
 
     def close(self) -> None:
         """Free every communicator."""
         if self._devices is not None:
             self._devices.release()
+        self._release_own()
+        self._private.Free()
         self._forcing.release()
         self._control.Free()
 
@@ -95,47 +116,65 @@ class Session:
             self._devices = OnDevices(self._comm, self._note)
         return self._devices
 
-    def _apart(self, members: list[int], point: Point, seconds: float) -> str:
+    def _apart(self, members: list[int], point: Point, seconds: float) -> str | None:
         """Measured by some of the ranks, while the others sleep; nothing without members."""
         if not members:
             return ""
-        mine, text = self._comm.rank in members, ""
+        mine = self._comm.rank in members
+        text: str | None = None
         part = MPI.Intracomm(self._comm.Split(0 if mine else MPI.UNDEFINED, self._comm.rank))
         if mine:
             own = Session(self._plan, part, self._crowded, self._clock, self._alive, self._report,
-                          self._note)  # fmt: skip
+                          self._note, self._end)  # fmt: skip
             text = own.measure(point, seconds)
             self.spread += own.spread
             own.close()
             part.Free()
         timing.wait_quietly(self._control, self._alive)
-        return str(self._control.bcast(text, members[0]))
+        known: str | None = self._control.bcast(text, members[0])
+        return known
 
-    def _admitted(self, point: Point) -> list[Arm]:
-        """The arms whose result is right; the others are reported and not timed."""
+    def _late(self) -> bool:
+        """Whether the end of everything has come; rank 0 says so to all."""
+        if self._end == math.inf:
+            return False
+        late: bool = self._control.bcast(time.monotonic() > self._end)
+        return late
+
+    def _admitted(self, point: Point) -> list[Arm] | None:
+        """The arms whose result is right; the others are reported and not timed. None: too late."""
+        self._release_own()
         if point.kind not in CALLS:
             return list(point.arms)
         right = []
         for number, arm in enumerate(point.arms):
             self._alive()
-            if self._correct(point, arm, self._plan.seed + number):
+            if self._late():
+                return None
+            complaint = self._complaint(point, arm, self._plan.seed + number)
+            if not complaint:
                 right.append(arm)
             elif self._comm.rank == 0:
-                self._report(point, arm)
+                self._report(point, arm, complaint)
         return right
 
-    def _correct(self, point: Point, arm: Arm, seed: int) -> bool:
+    def _complaint(self, point: Point, arm: Arm, seed: int) -> str:
+        """Why an arm is left out, the same on all ranks; empty if its result is right."""
         comm, before, after = self._under(point, arm)
         if isinstance(comm, Cannot):
-            return False
-        call = self._call(point)
+            return comm.reason
+        call, mine = self._call(point), ""
         before()
-        right = call.correct(comm, seed)
-        keeps = point.kind == "nccl" or self._plan.operators != "any"
-        if call.collective.reduces and not keeps:
-            right = keeps_order(comm, max(1, point.nbytes // 16), seed) and right
+        try:
+            right = call.correct(comm, seed)
+            if call.collective.reduces and point.kind != "nccl" and self._plan.operators == "any":
+                right = keeps_order(comm, max(1, point.nbytes // 16), seed) and right
+            mine = "" if right else WRONG
+        except (RuntimeError, InputError) as refusal:  # of MPI or NCCL; a schedule does not fit
+            mine = f"refused: {refusal}"
         after()
-        return bool(self._control.allreduce(right, MPI.LAND))
+        complaint: str = self._control.allreduce(mine, MPI.MAX)
+        return complaint
 
     def _under(
         self, point: Point, arm: Arm
@@ -143,7 +182,24 @@ class Session:
         """What a collective is called on under the settings of an arm; what before and after."""
         if point.kind == "nccl":
             return self._on_devices().forced(arm.settings), *NOTHING
+        if arm.via == SCHEDULE:
+            return self._scheduled(Collective(point.subject), arm.choice), *NOTHING
         return self._forcing.communicator(arm.settings), *self._forcing.around(arm.settings)
+
+    def _scheduled(self, collective: Collective, choice: Choice) -> Any:
+        """In place of a communicator: the collective is carried out by our schedule."""
+        if choice not in self._own:
+            self._own[choice] = Scheduled(
+                self._private, _no_schedule, collective, choice, HOST_MEMORY
+            )
+        call = {METHODS[collective]: self._own[choice].call}
+        return SimpleNamespace(rank=self._comm.rank, size=self._comm.size, **call)
+
+    def _release_own(self) -> None:
+        """Free what our schedules have bound."""
+        for scheduled in self._own.values():
+            scheduled.release()
+        self._own.clear()
 
     def _call(self, point: Point) -> Call:
         on_host = point.memory == HOST
@@ -212,6 +268,11 @@ class Session:
                 self._comm.Send(buffer, peer)
             taken.append((MPI.Wtime() - begin) / 2)
         return taken[timing.WARM_UP :]
+
+
+def _no_schedule(*_arguments: object) -> None:
+    """Instead of the library, to which a call goes that a schedule does not fit."""
+    raise InputError("the schedule does not fit this size or number of ranks")
 
 
 def _calls(point: Point) -> int:

@@ -9,6 +9,7 @@ of the sample: how late the latest began is kept beside it.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -51,6 +52,7 @@ class Stopwatch:
     crowded     more ranks than cores: waiting ranks yield the core
     clock       the shared time of ranks on several hosts; None: they are on one and read one clock
     alive       called ahead of every sample, for who watches over the ranks
+    end         of everything, seconds as time.monotonic on rank 0 shows them
     """
 
     def __init__(
@@ -59,9 +61,10 @@ class Stopwatch:
         crowded: bool,
         clock: Clock | None = None,
         alive: Callable[[], object] = _nothing,
+        end: float = math.inf,
     ) -> None:
         self._comm = comm
-        self._alive = alive
+        self._alive, self._end = alive, end
         self._crowded = crowded
         self._now = time.monotonic if clock is None else clock.now
         self._clock = clock
@@ -81,22 +84,26 @@ class Stopwatch:
         """(repetitions, arms) seconds per call, the latest rank's.
 
         In each repetition every arm runs once, in random order, so a drift hits all alike. It ends
-        when rank 0 finds the medians `settled`, or `seconds` spent.
+        when rank 0 finds the medians `settled`, or `seconds` spent; with fewer than `fewest`
+        repetitions if so many would not fit before the end of everything.
         """
-        for arm in arms:
-            for _ in range(WARM_UP):
-                self._once(arm)
+        lap = self._warm_up(arms)
+        if lap is None:
+            return np.zeros((0, len(arms)))
         self._lead = self._agreed_lead(arms)
         done, rows = np.zeros((0, 2, len(arms))), list[NDArray[np.float64]]()
-        deadline = time.monotonic() + seconds
+        begin = time.monotonic()
         look, enough = next_look(0, fewest), False
         while True:
             count = len(done) + len(rows)
-            spent = count >= MOST or time.monotonic() > deadline
+            passed = time.monotonic() - begin
+            spent = count >= MOST or passed > seconds
+            needed = max(fewest - count, 0) * (passed / count if count else lap)
             row = np.zeros((2, len(arms)))
             ended = False
             for place, number in enumerate(order(seed, count, len(arms))):
-                stop = place == 0 and (enough or (spent and count >= fewest))
+                over = place == 0 and (enough or (spent and count >= fewest))
+                stop = over or self._late(needed if place == 0 else 0.0)
                 sample = self._once(arms[number], stop)
                 if sample is None:
                     ended = True
@@ -111,6 +118,19 @@ class Stopwatch:
             if ended:
                 self.spread = done[:, 1].ravel()
                 return done[:, 0].copy()
+
+    def _warm_up(self, arms: Sequence[Arm]) -> float | None:
+        """Seconds of a repetition, roughly; None if it is too late for as much as that."""
+        begin = time.monotonic()
+        for arm in arms:
+            for _ in range(WARM_UP):
+                if self._once(arm, self._late()) is None:
+                    return None
+        return (time.monotonic() - begin) / WARM_UP
+
+    def _late(self, needed: float = 0.0) -> bool:
+        """Whether something that takes so many seconds would end too late."""
+        return time.monotonic() + needed > self._end
 
     def _latest(self, rows: list[NDArray[np.float64]], arms: int) -> NDArray[np.float64]:
         """The rows with the latest rank's numbers; one exchange for all of them."""

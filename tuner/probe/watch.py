@@ -31,6 +31,8 @@ class Watch:
 
     facts       what the ranks of the latest launch told about themselves
     notes       sentences of theirs
+    left_out    keys of points for which there was no time
+    why         point, or point and algorithm -> why there are no samples of it
     """
 
     def __init__(self, plan: Plan, budget: float, tell: Callable[[Progress], None]) -> None:
@@ -40,7 +42,9 @@ class Watch:
         self.later = plan  # what launches after the present one measure
         self.facts: dict[str, Any] = {}
         self.notes: list[str] = []
-        self._rate = budget / plan.weight
+        self.left_out: list[list[Any]] = []
+        self.why: dict[str, str] = {}
+        self._rate = budget / plan.weight if plan.points else 0.0
         self._total = len(plan.points)
         self._weights: list[float] = []
         self._begin = time.monotonic()
@@ -81,7 +85,9 @@ class Watch:
     def _event(self, event: dict[str, Any]) -> None:
         known = {name: value for name, value in event.items() if name != "event"}
         if event["event"] == "excluded":
-            self._show(f"left out: {event['point']}: {event['algorithm']}: wrong result")
+            name = f"{event['point']}: {event['algorithm']}"
+            self.why[name] = event["why"]
+            self._show(f"left out: {name}: {event['why']}")
         elif event["event"] == "begin":
             self.current = event["point"]
             self._show(self.current)
@@ -89,14 +95,12 @@ class Watch:
             self.finished = event["points"]
         elif event["event"] == "facts":
             self.facts |= known
-        elif event["event"] == "note":
-            self._note(event["text"])
+        elif event["event"] == "note" and event["text"] not in self.notes:
+            self.notes.append(event["text"])
         elif event["event"] == "lacking":
-            self._note(f"not measured: {event['point']}: {event['why']}")
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
+            self.why[event["point"]] = event["why"]
+        elif event["event"] == "left_out":
+            self.left_out.append(event["key"])
 
     def _show(self, text: str) -> None:
         left = len(self._weights) - self.finished + len(self.later.points)

@@ -11,7 +11,9 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.gain import over_launches
 from tuner.measurement import Measurement, Measurements
-from tuner.table import Choice, Key
+from tuner.table import LIBRARY, SCHEDULE, Choice, Key
+
+RUNNER = {"collective": LIBRARY, SCHEDULE: SCHEDULE}  # kind of a series -> who ran it
 
 
 @dataclass(frozen=True, order=True)
@@ -94,9 +96,9 @@ def _by_candidate(
     """The samples of every launch of every candidate."""
     found: dict[tuple[Point, Choice], dict[int, tuple[float, ...]]] = defaultdict(dict)
     for entry in measurements.series:
-        if entry.kind != "collective":
+        if entry.kind not in RUNNER:
             continue
-        point, choice = _point(entry), Choice(entry.algorithm, entry.params)
+        point, choice = _point(entry), Choice(entry.algorithm, entry.params, RUNNER[entry.kind])
         if entry.launch in found[point, choice]:
             raise InputError(f"{point}: {choice} was measured twice; probe again")
         if not entry.samples or min(entry.samples) <= 0:

@@ -1,0 +1,157 @@
+"""The measurements file of a probe from outside the ranks: resumed, continued, finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import InputError
+from tuner.files import write_atomically
+from tuner.measurement import (
+    Cluster,
+    Measurement,
+    end_line,
+    header_line,
+    read_partial,
+    series_line,
+)
+from tuner.probe.plan import Plan
+from tuner.probe.sentinels import verdict
+from tuner.probe.sweep import outliers
+from tuner.probe.watch import Watch
+from tuner.units import format_time
+
+SHOWN = 6  # points that a sentence names
+LEFT_OUT = "left out for want of time: "
+
+
+class ProbeFile:
+    """Between two launches.
+
+    about       provenance: what is known beforehand, with `plan`, `budget` (s) and, where chosen
+                points were added to a plan, `rounds`
+    ended       nothing is left to measure
+    left_out    keys of points for which an earlier run had no time
+    seconds     of measuring to deal out over `dealt`
+    """
+
+    def __init__(
+        self, path: Path, cluster: Cluster, version: str, plan: Plan, about: dict[str, Any]
+    ) -> None:
+        self.path, self.cluster, self.version = path, cluster, version
+        self.plan, self.about = plan, about
+        self.ended = False
+        self.left_out: list[list[Any]] = []
+        self.seconds: float = about["budget"]
+        self.dealt = plan
+        self._mine = False
+
+    def resume(self) -> Plan:
+        """What is left to measure; an unfinished file then holds just its finished points.
+
+        The first time the file is replaced even if nothing in it changes: ranks of a killed run
+        that are still there then notice, and no longer write.
+        """
+        header, series = self._content()
+        more = False
+        if header is not None and not self._mine:
+            self._require_same(header)
+            more = self._continue(header["provenance"])
+        kept = series if self.ended else self.plan.complete(series)
+        left = self.plan.without(kept).less(self.left_out)
+        if self.ended:
+            return left
+        if not self._mine or len(kept) < len(series) or not self._whole():
+            self._write(kept, ended=False)
+        if not self._mine and self.plan.hosts:
+            begun = {point.launch for point in left.points}
+            whole = replace(
+                self.plan, points=tuple(q for q in self.plan.points if q.launch in begun)
+            )
+            self.dealt = left if more else whole
+        self._mine = True
+        return left
+
+    def finish(self, watch: Watch) -> None:
+        """Write what is known now about the whole probe, and the last line."""
+        _, series, _ = read_partial(self.path)
+        cluster = watch.facts.pop("cluster", None)
+        if cluster and self.plan.hosts:
+            self.cluster = replace(self.cluster, **cluster)
+        unmeasured = [list(point.key) for point in self.plan.without(series).points]
+        left_out = [key for key in unmeasured if key in [*self.left_out, *watch.left_out]]
+        self.about = {
+            **self.about, **watch.facts,
+            "excluded": self.plan.less(left_out).excluded(series, watch.why),
+            "seconds": round(watch.elapsed + self.about.get("seconds", 0.0), 1),
+        }  # fmt: skip
+        notes = self._notes(series, watch, left_out)
+        if self.plan.hosts or notes:
+            self.about["notes"] = notes
+        if left_out:
+            self.about["left_out"] = left_out
+        self._write(series, ended=True)
+
+    def _continue(self, before: dict[str, Any]) -> bool:
+        """Go on with what `before` says of the file; whether with what was left out there."""
+        rounds = self.about.get("rounds", [])
+        added = rounds != before.get("rounds", [])
+        known: list[list[Any]] = before.get("left_out", [])
+        budget, spent = self.about["budget"], before.get("seconds", 0.0)
+        more = self.ended and not added and bool(known) and budget > before.get("budget", budget)
+        if self.ended and (added or more):
+            self.ended = False
+        if more:
+            self.seconds = max(budget - spent, 0.0)
+        self.left_out = [] if more else known
+        self.about = {**before, "budget": budget if more or added else before.get("budget", budget)}
+        if rounds:
+            self.about["rounds"] = rounds
+        return more
+
+    def _notes(
+        self, series: Sequence[Measurement], watch: Watch, left_out: list[list[Any]]
+    ) -> list[str]:
+        told = [note for note in self.about.get("notes", []) if not note.startswith(LEFT_OUT)]
+        names = [str(q) for q in self.plan.points if list(q.key) in left_out]
+        found = [*told, *watch.notes, *verdict(series), *outliers(series, self.plan.hosts)]
+        if names:
+            shown = ", ".join(names[:SHOWN]) + (" ..." if len(names) > SHOWN else "")
+            found.append(
+                f"{LEFT_OUT}{len(names)} of {len(self.plan.points)} points did not fit into"
+                f" {format_time(self.about['budget'])} ({shown}); the same command with a larger"
+                " --budget measures them"
+            )
+        return list(dict.fromkeys(found))
+
+    def _content(self) -> tuple[dict[str, Any] | None, list[Measurement]]:
+        if not self.path.exists():
+            return None, []
+        try:
+            header, series, ended = read_partial(self.path)
+        except (OSError, UnicodeDecodeError) as reason:
+            raise InputError(f"{self.path}: cannot be read as measurements: {reason}") from None
+        self.ended = ended
+        return header, series
+
+    def _whole(self) -> bool:
+        return self.path.read_bytes().endswith(b"\n")
+
+    def _require_same(self, header: dict[str, Any]) -> None:
+        here, there = asdict(self.cluster), header["cluster"]
+        names = ("name", "nodes") if self.plan.hosts else tuple(here)  # who asks may run elsewhere
+        same = all(here[name] == there.get(name) for name in names)
+        theirs = (header["library"], header["provenance"].get("plan"))
+        if not same or theirs != (self.version, self.about["plan"]):
+            raise InputError(
+                f"{self.path} holds a probe of another cluster, library or plan (it says"
+                f" {there.get('name')}, {header['library']}): choose another --out or delete it"
+            )
+
+    def _write(self, series: Sequence[Measurement], *, ended: bool) -> None:
+        lines = [header_line(self.cluster, self.version, self.about), *map(series_line, series)]
+        if ended:
+            lines.append(end_line(len(series)))
+        write_atomically(self.path, "".join(line + "\n" for line in lines))

@@ -1,0 +1,88 @@
+"""Rounds of chosen points: what somebody wants to know beyond a plan, after a look at the results.
+
+A round is a launch of its own in the same file. The header says what each was to measure, so that a
+round that was killed is resumed without anybody remembering why it had been chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tuner.algorithms import describe
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.files import from_record
+from tuner.measurement import LineReader
+from tuner.probe.calls import call, divisible
+from tuner.probe.plan import Point
+from tuner.probe.request import Request, Shape
+from tuner.table import SCHEDULE, Choice
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A call to be measured: these choices, and the library's default beside them."""
+
+    collective: Collective
+    nodes: int
+    ppn: int
+    nbytes: int
+    choices: tuple[Choice, ...]
+
+
+def points_of(request: Request, chosen: Sequence[Chosen], launch: int) -> Iterator[Point]:
+    """A point for each call, those of one call together.
+
+    Raises InputError for shapes that do not fit the hosts, odd sizes and unknown algorithms.
+    """
+    together: dict[tuple[Collective, Shape, int], dict[Choice, None]] = {}
+    for one in chosen:
+        shape = Shape(one.nodes, one.ppn)
+        _check(request, one, shape)
+        choices = together.setdefault((one.collective, shape, one.nbytes), {Choice(): None})
+        choices.update(dict.fromkeys(one.choices))
+    for (collective, shape, nbytes), choices in together.items():
+        yield replace(call(request.library, collective, shape, nbytes, choices), launch=launch)
+
+
+def _check(request: Request, one: Chosen, shape: Shape) -> None:
+    if not (1 <= one.nodes <= request.nodes and 1 <= one.ppn <= request.ppn) or shape.ranks < 2:
+        raise InputError(
+            f"shape {shape} does not fit {request.nodes} hosts with {request.ppn} ranks each"
+        )
+    if one.nbytes < 4 or one.nbytes % 4 or divisible(one.collective, one.nbytes, shape) < 4:
+        raise InputError(f"{one.collective} of {one.nbytes} bytes: sizes are multiples of 4 bytes")
+    if divisible(one.collective, one.nbytes, shape) != one.nbytes:
+        raise InputError(
+            f"{one.collective} of {one.nbytes} bytes has no whole share for each of"
+            f" {shape.ranks} ranks"
+        )
+    for choice in one.choices:
+        if choice.via == SCHEDULE:
+            describe(one.collective, choice.algorithm)
+
+
+def rounds_of(path: Path) -> list[tuple[Chosen, ...]]:
+    """What a file says of the rounds it holds; none for a file that is not there.
+
+    Raises InputError for a file that is no measurements.
+    """
+    if not path.exists():
+        return []
+    try:
+        with path.open(encoding="utf-8") as lines:
+            header = LineReader(lines, str(path)).header
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"{path}: cannot be read as measurements: {reason}") from None
+    try:
+        records = header["provenance"].get("rounds", []) if header else []
+        return [_round(record) for record in records]
+    except (ValueError, TypeError) as reason:
+        raise InputError(f"{path}: its rounds are damaged: {reason}; probe again") from None
+
+
+def _round(records: Sequence[Mapping[str, Any]]) -> tuple[Chosen, ...]:
+    return tuple(from_record(Chosen, record) for record in records)
