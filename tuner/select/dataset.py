@@ -16,9 +16,12 @@ from tuner.table import Choice, Key
 
 @dataclass(frozen=True, order=True)
 class Point:
-    """One call of a collective: `nbytes` of each rank's buffer on nodes x ppn ranks."""
+    """One call of a collective: `nbytes` of each rank's buffer on nodes x ppn ranks.
 
-    collective: Collective
+    collective  a `Collective`, or another one that files have results of
+    """
+
+    collective: str
     nodes: int
     ppn: int
     memory: str
@@ -30,8 +33,8 @@ class Point:
         return self.nodes * self.ppn
 
     def key(self, operators: str = "any") -> Key:
-        """The key of a table that this call falls under."""
-        return Key(self.collective, self.nodes, self.ppn, self.memory, operators)
+        """The key of a table that this call falls under; ValueError where tables know none."""
+        return Key(Collective(self.collective), self.nodes, self.ppn, self.memory, operators)
 
     def at(self, nbytes: int) -> Point:
         """The same call with another size."""

@@ -42,6 +42,6 @@ def make_table(
     rows = [
         row
         for row in label(measurements, simulate, progress)
-        if library.in_rules(row.point.collective, row.choice)
+        if library.in_rules(row.point.key().collective, row.choice)
     ]
     return rows, tabulate(measurements, rows, train(rows, simulate), library.order_safe)

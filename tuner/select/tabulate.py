@@ -14,7 +14,8 @@ from tuner.errors import InputError
 from tuner.measurement import Measurements
 from tuner.select.contest import NOISE, Contest, hold
 from tuner.select.dataset import Row, by_point
-from tuner.select.selector import Selector, gap_above, gap_below
+from tuner.select.selector import Selector
+from tuner.select.support import gap_above, gap_below
 from tuner.statistics import LEVEL
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
