@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.select.contest import NOISE
-from tuner.select.dataset import Point, Row, Simulate, by_point
+from tuner.select.dataset import NOISE, Point, Row, Simulate, by_point
 from tuner.select.design import Bound, Design, price
 from tuner.table import Choice
 

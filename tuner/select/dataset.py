@@ -44,6 +44,8 @@ class Point:
         return f"{self.collective} of {self.nbytes} bytes on {self.nodes} x {self.ppn} ranks"
 
 
+NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by
+
 Simulate = Callable[[Point, Choice], float]  # seconds; NaN where no schedule of ours says it
 Chooser = Callable[[Point], Choice]
 Progress = Callable[[int, int], None]  # (done, of how many)

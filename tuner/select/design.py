@@ -17,8 +17,7 @@ from scipy.stats import gamma
 from tuner.errors import InputError
 from tuner.select import worth
 from tuner.select.belief import Belief, Beliefs
-from tuner.select.contest import NOISE
-from tuner.select.dataset import Point, Row, Simulate
+from tuner.select.dataset import NOISE, Point, Row, Simulate
 from tuner.select.influence import Influence
 from tuner.table import Choice
 

@@ -11,47 +11,56 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from tuner.errors import InputError
+from tuner.select import worth
 from tuner.select.belief import NORMAL_95, Belief, Beliefs, deviation, require_rows
-from tuner.select.dataset import Point, Row, Simulate, by_point
-from tuner.select.support import Support
+from tuner.select.dataset import NOISE, Point, Row, Simulate, by_point
+from tuner.select.support import REACH, Support
 from tuner.table import Choice
 
-_LEAD = 0.25  # deviations by which a belief must be ahead of what was measured to win nearby
+_LEAD = 0.5  # deviations by which a belief must be ahead of what was measured to win nearby
 
 
 class Selector:
     """Made by `train`."""
 
-    def __init__(self, rows: Sequence[Row], simulate: Simulate) -> None:
+    def __init__(self, rows: Sequence[Row], simulate: Simulate, designed: bool) -> None:
         self.support = Support(rows)
         self._simulate = simulate
+        self._designed = designed
         groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
         for row in rows:
             groups[row.point.collective, row.point.memory].append(row)
         self._beliefs = {kind: Beliefs(own, simulate) for kind, own in groups.items()}
         self._winners = {kind: _winners(own) for kind, own in groups.items()}
 
-    def covers(self, point: Point, choice: Choice) -> bool:
-        """Measurements next to `point` speak for this choice, or for any while a simulation carries
-        this one there: it was measured elsewhere, so that it is known how right the simulation is.
+    def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
+        """Measurements next to `point` speak for this choice; or for any, while a simulation
+        carries this one there. It was measured elsewhere, so that it is known how right that is;
+        and it does not lack at `point` because it was wrong there.
         """
-        if self.support.covers(point, choice):
+        if self.support.covers(point, choice, reach):
             return True
         known = self._beliefs.get((point.collective, point.memory))
-        if known is None or choice not in known.choices or self.support.measured(point):
+        if known is None or choice not in known.choices:
             return False
-        return self.support.within(point) and not math.isnan(self._simulate(point, choice))
+        if self.support.measured(point) and not self._designed:
+            return False
+        return self.support.within(point, reach) and not math.isnan(self.simulated(point, choice))
 
     def candidates(
-        self, point: Point, allowed: Collection[Choice] | None = None
+        self, point: Point, allowed: Collection[Choice] | None = None, reach: float = REACH
     ) -> tuple[Choice, ...]:
         """The covered choices; `allowed` restricts others than the default."""
         known = self._beliefs.get((point.collective, point.memory))
         return tuple(
             choice for choice in (known.choices if known else ())
             if (choice.is_default or allowed is None or choice in allowed)
-            and self.covers(point, choice)
+            and self.covers(point, choice, reach)
         )  # fmt: skip
+
+    def simulated(self, point: Point, choice: Choice) -> float:
+        """Seconds; NaN for the default and where no schedule says it."""
+        return math.nan if choice.is_default else self._simulate(point, choice)
 
     def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
         """What is believed of their times. Raises InputError for a choice that is unknown."""
@@ -84,6 +93,18 @@ class Selector:
         lead, spread = found.gain(found.best, nearest)
         return found.best if lead > _LEAD * spread else nearest
 
+    def choose_surely(
+        self, point: Point, allowed: Collection[Choice] | None = None, noise: float = NOISE
+    ) -> Choice:
+        """As `choose`, of the choices that are believed to beat the default by more than noise with
+        95 %; the default where there is none.
+        """
+        candidates = self.candidates(point, allowed, reach=1.0)
+        if Choice() not in candidates:
+            return Choice()
+        ahead = worth.sure(self.belief(point, candidates), noise)
+        return self.choose(point, ahead) if ahead else Choice()
+
     def _nearest_winner(self, point: Point, candidates: Collection[Choice]) -> Choice | None:
         places, winners = self._winners[point.collective, point.memory]
         far = np.square(places - _place(point)).sum(axis=1).round(9)
@@ -91,10 +112,13 @@ class Selector:
         return next((winners[n] for n in order if winners[n] in candidates), None)
 
 
-def train(rows: Sequence[Row], simulate: Simulate) -> Selector:
-    """Learn from measured rows. Raises InputError without any."""
+def train(rows: Sequence[Row], simulate: Simulate, designed: bool = False) -> Selector:
+    """Learn from measured rows. Raises InputError without any.
+
+    designed    a design chose what was measured: a choice that lacks at a point was not wrong there
+    """
     require_rows(rows)
-    return Selector(rows, simulate)
+    return Selector(rows, simulate, designed)
 
 
 def _place(point: Point) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ from itertools import product
 from tuner.select.dataset import Point, Row
 from tuner.table import Choice
 
-REACH = 8.0  # beyond the fewest and most nodes that were measured, up to this factor
+REACH = 8.0  # a guess goes beyond the fewest and the most nodes measured up to this factor
 _LONE_GAP = 2.0  # how far a single probed size speaks for others
 
 Shape = tuple[int, int]  # nodes, ppn
@@ -37,27 +37,28 @@ class Support:
     def ladder(self, point: Point) -> Sequence[int]:
         """The sizes that were measured on the shapes that speak for that of `point`, ascending."""
         shapes = self._shapes(point)
-        return sorted({size for shape in _speaking(shapes, point) for size in shapes[shape]})
+        return sorted({size for shape in _speaking(shapes, point, REACH) for size in shapes[shape]})
 
-    def covers(self, point: Point, choice: Choice) -> bool:
+    def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
         """This choice was measured at a probed size next to `point`, on its shape or next to it.
 
         Between two probed sizes either will do; beyond the last, no further than one ladder gap.
         A shape that was measured speaks for itself. For others those do that have the next fewer
-        and the next more nodes, or where there is only one of these, it up to `REACH`; their ppn
-        is the same, or the next on both sides.
+        and the next more nodes, or where there is only one of these, it up to a factor `reach`;
+        their ppn is the same, or the next on both sides.
         """
         shapes = self._shapes(point)
         return any(
             (Point(point.collective, *shape, point.memory, size), choice) in self._measured
-            for shape in _speaking(shapes, point)
+            for shape in _speaking(shapes, point, reach)
             for size in neighbours(shapes[shape], point.nbytes)
         )
 
-    def within(self, point: Point) -> bool:
+    def within(self, point: Point, reach: float = REACH) -> bool:
         """Whether anything was measured at a size next to `point`, on its shape or next to it."""
         shapes = self._shapes(point)
-        return any(neighbours(shapes[shape], point.nbytes) for shape in _speaking(shapes, point))
+        speaking = _speaking(shapes, point, reach)
+        return any(neighbours(shapes[shape], point.nbytes) for shape in speaking)
 
     def _shapes(self, point: Point) -> dict[Shape, list[int]]:
         return self._ladders.get((point.collective, point.memory), {})
@@ -88,7 +89,7 @@ def _around(ladder: Sequence[int], value: int) -> Sequence[int]:
     return ladder[max(above - 1, 0) : above + 1]
 
 
-def _speaking(shapes: Iterable[Shape], point: Point) -> Sequence[Shape]:
+def _speaking(shapes: Iterable[Shape], point: Point, reach: float) -> Sequence[Shape]:
     """The measured shapes that speak for that of `point`."""
     own = (point.nodes, point.ppn)
     known = set(shapes)
@@ -100,10 +101,10 @@ def _speaking(shapes: Iterable[Shape], point: Point) -> Sequence[Shape]:
     found: list[Shape] = []
     for ppn in several:
         counts = sorted(nodes for nodes, other in known if other == ppn)
-        found += product(_reached(counts, point.nodes), (ppn,))
+        found += product(_reached(counts, point.nodes, reach), (ppn,))
     return found
 
 
-def _reached(counts: Sequence[int], nodes: int) -> Sequence[int]:
+def _reached(counts: Sequence[int], nodes: int, reach: float) -> Sequence[int]:
     far = max(nodes / counts[-1], counts[0] / nodes)
-    return _around(counts, nodes) if far <= REACH else ()
+    return _around(counts, nodes) if far <= reach else ()
