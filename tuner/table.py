@@ -25,6 +25,7 @@ OPERATORS = ("any", "commutative")
 DEFAULT = "default"  # the algorithm name that means: leave the choice to the library
 LIBRARY, SCHEDULE, NCCL = "library", "schedule", "nccl"
 RUNNERS = (LIBRARY, SCHEDULE, NCCL)
+MEASURED, LEARNED, SIMULATED, NOTHING = "measured", "learned", "simulated", "none"
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,9 @@ class Choice:
 class Evidence:
     """Why a rule says what it says. Times in seconds, medians.
 
-    basis       measured | simulated | none (no probe in this range)
-    nbytes      the probed sizes that speak for the rule
+    basis       measured | learned (from other calls, measured and simulated) | simulated (alone) |
+                none (nothing speaks for this range)
+    nbytes      the probed sizes that speak for the rule, or those at which its times are believed
     gain        default time / chosen time at these sizes, geometric mean; 1 for the default
     gain_ci95   its 95 % interval
     """

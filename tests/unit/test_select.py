@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
-from tuner.select.contest import NOISE, hold
-from tuner.select.dataset import Point, Row, by_point, label
+from tuner.select.contest import hold, hold_all
+from tuner.select.dataset import NOISE, Point, Row, by_point, label
 from tuner.select.lookup import chooser, lookup
 from tuner.select.regret import held_out_regret, regret
 from tuner.select.selector import train
@@ -75,7 +75,7 @@ def order_safe(collective: Collective, choice: Choice) -> bool:
 
 def table_of(measurements: Measurements) -> TuningTable:
     rows = label(measurements, simulate)
-    return tabulate(measurements, rows, train(rows, simulate), order_safe)
+    return tabulate(measurements, hold_all(rows), train(rows, simulate), order_safe)
 
 
 def ladder_of(table: TuningTable, operators: str = "any") -> tuple[Rule, ...]:
@@ -376,7 +376,7 @@ def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
         return math.nan if choice.algorithm == "smp" else 1e-6 + 1e-9 * at.nbytes
 
     rows = label(measurements, steady)
-    table = tabulate(measurements, rows, train(rows, steady), order_safe)
+    table = tabulate(measurements, hold_all(rows), train(rows, steady), order_safe)
     probed = {row.point.nbytes for row in rows}
     assert {key.operators for key in table.keys} == {"any", "commutative"}
     for key in table.keys:

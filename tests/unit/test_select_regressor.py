@@ -4,9 +4,18 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn.utils.estimator_checks import check_estimator
 
 from tuner.select.regressor import ResidualRegressor
+
+Array = NDArray[np.float64]
+
+
+def predicted(regressor: ResidualRegressor, features: Array) -> tuple[Array, Array]:
+    """Expected values and their deviations."""
+    expected, covariance = regressor.predict_joint(features)
+    return expected, np.sqrt(np.diag(covariance))
 
 
 def test_it_passes_the_checks_for_estimators() -> None:
@@ -19,13 +28,13 @@ def test_measured_points_are_met_and_the_middle_is_the_interpolation() -> None:
     size = np.log(4.0) * np.arange(6)
     simulated = -12 + size / 2
     residual = np.array([0.1, 0.3, 0.2, -0.4, -0.5, 0.0])
-    features = np.column_stack([size, np.zeros(6), simulated])
+    features = np.column_stack([np.zeros(6), size, simulated])
     regressor = ResidualRegressor().fit(features, simulated + residual)
-    expected, deviation = regressor.predict_interval(features)
+    expected, deviation = predicted(regressor, features)
     np.testing.assert_allclose(expected, simulated + residual, atol=2e-3)
     assert deviation.max() < 0.011  # the noise of one observation
     middle = (features[1:] + features[:-1]) / 2
-    expected, between = regressor.predict_interval(middle)
+    expected, between = predicted(regressor, middle)
     np.testing.assert_allclose(
         expected - middle[:, -1], (residual[1:] + residual[:-1]) / 2, atol=0.01
     )
@@ -33,7 +42,7 @@ def test_measured_points_are_met_and_the_middle_is_the_interpolation() -> None:
 
 
 def test_an_uncertain_measurement_yields_to_its_neighbours() -> None:
-    features = np.column_stack([np.arange(5.0), np.zeros(5)])
+    features = np.column_stack([np.zeros(5), np.arange(5.0), np.zeros(5)])
     target = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
     weight = np.array([1.0, 1.0, 1e-4, 1.0, 1.0])
     sure = ResidualRegressor().fit(features, target).predict(features)

@@ -59,7 +59,7 @@ def predictions(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The simulated times of labelled rows, as `tuner simulate` prints them."""
     return [
         {
-            "collective": row.point.collective.value, "algorithm": row.choice.algorithm,
+            "collective": str(row.point.collective), "algorithm": row.choice.algorithm,
             "params": dict(row.choice.params), "p": row.point.p, "nbytes": row.point.nbytes,
             "seconds": row.simulated,
         }

@@ -10,35 +10,42 @@ serve both choice and test; halving them instead would cost more power than the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import numpy as np
 
 from tuner.errors import InputError
 from tuner.gain import paired_gain
-from tuner.select.dataset import Point, Row
+from tuner.select import worth
+from tuner.select.belief import NORMAL_95, Belief
+from tuner.select.dataset import NOISE, Point, Row, by_point
+from tuner.select.selector import Selector
 from tuner.statistics import LEVEL
-from tuner.table import DEFAULT, Choice
+from tuner.table import DEFAULT, LEARNED, MEASURED, SIMULATED, Choice
 
-NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by
 _TIE = 0.05  # a choice at most this much slower than the best may stand in for it
+DEFAULT_CHOICE = Choice()
 _FEWEST = 6  # samples of each launch: fewer cannot bracket a median with 95 % (tuner.statistics)
 
 
 @dataclass(frozen=True)
-class Contest:
+class Contest(ABC):
     """One point.
 
-    rows        what was measured of each candidate
-    gains       candidate -> default time / candidate time, medians
+    seconds     of the default and of every candidate
+    simulated   likewise; NaN where no schedule says it
+    gains       candidate -> default time / candidate time
     winners     the candidates whose gain is beyond doubt
     """
 
     point: Point
-    default: Row
-    rows: dict[Choice, Row]
-    gains: dict[Choice, float]
+    seconds: Mapping[Choice, float]
+    simulated: Mapping[Choice, float]
+    gains: Mapping[Choice, float]
     winners: frozenset[Choice]
     noise: float
 
@@ -50,22 +57,73 @@ class Contest:
         best = max(sorted(winners, key=str), key=lambda choice: self.gains[choice])
         return frozenset(choice for choice in winners if self._ties(choice, best))
 
-    def interval(self, choice: Choice) -> tuple[float, float]:
-        """The 95 % interval of a candidate's gain."""
-        return _interval(self.default, self.rows[choice], LEVEL)
+    @abstractmethod
+    def basis(self, choice: Choice) -> str:
+        """What is known of a choice rests on this, as in `Evidence`."""
+
+    @abstractmethod
+    def interval(self, choice: Choice, over: Choice = DEFAULT_CHOICE) -> tuple[float, float]:
+        """The 95 % interval of the time of `over` over that of a candidate."""
 
     def _ties(self, choice: Choice, best: Choice) -> bool:
         if choice == best:
             return True
-        slower, faster = self.rows[choice], self.rows[best]
-        within = _gain(slower, faster) <= 1 + _TIE
-        return within and _interval(slower, faster, LEVEL)[0] <= 1 + self.noise
+        within = self.gains[best] <= self.gains[choice] * (1 + _TIE)
+        return within and self.interval(best, choice)[0] <= 1 + self.noise
 
 
-def hold(point: Point, rows: Sequence[Row], noise: float = NOISE) -> Contest:
+@dataclass(frozen=True)
+class Measured(Contest):
+    """Of what was measured there: `rows` of the default and of the candidates."""
+
+    rows: Mapping[Choice, Row]
+    designed: bool
+
+    def basis(self, choice: Choice) -> str:
+        """What was measured."""
+        return MEASURED
+
+    def interval(self, choice: Choice, over: Choice = DEFAULT_CHOICE) -> tuple[float, float]:
+        """From the repetitions that both have; anything is possible when there are none."""
+        slower, faster = self.rows[over], self.rows[choice]
+        if not slower.samples.keys() & faster.samples.keys():
+            return 0.0, math.inf
+        return _interval(slower, faster, LEVEL, self.designed)
+
+
+@dataclass(frozen=True)
+class Believed(Contest):
+    """Of what is believed of a point that was not measured.
+
+    supported   the choices that were measured nearby
+    """
+
+    belief: Belief
+    supported: frozenset[Choice]
+
+    def basis(self, choice: Choice) -> str:
+        """Measurements nearby, or only a simulation."""
+        return LEARNED if choice in self.supported else SIMULATED
+
+    def interval(self, choice: Choice, over: Choice = DEFAULT_CHOICE) -> tuple[float, float]:
+        """From the joint belief of both."""
+        gain, spread = self.belief.gain(choice, over)
+        half = NORMAL_95 * spread
+        return math.exp(gain - half), math.exp(gain + half)
+
+
+def hold_all(rows: Sequence[Row], noise: float = NOISE, designed: bool = False) -> list[Contest]:
+    """One contest for each point that was measured."""
+    return [hold(point, own, noise, designed) for point, own in by_point(rows).items()]
+
+
+def hold(
+    point: Point, rows: Sequence[Row], noise: float = NOISE, designed: bool = False
+) -> Contest:
     """Compare with the default every candidate measured at `point` in each of its launches.
 
     A launch that lacks one is a launch in which its result was wrong: it is no candidate at all.
+    Unless a design chose what each launch measures: then those count that both were in.
     Raises InputError when the default was not measured there.
     """
     default = next((row for row in rows if row.choice.is_default), None)
@@ -77,40 +135,79 @@ def hold(point: Point, rows: Sequence[Row], noise: float = NOISE) -> Contest:
     candidates = {
         row.choice: row
         for row in rows
-        if not row.choice.is_default and row.samples.keys() >= default.samples.keys()
+        if not row.choice.is_default and _comparable(default, row, designed)
     }
-    gains = {choice: _gain(default, row) for choice, row in candidates.items()}
+    gains = {choice: _gain(default, row, designed) for choice, row in candidates.items()}
     level = 1 - (1 - LEVEL) / max(len(candidates), 1)
     winners = frozenset(
         choice
         for choice, row in candidates.items()
         if gains[choice] > 1 + noise
-        and min(map(len, _paired(default, row)[0])) >= _FEWEST
-        and _interval(default, row, level)[0] > 1 + noise
+        and min(map(len, _paired(default, row, designed)[0])) >= _FEWEST
+        and _interval(default, row, level, designed)[0] > 1 + noise
     )
-    return Contest(point, default, candidates, gains, winners, noise)
+    known = {Choice(): default, **candidates}
+    return Measured(
+        point, {choice: row.median for choice, row in known.items()},
+        {choice: row.simulated for choice, row in known.items()},
+        gains, winners, noise, known, designed,
+    )  # fmt: skip
+
+
+def expect(
+    point: Point, selector: Selector, choices: Collection[Choice], noise: float = NOISE
+) -> Contest | None:
+    """What is believed of those of `choices` that are believed in at a point without measurements;
+    None where the default is not among them, so that the library decides.
+
+    A belief wins where its gain's 95 % interval lies above noise. There is no luck to correct for:
+    expectations are drawn towards what is usual.
+    """
+    candidates = selector.candidates(point, choices, reach=1.0)
+    if Choice() not in candidates:
+        return None
+    belief = selector.belief(point, candidates)
+    seconds = dict(zip(candidates, map(float, np.exp(belief.mean)), strict=True))
+    gains = {choice: seconds[Choice()] / own for choice, own in seconds.items()}
+    del gains[Choice()]
+    simulated = {choice: selector.simulated(point, choice) for choice in candidates}
+    supported = frozenset(filter(partial(selector.support.covers, point), candidates))
+    winners = worth.sure(belief, noise)
+    return Believed(point, seconds, simulated, gains, winners, noise, belief, supported)
+
+
+def _comparable(default: Row, row: Row, designed: bool) -> bool:
+    if designed:
+        return bool(row.samples.keys() & default.samples.keys())
+    return row.samples.keys() >= default.samples.keys()
 
 
 Launches = list[tuple[float, ...]]
 
 
-def _paired(slower: Row, faster: Row) -> tuple[Launches, Launches]:
-    """The repetitions that both have: a series may have been cut short."""
+def _paired(slower: Row, faster: Row, pooled: bool) -> tuple[Launches, Launches]:
+    """The repetitions that both have: a series may have been cut short.
+
+    pooled  of all launches together, since a design repeats a point in another launch to have more
+            of the same, and not to know how launches differ
+    """
     slow, fast = Launches(), Launches()
     for launch in sorted(slower.samples.keys() & faster.samples.keys()):
         pairs = min(len(slower.samples[launch]), len(faster.samples[launch]))
         slow.append(slower.samples[launch][:pairs])
         fast.append(faster.samples[launch][:pairs])
+    if pooled and slow:
+        return [tuple(chain(*slow))], [tuple(chain(*fast))]
     return slow, fast
 
 
-def _gain(slower: Row, faster: Row) -> float:
+def _gain(slower: Row, faster: Row, pooled: bool) -> float:
     """Geometric mean over the launches that both have; 1 when there are none."""
-    pairs = zip(*_paired(slower, faster), strict=True)
+    pairs = zip(*_paired(slower, faster, pooled), strict=True)
     logs = [math.log(np.median(slow) / np.median(fast)) for slow, fast in pairs]
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
 
 
-def _interval(slower: Row, faster: Row, level: float) -> tuple[float, float]:
-    _, low, high = paired_gain(*_paired(slower, faster), level)
+def _interval(slower: Row, faster: Row, level: float, pooled: bool) -> tuple[float, float]:
+    _, low, high = paired_gain(*_paired(slower, faster, pooled), level)
     return low, high

@@ -18,9 +18,12 @@ RUNNER = {"collective": LIBRARY, SCHEDULE: SCHEDULE}  # kind of a series -> who 
 
 @dataclass(frozen=True, order=True)
 class Point:
-    """One call of a collective: `nbytes` of each rank's buffer on nodes x ppn ranks."""
+    """One call of a collective: `nbytes` of each rank's buffer on nodes x ppn ranks.
 
-    collective: Collective
+    collective  a `Collective`, or another one that files have results of
+    """
+
+    collective: str
     nodes: int
     ppn: int
     memory: str
@@ -32,8 +35,8 @@ class Point:
         return self.nodes * self.ppn
 
     def key(self, operators: str = "any") -> Key:
-        """The key of a table that this call falls under."""
-        return Key(self.collective, self.nodes, self.ppn, self.memory, operators)
+        """The key of a table that this call falls under; ValueError where tables know none."""
+        return Key(Collective(self.collective), self.nodes, self.ppn, self.memory, operators)
 
     def at(self, nbytes: int) -> Point:
         """The same call with another size."""
@@ -42,6 +45,8 @@ class Point:
     def __str__(self) -> str:
         return f"{self.collective} of {self.nbytes} bytes on {self.nodes} x {self.ppn} ranks"
 
+
+NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by
 
 Simulate = Callable[[Point, Choice], float]  # seconds; NaN where no schedule of ours says it
 Chooser = Callable[[Point], Choice]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from types import ModuleType
 
 from tuner import libraries
 from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.measurement import Measurements
-from tuner.select.dataset import Progress, Row, label, quietly
+from tuner.select.contest import Contest, expect, hold_all
+from tuner.select.dataset import Point, Progress, Row, label, quietly
 from tuner.select.predict import simulator
-from tuner.select.selector import train
+from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
-from tuner.table import TuningTable
+from tuner.table import Choice, TuningTable
 from tuner.topologies import single_node
 from tuner.topology import Topology
+
+DESIGNED = "designed"  # in the provenance of measurements that a design chose
 
 
 def make_table(
@@ -22,10 +28,14 @@ def make_table(
     calibration: Calibration,
     progress: Progress = quietly,
     topology: Topology | None = None,
+    shapes: Collection[tuple[int, int]] = (),
+    points: Collection[Point] = (),
 ) -> tuple[Sequence[Row], TuningTable]:
     """The labelled rows and the table, of choices that the library's rules can say.
 
     topology    of the cluster that was measured; one node of its cores unless it is given
+    shapes      (nodes, ppn) for which rules are wanted, measured or not
+    points      likewise single calls
 
     Raises InputError when calibration and measurements do not belong together, and when the ranks
     do not fit on the topology.
@@ -37,11 +47,58 @@ def make_table(
             f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
         )
     library = libraries.named(measurements.library)
-    shape = topology or single_node(measurements.cluster, calibration)
-    simulate = simulator(calibration, shape)
+    simulate = simulator(calibration, topology or single_node(measurements.cluster, calibration))
     rows = [
         row
         for row in label(measurements, simulate, progress)
-        if library.in_rules(row.point.collective, row.choice)
+        if library.in_rules(row.point.key().collective, row.choice)
     ]
-    return rows, tabulate(measurements, rows, train(rows, simulate), library.order_safe)
+    designed = bool(measurements.provenance.get(DESIGNED))
+    if designed:
+        rows = _without_wrong(rows, measurements)
+    selector = train(rows, simulate, designed)
+    wanted = {*points, *_calls(rows, shapes, selector)} - {row.point for row in rows}
+    contests = hold_all(rows, designed=designed) + _expected(wanted, rows, selector, library)
+    return rows, tabulate(measurements, contests, selector, library.order_safe)
+
+
+def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]:
+    """Less those that the probe found a wrong result of, in the words that it uses."""
+    wrong = set(measurements.provenance.get("excluded", ()))
+
+    def name(row: Row) -> str:
+        q = row.point
+        shape = f"{q.nodes}x{q.ppn}"
+        return f"collective {q.collective} {shape} {q.nbytes} B: {row.choice}: wrong result"
+
+    return [row for row in rows if name(row) not in wrong]
+
+
+def _calls(
+    rows: Iterable[Row], shapes: Iterable[tuple[int, int]], selector: Selector
+) -> set[Point]:
+    """What was measured, on other shapes: at the sizes of the shapes that speak for these."""
+    kinds = {replace(row.point, nodes=1, ppn=1, nbytes=0) for row in rows}
+    asked = [replace(kind, nodes=n, ppn=ppn) for kind in kinds for n, ppn in set(shapes)]
+    return {call.at(nbytes) for call in asked for nbytes in selector.support.ladder(call)}
+
+
+def _expected(
+    points: Iterable[Point], rows: Iterable[Row], selector: Selector, library: ModuleType
+) -> list[Contest]:
+    """Of points that were not measured, and of which something is believed."""
+    known: dict[tuple[str, str], dict[Choice, None]] = defaultdict(dict)
+    for row in rows:
+        known[row.point.collective, row.point.memory][row.choice] = None
+    contests = [
+        expect(point, selector, _offered(library, point, known[point.collective, point.memory]))
+        for point in sorted(points)
+    ]
+    return [contest for contest in contests if contest is not None]
+
+
+def _offered(library: ModuleType, point: Point, choices: Iterable[Choice]) -> Collection[Choice]:
+    """What would really run there under its own name."""
+    segments = sorted({choice.params.get("segment", 0) for choice in choices} - {0})
+    collective = point.key().collective
+    return frozenset(library.candidates(collective, point.p, point.nbytes, segments))

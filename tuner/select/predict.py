@@ -21,7 +21,8 @@ def simulator(calibration: Calibration, topology: Topology) -> Simulate:
 
     @cache
     def seconds(point: Point, choice: Choice) -> float:
-        schedule = schedule_of(calibration.library, point.collective, choice, point.p, point.nbytes)
+        collective = point.key().collective
+        schedule = schedule_of(calibration.library, collective, choice, point.p, point.nbytes)
         if schedule is None:
             return math.nan
         placement = Placement.consecutive(topology, point.ppn, point.p)

@@ -4,36 +4,109 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_solve
+from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+Array = NDArray[np.float64]
 
-class ResidualRegressor(RegressorMixin, BaseEstimator):
-    """Predicts y as the last column of X plus a learned residual over all columns.
+_OUTLIER = 4.0  # standardised errors count no more than this
+_PRIOR = 3.0  # errors of a typical arm that every arm's scale starts with
+_FITS = 4  # in turn with learning the scales, which then hardly change any more
+_RANGE = (1e-3, 10.0)  # of the scales
 
-    Here the last column is the logarithm of the simulated time and y that of the measured one, so
-    the residual is the logarithm of how wrong the simulation is: it varies slowly with the size
-    even where the time itself does not.
 
-    The residual is a Gaussian process with the exponential (Matern 1/2) kernel (Rasmussen and
-    Williams, Gaussian Processes for Machine Learning, 2006, section 4.2.1). With a length scale
-    of many ladder gaps its mean is, between neighbouring measurements, their linear
-    interpolation, and at a well measured point the measurement itself; its deviation is the
-    measurement's own there and grows with the distance from it. That is piecewise linear
-    interpolation that knows its uncertainty, in one piece; nothing needs to be optimised.
+class ArmKernel(Kernel):
+    """Covariance of residuals: a part that all arms share at a place, one of each arm there, and
+    one of each arm that is the same everywhere.
 
-    length_scale   in units of the columns (here natural logarithms: 16 is many ladder gaps)
-    amplitude      prior deviation of the residual around its weighted mean
-    noise          variance of an observation of weight 1 (1e-4: a time known to 1 %)
+    X has the arm in its first column and the place in the others. The parts that belong to a place
+    fall off with exp(-L1 distance / length_scale), the product of exponential kernels of the
+    coordinates. So on a grid the expectation rests on the nearest values along each axis alone:
+    between them it interpolates, and beyond them what held there fades into the mean. A sum of
+    squares instead would let other sizes of another shape blur what was measured at this size.
+
+    shared, own, offset     prior deviations of the parts; `own` of each of `arms`, ascending, with
+                            the first for arms that are none of these
     """
 
     def __init__(
-        self, length_scale: float = 16.0, amplitude: float = 1.0, noise: float = 1e-4
+        self,
+        length_scale: float = 16.0,
+        shared: float = 1.0,
+        offset: float = 0.0,
+        own: ArrayLike = (1.0,),
+        arms: ArrayLike = (),
     ) -> None:
         self.length_scale = length_scale
-        self.amplitude = amplitude
+        self.shared = shared
+        self.offset = offset
+        self.own = own
+        self.arms = arms
+
+    def __call__(self, X: Array, against: Array | None = None) -> Array:
+        """(n, n) or (n, m)."""
+        other = X if against is None else against
+        distance = cdist(X[:, 1:], other[:, 1:], "cityblock") if X.shape[1] > 1 else 0.0
+        near = np.exp(-distance / self.length_scale)
+        same = X[:, :1] == other[:, 0]
+        own = np.square(self._own(X))[:, None] * near + self.offset**2
+        return np.asarray(self.shared**2 * near + same * own)
+
+    def diag(self, X: Array) -> Array:
+        """The variance of each row, (n,)."""
+        return np.asarray(self.shared**2 + self.offset**2 + np.square(self._own(X)))
+
+    def is_stationary(self) -> bool:
+        """Arms may differ in their variance."""
+        return False
+
+    def _own(self, X: Array) -> Array:
+        arms, own = np.asarray(self.arms, float), np.asarray(self.own, float)
+        at = np.searchsorted(arms, X[:, 0])
+        known = np.append(arms, np.nan)[at] == X[:, 0]
+        return np.asarray(own[np.where(known, at + 1, 0)])
+
+
+class ResidualRegressor(RegressorMixin, BaseEstimator):
+    """Predicts y as the last column of X plus a residual that it has learned.
+
+    The first column tells which arm a row is of, the columns between where it was measured. Here
+    the last column is the logarithm of the simulated time and y that of the measured one, so the
+    residual is the logarithm of how wrong the simulation is: it varies slowly with the size even
+    where the time itself does not.
+
+    The residual is a Gaussian process (Rasmussen and Williams, Gaussian Processes for Machine
+    Learning, 2006, chapter 2) over all arms together, with `ArmKernel`. What all arms share at a
+    place (the size's cost, a slow launch) is learned from all of them and cancels when two are
+    compared. With a length scale of many ladder gaps the mean is, between neighbouring
+    measurements, their linear interpolation; the deviation is the measurement's own where there is
+    one and grows with the distance from it.
+
+    How far residuals stray is learned of each arm, for some are simulated well and others are made
+    of several algorithms: each residual is predicted from all others (ibid., section 5.4.2), and
+    an arm's prior deviation is scaled until these errors have unit variance. An arm of which little
+    is known is taken to be like the others.
+
+    length_scale    in units of the columns (here natural logarithms: 16 is many ladder gaps)
+    own, offset     prior deviations of one arm's residual at a place, and everywhere; what all arms
+                    share at a place strays as far as a typical arm's own does
+    noise           variance of an observation of weight 1 (1e-4: a time known to 1 %)
+    """
+
+    def __init__(
+        self,
+        length_scale: float = 16.0,
+        own: float = 1.0,
+        offset: float = 0.3,
+        noise: float = 1e-4,
+    ) -> None:
+        self.length_scale = length_scale
+        self.own = own
+        self.offset = offset
         self.noise = noise
 
     def fit(
@@ -42,23 +115,51 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
         """X (n, columns), y (n,), weights (n,): noise / variance of each y; 0 leaves it out."""
         features, target = validate_data(self, X, y, y_numeric=True)
         weight = _check_sample_weight(sample_weight, features, ensure_non_negative=True)
-        used = weight > 0
-        features, weight = features[used], weight[used]
-        residual = target[used] - features[:, -1]
+        features, target, weight = _merged(features, target, weight)
+        residual = target - features[:, -1]
         self.mean_ = float(np.average(residual, weights=weight))
-        kernel = ConstantKernel(self.amplitude**2) * Matern(self.length_scale, nu=0.5)
-        self.process_ = GaussianProcessRegressor(
-            kernel, alpha=self.noise / weight, optimizer=None
-        ).fit(features, residual - self.mean_)
+        arms, which = np.unique(features[:, 0], return_inverse=True)
+        scales = np.ones(len(arms))
+        for _ in range(_FITS):
+            own = self.own * np.concatenate([[np.median(scales)], scales])
+            kernel = ArmKernel(self.length_scale, float(own[0]), self.offset, own, arms)
+            self.process_ = GaussianProcessRegressor(
+                kernel, alpha=self.noise / weight, optimizer=None
+            ).fit(_places(features), residual - self.mean_)
+            scales = np.clip(scales * _corrections(self.process_, which), *_RANGE)
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
+    def predict(self, X: ArrayLike) -> Array:
         """Expected y, (n,)."""
-        return self.predict_interval(X)[0]
+        return self.predict_joint(X)[0]
 
-    def predict_interval(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Expected y and its standard deviation, (n,) each."""
+    def predict_joint(self, X: ArrayLike) -> tuple[Array, Array]:
+        """Expected y (n,), and its covariance (n, n)."""
         check_is_fitted(self)
         features = validate_data(self, X, reset=False)
-        residual, deviation = self.process_.predict(features, return_std=True)
-        return features[:, -1] + self.mean_ + residual, deviation
+        residual, covariance = self.process_.predict(_places(features), return_cov=True)
+        return features[:, -1] + self.mean_ + residual, covariance
+
+
+def _merged(features: Array, target: Array, weight: Array) -> tuple[Array, Array, Array]:
+    """Rows of the same features as one: their mean, as sure as all of them."""
+    used = weight > 0
+    rows, which = np.unique(features[used], axis=0, return_inverse=True)
+    total = np.bincount(which.ravel(), weight[used]).astype(float)
+    means = np.bincount(which.ravel(), (weight * target)[used]) / total
+    return rows, means, total
+
+
+def _corrections(process: GaussianProcessRegressor, which: NDArray[np.intp]) -> Array:
+    """By how much the errors of each arm exceed what was expected, (arms,)."""
+    inverse = cho_solve((process.L_, True), np.eye(len(process.L_)))
+    squares = np.minimum(process.alpha_**2 / np.diag(inverse), _OUTLIER**2)
+    count = np.bincount(which)
+    mean = np.maximum(np.bincount(which, squares) / count, 1e-4)
+    pulled = (count * np.log(mean) + _PRIOR * np.median(np.log(mean))) / (count + _PRIOR)
+    return np.asarray(np.exp(pulled / 2))
+
+
+def _places(features: Array) -> Array:
+    """Without the last column, as long as another one remains."""
+    return features[:, :-1] if features.shape[1] > 1 else features

@@ -31,7 +31,7 @@ def regret(choose: Chooser, rows: Sequence[Row]) -> Regret:
     some regret. Raises InputError when a choice was not measured where it was made.
     """
     losses = [_loss(choose(point), point, own) for point, own in by_point(rows).items()]
-    return _summary(losses)
+    return summary(losses)
 
 
 def held_out_regret(rows: Sequence[Row], simulate: Simulate) -> Regret:
@@ -47,7 +47,7 @@ def held_out_regret(rows: Sequence[Row], simulate: Simulate) -> Regret:
             measured = {row.choice for row in own}
             selector = train(others, simulate)
             losses.append(_loss(selector.choose(point, measured), point, own))
-    return _summary(losses)
+    return summary(losses)
 
 
 def _loss(choice: Choice, point: Point, own: Sequence[Row]) -> float:
@@ -57,7 +57,8 @@ def _loss(choice: Choice, point: Point, own: Sequence[Row]) -> float:
     return times[choice] / min(times.values()) - 1
 
 
-def _summary(losses: Sequence[float]) -> Regret:
+def summary(losses: Sequence[float]) -> Regret:
+    """Of the regrets of single calls; raises InputError without any."""
     if not losses:
         raise InputError("there are no points to evaluate regret on; probe three sizes or more")
     return Regret(

@@ -1,154 +1,133 @@
-"""The selector: predicts the time of every candidate at any size and chooses among those that
-were measured near it.
+"""The selector: believes how long every candidate takes at any call and chooses among those that
+measurements speak for.
 """
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.select.dataset import Point, Row, Simulate, ladders
-from tuner.select.regressor import ResidualRegressor
-from tuner.table import Choice, Key
+from tuner.select import worth
+from tuner.select.belief import NORMAL_95, Belief, Beliefs, deviation, require_rows
+from tuner.select.dataset import NOISE, Point, Row, Simulate, by_point
+from tuner.select.support import REACH, Support
+from tuner.table import Choice
 
-_NORMAL_95 = 1.959963984540054  # two-sided 95 % quantile of the standard normal distribution
-_LONE_GAP = 2.0  # how far a single probed size speaks for others
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One candidate of one collective.
-
-    reference   the choice whose simulated time is the starting point: itself, or for what no
-                schedule describes the simulated choice that its measured times follow best;
-                None when nothing of this collective can be simulated
-    """
-
-    regressor: ResidualRegressor
-    reference: Choice | None
-    measured: frozenset[Point]
+_LEAD = 0.5  # deviations by which a belief must be ahead of what was measured to win nearby
 
 
 class Selector:
     """Made by `train`."""
 
-    def __init__(
-        self,
-        arms: Mapping[tuple[Collective, Choice], Arm],
-        probed: Mapping[Key, Sequence[int]],
-        simulate: Simulate,
-    ) -> None:
-        self._arms = arms
-        self._probed = probed
+    def __init__(self, rows: Sequence[Row], simulate: Simulate, designed: bool) -> None:
+        self.support = Support(rows)
         self._simulate = simulate
+        self._designed = designed
+        groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in rows:
+            groups[row.point.collective, row.point.memory].append(row)
+        self._beliefs = {kind: Beliefs(own, simulate) for kind, own in groups.items()}
+        self._winners = {kind: _winners(own) for kind, own in groups.items()}
 
-    def covers(self, point: Point, choice: Choice) -> bool:
-        """This choice was measured, on these ranks, at a probed size next to `point`.
-
-        Between two probed sizes either will do; beyond the last, no further than one ladder gap.
+    def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
+        """Measurements next to `point` speak for this choice; or for any, while a simulation
+        carries this one there. It was measured elsewhere, so that it is known how right that is;
+        and it does not lack at `point` because it was wrong there.
         """
-        sizes = self._probed.get(point.key(), ())
-        arm = self._arms.get((point.collective, choice))
-        if arm is None:
+        if self.support.covers(point, choice, reach):
+            return True
+        known = self._beliefs.get((point.collective, point.memory))
+        if known is None or choice not in known.choices:
             return False
-        return any(point.at(size) in arm.measured for size in _neighbours(sizes, point.nbytes))
+        if self.support.measured(point) and not self._designed:
+            return False
+        return self.support.within(point, reach) and not math.isnan(self.simulated(point, choice))
+
+    def candidates(
+        self, point: Point, allowed: Collection[Choice] | None = None, reach: float = REACH
+    ) -> tuple[Choice, ...]:
+        """The covered choices; `allowed` restricts others than the default."""
+        known = self._beliefs.get((point.collective, point.memory))
+        return tuple(
+            choice for choice in (known.choices if known else ())
+            if (choice.is_default or allowed is None or choice in allowed)
+            and self.covers(point, choice, reach)
+        )  # fmt: skip
+
+    def simulated(self, point: Point, choice: Choice) -> float:
+        """Seconds; NaN for the default and where no schedule says it."""
+        return math.nan if choice.is_default else self._simulate(point, choice)
+
+    def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
+        """What is believed of their times. Raises InputError for a choice that is unknown."""
+        known = self._beliefs.get((point.collective, point.memory))
+        for choice in choices:
+            if known is None or choice not in known.choices:
+                raise InputError(f"{choice} was never measured for {point.collective}")
+        return self._beliefs[point.collective, point.memory].belief(point, choices)
 
     def seconds(self, point: Point, choice: Choice) -> tuple[float, float, float]:
         """Expected median time and its 95 % interval. Raises InputError for an unknown choice."""
-        arm = self._arms.get((point.collective, choice))
-        if arm is None:
-            raise InputError(f"{choice} was never measured for {point.collective}")
-        features = _features(point, arm.reference, self._simulate)
-        expected, deviation = arm.regressor.predict_interval([features])
-        centre, spread = float(expected[0]), _NORMAL_95 * float(deviation[0])
+        found = self.belief(point, [choice])
+        centre, spread = float(found.mean[0]), NORMAL_95 * deviation(found.covariance[0, 0])
         return math.exp(centre), math.exp(centre - spread), math.exp(centre + spread)
 
     def choose(self, point: Point, allowed: Collection[Choice] | None = None) -> Choice:
-        """The covered choice with the least expected time; the default is always a candidate.
+        """What is expected to be the fastest of the covered choices and the default.
 
-        `allowed` restricts the others. Where nothing is covered the library decides.
+        What won at the nearest measured call keeps its place unless another is clearly expected
+        to be faster: beliefs that hardly differ, far from all measurements, are no reason to leave
+        what is known to win next door. Where nothing is covered the library decides.
         """
-        candidates = [
-            choice for collective, choice in self._arms
-            if collective == point.collective and self.covers(point, choice)
-            and (choice.is_default or allowed is None or choice in allowed)
-        ]  # fmt: skip
-        return min(candidates, key=lambda arm: self.seconds(point, arm)[0], default=Choice())
+        candidates = self.candidates(point, allowed)
+        if not candidates:
+            return Choice()
+        found = self.belief(point, candidates)
+        nearest = self._nearest_winner(point, candidates)
+        if nearest is None:
+            return found.best
+        lead, spread = found.gain(found.best, nearest)
+        return found.best if lead > _LEAD * spread else nearest
+
+    def choose_surely(
+        self, point: Point, allowed: Collection[Choice] | None = None, noise: float = NOISE
+    ) -> Choice:
+        """As `choose`, of the choices that are believed to beat the default by more than noise with
+        95 %; the default where there is none.
+        """
+        candidates = self.candidates(point, allowed, reach=1.0)
+        if Choice() not in candidates:
+            return Choice()
+        ahead = worth.sure(self.belief(point, candidates), noise)
+        return self.choose(point, ahead) if ahead else Choice()
+
+    def _nearest_winner(self, point: Point, candidates: Collection[Choice]) -> Choice | None:
+        places, winners = self._winners[point.collective, point.memory]
+        far = np.square(places - _place(point)).sum(axis=1).round(9)
+        order = np.argsort(far, kind="stable")
+        return next((winners[n] for n in order if winners[n] in candidates), None)
 
 
-def train(rows: Sequence[Row], simulate: Simulate) -> Selector:
-    """Fit one regressor per (collective, choice). Raises InputError without rows."""
-    if not rows:
-        raise InputError("there is no measured collective to learn from; run the probe")
-    groups: dict[tuple[Collective, Choice], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[row.point.collective, row.choice].append(row)
-    simulated = {arm: own for arm, own in groups.items() if not math.isnan(own[0].simulated)}
-    arms = {
-        (collective, choice): _arm(own, _reference(choice, own, simulated), simulate)
-        for (collective, choice), own in groups.items()
+def train(rows: Sequence[Row], simulate: Simulate, designed: bool = False) -> Selector:
+    """Learn from measured rows. Raises InputError without any.
+
+    designed    a design chose what was measured: a choice that lacks at a point was not wrong there
+    """
+    require_rows(rows)
+    return Selector(rows, simulate, designed)
+
+
+def _place(point: Point) -> tuple[float, float, float]:
+    return math.log(point.nodes), math.log(point.ppn), math.log(max(point.nbytes, 1))
+
+
+def _winners(rows: Sequence[Row]) -> tuple[np.ndarray[tuple[int, int]], list[Choice]]:
+    """Where it was measured, and what was the fastest there."""
+    fastest = {
+        point: min(own, key=lambda row: row.median).choice for point, own in by_point(rows).items()
     }
-    return Selector(arms, ladders(rows), simulate)
-
-
-def gap_above(sizes: Sequence[int]) -> float:
-    """Ratio of the two largest probed sizes."""
-    return sizes[-1] / max(sizes[-2], 1) if len(sizes) > 1 else _LONE_GAP
-
-
-def gap_below(sizes: Sequence[int]) -> float:
-    """Ratio of the two smallest probed sizes."""
-    return sizes[1] / max(sizes[0], 1) if len(sizes) > 1 else _LONE_GAP
-
-
-def _neighbours(sizes: Sequence[int], nbytes: int) -> Sequence[int]:
-    if not sizes or nbytes > sizes[-1] * gap_above(sizes) or nbytes < sizes[0] / gap_below(sizes):
-        return ()
-    above = bisect.bisect_left(sizes, nbytes)
-    if above < len(sizes) and sizes[above] == nbytes:
-        return (nbytes,)
-    return sizes[max(above - 1, 0) : above + 1]
-
-
-def _reference(
-    choice: Choice, own: Sequence[Row], simulated: Mapping[tuple[Collective, Choice], list[Row]]
-) -> Choice | None:
-    collective = own[0].point.collective
-    if (collective, choice) in simulated:
-        return choice
-    times = {row.point: row.median for row in own}
-
-    def spread(candidate: Choice) -> tuple[int, float]:
-        """Few common points first of all, then how unsteady the ratio is."""
-        ratios = [
-            math.log(times[row.point] / row.simulated)
-            for row in simulated[collective, candidate] if row.point in times
-        ]  # fmt: skip
-        return (-len(ratios), float(np.std(ratios)) if ratios else math.inf)
-
-    return min((arm for where, arm in simulated if where == collective), key=spread, default=None)
-
-
-def _arm(own: Sequence[Row], reference: Choice | None, simulate: Simulate) -> Arm:
-    regressor = ResidualRegressor()
-    features = [_features(row.point, reference, simulate) for row in own]
-    variances = [(math.log(row.high / row.low) / (2 * _NORMAL_95)) ** 2 for row in own]
-    weights = [regressor.noise / max(variance, regressor.noise) for variance in variances]
-    regressor.fit(features, [math.log(row.median) for row in own], weights)
-    return Arm(regressor, reference, frozenset(row.point for row in own))
-
-
-def _features(point: Point, reference: Choice | None, simulate: Simulate) -> list[float]:
-    """Logarithms of nbytes, p, nodes, ppn and the simulated seconds (1 s without a reference)."""
-    seconds = 1.0 if reference is None else simulate(point, reference)
-    return [
-        math.log(max(point.nbytes, 1)), math.log(point.p), math.log(point.nodes),
-        math.log(point.ppn), math.log(max(seconds, 1e-12)),
-    ]  # fmt: skip
+    return np.array([_place(point) for point in fastest]), list(fastest.values())

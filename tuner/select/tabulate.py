@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -12,11 +12,22 @@ from statistics import fmean
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Measurements
-from tuner.select.contest import NOISE, Contest, hold
-from tuner.select.dataset import Row, by_point
-from tuner.select.selector import Selector, gap_above, gap_below
+from tuner.select.contest import Contest
+from tuner.select.dataset import NOISE
+from tuner.select.selector import Selector
+from tuner.select.support import gap_above, gap_below
 from tuner.statistics import LEVEL
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable
+from tuner.table import (
+    LEARNED,
+    MEASURED,
+    NOTHING,
+    SIMULATED,
+    Choice,
+    Evidence,
+    Key,
+    Rule,
+    TuningTable,
+)
 
 OrderSafe = Callable[[Collective, Choice], bool]
 _CROSSING_PRECISION = 1.02  # a predicted crossing is narrowed down to this ratio of sizes
@@ -33,32 +44,32 @@ class Run:
 
 def tabulate(
     measurements: Measurements,
-    rows: Sequence[Row],
+    contests: Iterable[Contest],
     selector: Selector,
     order_safe: OrderSafe,
     noise: float = NOISE,
 ) -> TuningTable:
-    """The table of everything probed; `rows` are `measurements`, labelled.
+    """The table of everything that `contests`, one for each point, decide.
 
     A collective that reduces gets a ladder for `any` operator, of choices that are `order_safe`
-    alone, and one for `commutative` operators. Raises InputError where the default was not
-    measured, or nothing was.
+    alone, and one for `commutative` operators. Raises InputError where there are none.
     """
-    contests: dict[Key, list[Contest]] = {}
-    for point, own in by_point(rows).items():
-        contests.setdefault(point.key(), []).append(hold(point, own, noise))
-    if not contests:
+    ladders: dict[Key, list[Contest]] = {}
+    for contest in sorted(contests, key=lambda contest: contest.point):
+        ladders.setdefault(contest.point.key(), []).append(contest)
+    if not ladders:
         raise InputError("there is no measured collective to make a table of; run the probe")
     rules: list[Rule] = []
-    for key, ladder in contests.items():
+    for key, ladder in ladders.items():
         safe = partial(order_safe, key.collective)
         rules += _rules(key, _runs(ladder, safe), selector)
         if key.collective.reduces:
             commutative = Key(key.collective, key.nodes, key.ppn, key.memory, "commutative")
             rules += _rules(commutative, _runs(ladder, lambda _: True), selector)
     provenance = {
-        "method": "paired gain over the default, Bonferroni over the candidates of a point",
-        "level": LEVEL, "noise": noise, "points": sum(map(len, contests.values())),
+        "method": "paired gain over the default, Bonferroni over the candidates of a point;"
+        " elsewhere a belief learned from measurements and simulations",
+        "level": LEVEL, "noise": noise, "points": sum(map(len, ladders.values())),
         "probe": dict(measurements.provenance),
     }  # fmt: skip
     return TuningTable(measurements.cluster, measurements.library, tuple(rules), provenance)
@@ -112,7 +123,7 @@ def _rules(key: Key, runs: Sequence[Run], selector: Selector) -> list[Rule]:
         Rule(key, lo, hi, run.choice, _evidence(run))
         for run, (lo, hi) in zip(runs, pairwise(bounds), strict=True)
     ]
-    fence = Evidence("none")
+    fence = Evidence(NOTHING)
     if bounds[0] > 0:
         rules.insert(0, Rule(key, 0, bounds[0], Choice(), fence))
     return [*rules, Rule(key, bounds[-1], math.inf, Choice(), fence)]
@@ -144,19 +155,25 @@ def _threshold(low: Run, high: Run, selector: Selector) -> int:
 
 
 def _evidence(run: Run) -> Evidence:
-    rows = [contest.rows.get(run.choice, contest.default) for contest in run.contests]
-    simulated = tuple(row.simulated for row in rows)
+    contests = run.contests
+    simulated = tuple(contest.simulated[run.choice] for contest in contests)
     gain, interval = _pooled(run)
     return Evidence(
-        basis="measured",
-        nbytes=tuple(contest.point.nbytes for contest in run.contests),
-        default_s=tuple(contest.default.median for contest in run.contests),
-        chosen_s=tuple(row.median for row in rows),
+        basis=_weakest(contest.basis(run.choice) for contest in contests),
+        nbytes=tuple(contest.point.nbytes for contest in contests),
+        default_s=tuple(contest.seconds[Choice()] for contest in contests),
+        chosen_s=tuple(contest.seconds[run.choice] for contest in contests),
         predicted_s=() if any(map(math.isnan, simulated)) else simulated,
         gain=gain,
         gain_ci95=interval,
         runner_up=str(run.runner_up or ""),
     )
+
+
+def _weakest(bases: Iterable[str]) -> str:
+    """Of those of a run's points."""
+    found = set(bases)
+    return next(basis for basis in (SIMULATED, LEARNED, MEASURED) if basis in found)
 
 
 def _pooled(run: Run) -> tuple[float, tuple[float, float]]:

@@ -1,0 +1,130 @@
+"""Active design: little is measured, and what the bound promises holds."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.support.replays import Grid, replay
+from tuner.errors import InputError
+from tuner.select.dataset import Point, Row, Simulate
+from tuner.select.design import Design, price
+from tuner.table import Choice
+
+DEFAULT, TREE, RING, SLOW = Choice(), Choice("tree"), Choice("ring"), Choice("slow")
+CHOICES = (DEFAULT, TREE, RING, SLOW)
+NODES, SIZES = (2, 4, 8, 16), tuple(4**k for k in range(2, 11))
+
+
+def truth(point: Point, choice: Choice) -> float:
+    """The default takes the tree up to 1 KiB, then something bad; ring and tree cross."""
+    n, p = point.nbytes, point.p
+    if choice == TREE:
+        return 1e-5 * math.log2(p) + 1e-9 * n * math.log2(p)
+    if choice == RING:
+        return 1e-5 * p + 2e-10 * n
+    if choice == SLOW:
+        return 1e-4 * p + 5e-9 * n
+    return truth(point, TREE) * (1.0 if n <= 1024 else 1.8)
+
+
+def simulated(point: Point, choice: Choice) -> float:
+    """Right but for a factor of each algorithm."""
+    factors = {"tree": 1.1, "ring": 0.9, "slow": 0.8}
+    return factors.get(choice.algorithm, math.nan) * truth(point, choice)
+
+
+def blind(_point: Point, _choice: Choice) -> float:
+    return math.nan
+
+
+def grid(simulate: Simulate = simulated, noise: float = 0.01, seed: int = 1) -> Grid:
+    draw = np.random.default_rng(seed)
+    rows = []
+    for point in points():
+        for choice in CHOICES:
+            median = truth(point, choice) * math.exp(noise * draw.standard_normal())
+            rows.append(Row(point, choice, {}, median, median * (1 - noise), median * (1 + noise),
+                            simulate(point, choice)))  # fmt: skip
+    return Grid(rows, simulate)
+
+
+def points() -> Sequence[Point]:
+    return [Point("bcast", nodes, 1, "host", n) for nodes in NODES for n in SIZES]
+
+
+def candidates() -> dict[Point, tuple[Choice, ...]]:
+    return dict.fromkeys(points(), CHOICES)
+
+
+@pytest.mark.parametrize(("simulate", "share"), [(simulated, 0.25), (blind, 0.6)])
+def test_a_part_of_the_grid_gives_nearly_its_regret(simulate: Simulate, share: float) -> None:
+    whole = grid(simulate)
+    everything = whole.design()
+    everything.learn(whole.rows)
+    reached = whole.regret(everything) + 0.02
+    stages = replay(whole, seconds=whole.seconds / 30, rounds=25)
+    assert stages[0].regret > 0.2
+    good = [stage.spent for stage in stages if stage.regret <= reached]
+    assert good
+    assert good[0] < share * whole.seconds
+
+
+def test_the_bound_covers_the_truth_and_comes_down() -> None:
+    covered, last = [], []
+    for seed in range(4):
+        whole = grid(seed=seed)
+        stages = replay(whole, seconds=whole.seconds / 15, rounds=8, seed=seed)
+        covered += [stage.bound.upper >= stage.regret for stage in stages]
+        last.append(stages[-1].bound.upper)
+    assert np.mean(covered) >= 0.9
+    assert max(last) < 0.05
+
+
+def test_a_batch_keeps_to_its_seconds_and_compares_with_the_default() -> None:
+    design = Design(candidates(), simulated)
+    batch = design.next(1.0)
+    assert len(batch) > 1
+    assert sum(task.seconds for task in batch) <= 1.0
+    assert len({task.point for task in batch}) == len(batch)
+    for task in batch:
+        assert task.choices[0] == DEFAULT
+        assert len(set(task.choices)) == len(task.choices) > 1
+    assert len(design.next(1e-9)) == 1
+
+
+def test_what_was_dropped_is_neither_measured_nor_chosen() -> None:
+    design = Design(candidates(), simulated)
+    for point in points():
+        design.drop(point, TREE)
+        design.drop(point, DEFAULT)
+    assert all(TREE not in task.choices for task in design.next(math.inf))
+    whole = grid()
+    design.learn(whole.rows)
+    assert {design.choose(point) for point in points()} == {DEFAULT, RING}
+
+
+def test_where_all_is_measured_nothing_is_left_to_do() -> None:
+    whole = grid(noise=0.0)
+    design = whole.design()
+    design.learn(whole.rows)
+    bound = design.bound()
+    assert bound.expected <= bound.upper < 0.02
+    assert bound.points == len(points())
+    assert sum(task.seconds for task in design.next(math.inf)) < 0.3 * whole.seconds
+
+
+def test_points_count_by_their_weight() -> None:
+    weights = {point: 1.0 if point.nodes == 16 else 0.0 for point in points()}
+    design = Design(candidates(), simulated, weights=weights)
+    assert {task.point.nodes for task in design.next(0.2)} == {16}
+
+
+def test_measuring_costs_all_repetitions() -> None:
+    assert price(0.5) > 5 * price(0.1) / 2 > 0
+
+
+def test_a_design_needs_points() -> None:
+    with pytest.raises(InputError, match="no point to probe"):
+        Design({}, simulated)

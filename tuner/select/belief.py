@@ -1,0 +1,186 @@
+"""What is believed of the time of every candidate anywhere, and how surely."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from tuner.errors import InputError
+from tuner.select.dataset import Point, Row, Simulate
+from tuner.select.regressor import ArmKernel, ResidualRegressor
+from tuner.table import Choice
+
+Array = NDArray[np.float64]
+Pair = tuple[Point, Choice]
+
+NORMAL_95 = 1.959963984540054  # two-sided 95 % quantile of the standard normal distribution
+_MOST = 1000  # rows of one regressor: it inverts a matrix of as many rows
+_SHORTEST = 1e-12  # seconds
+_UNTRIED = ArmKernel(
+    shared=1.0, offset=0.3, own=(0.2,)
+)  # how wrong simulations are that nothing was held against
+_UNKNOWN = 1.0  # deviation of what is neither simulated nor measured
+
+
+@dataclass(frozen=True)
+class Belief:
+    """Of the logarithms of the seconds of `choices`: their means (k,) and covariance (k, k)."""
+
+    choices: tuple[Choice, ...]
+    mean: Array
+    covariance: Array
+
+    def gain(self, choice: Choice, over: Choice) -> tuple[float, float]:
+        """Expected logarithm of the time of `over` over that of `choice`, and its deviation."""
+        i, j = self.choices.index(choice), self.choices.index(over)
+        c = self.covariance
+        return float(self.mean[j] - self.mean[i]), deviation(c[i, i] + c[j, j] - 2 * c[i, j])
+
+    @property
+    def best(self) -> Choice:
+        """Of the least expected time."""
+        return self.choices[int(self.mean.argmin())]
+
+
+def deviation(variance: float) -> float:
+    """Its root; rounding may have left it below 0."""
+    return math.sqrt(max(variance, 0.0))
+
+
+class Beliefs:
+    """Of one collective in one kind of memory, from all its rows.
+
+    Where there are many, a regressor is fitted to those of the shapes nearest to the one in
+    question.
+    """
+
+    def __init__(self, rows: Sequence[Row], simulate: Simulate) -> None:
+        self._simulate = simulate
+        self._rows: dict[tuple[int, int], list[Row]] = defaultdict(list)
+        for row in rows:
+            self._rows[row.point.nodes, row.point.ppn].append(row)
+        self.choices = tuple(dict.fromkeys(row.choice for row in rows))
+        self._numbers = {choice: number for number, choice in enumerate(self.choices)}
+        self._references = _references(rows)
+        self._line = _line(rows)
+        self._fitted: dict[tuple[tuple[int, int], ...], ResidualRegressor] = {}
+
+    def joint(self, pairs: Sequence[Pair]) -> tuple[Array, Array]:
+        """Means and covariance of the logarithms of the seconds of pairs of one shape."""
+        for _, choice in pairs:
+            self._numbers.setdefault(choice, len(self._numbers))
+        if not self._rows:
+            return self._untried(pairs)
+        regressor = self._regressor(pairs[0][0])
+        mean, covariance = regressor.predict_joint([self._features(*pair) for pair in pairs])
+        return mean, covariance
+
+    def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
+        """Of these choices at one point."""
+        return Belief(tuple(choices), *self.joint([(point, choice) for choice in choices]))
+
+    def _untried(self, pairs: Sequence[Pair]) -> tuple[Array, Array]:
+        """Of simulations alone; what they do not say is as fast as what they say, typically."""
+        features = np.array([self._features(*pair) for pair in pairs])
+        simulated = np.array([self._simulate(*pair) for pair in pairs])
+        known = np.isfinite(simulated)
+        mean = np.full(len(pairs), np.log(np.median(simulated[known])) if known.any() else 0.0)
+        mean[known] = np.log(np.maximum(simulated[known], _SHORTEST))
+        return mean, _UNTRIED(features[:, :-1]) + np.diag(np.where(known, 0.0, _UNKNOWN**2))
+
+    def _regressor(self, point: Point) -> ResidualRegressor:
+        shapes = self._nearest(point)
+        if shapes not in self._fitted:
+            rows = [row for shape in shapes for row in self._rows[shape]]
+            self._fitted[shapes] = self._fit(rows)
+        return self._fitted[shapes]
+
+    def _nearest(self, point: Point) -> tuple[tuple[int, int], ...]:
+        def far(shape: tuple[int, int]) -> float:
+            nodes, ppn = shape
+            return abs(math.log(nodes / point.nodes)) + abs(math.log(ppn / point.ppn))
+
+        ordered = sorted(self._rows, key=far)
+        total = np.cumsum([len(self._rows[shape]) for shape in ordered])
+        enough = max(int(np.searchsorted(total, _MOST, side="right")), 1)
+        return tuple(sorted(ordered[:enough]))
+
+    def _fit(self, rows: Sequence[Row]) -> ResidualRegressor:
+        regressor = ResidualRegressor()
+        features = [self._features(row.point, row.choice) for row in rows]
+        variances = [(math.log(row.high / row.low) / (2 * NORMAL_95)) ** 2 for row in rows]
+        weights = [regressor.noise / max(variance, regressor.noise) for variance in variances]
+        return regressor.fit(features, [math.log(row.median) for row in rows], weights)
+
+    def _features(self, point: Point, choice: Choice) -> list[float]:
+        """The arm's number; logarithms of nbytes, nodes, ppn and the seconds to start from."""
+        return [
+            float(self._numbers[choice]), math.log(max(point.nbytes, 1)), math.log(point.nodes),
+            math.log(point.ppn), math.log(max(self._start(point, choice), _SHORTEST)),
+        ]  # fmt: skip
+
+    def _start(self, point: Point, choice: Choice) -> float:
+        """Simulated seconds, of the choice or of what it follows best; else of a plain line."""
+        for known in (choice, self._references.get(choice, self._steadiest)):
+            seconds = math.nan if known is None else self._simulate(point, known)
+            if not math.isnan(seconds):
+                return seconds
+        return float(_terms(point) @ self._line)
+
+    @cached_property
+    def _steadiest(self) -> Choice | None:
+        """What a choice follows that was never measured and is not simulated."""
+        return self._references.get(Choice())
+
+
+def _references(rows: Sequence[Row]) -> Mapping[Choice, Choice | None]:
+    """For each choice that no schedule describes the simulated one that it follows best."""
+    groups: dict[Choice, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.choice].append(row)
+    simulated = {choice: own for choice, own in groups.items() if not math.isnan(own[0].simulated)}
+    return {
+        choice: _reference(own, simulated)
+        for choice, own in groups.items()
+        if choice not in simulated
+    }
+
+
+def _reference(own: Sequence[Row], simulated: Mapping[Choice, list[Row]]) -> Choice | None:
+    times = {row.point: row.median for row in own}
+
+    def spread(candidate: Choice) -> tuple[int, float]:
+        """Few common points first of all, then how unsteady the ratio is."""
+        ratios = [
+            math.log(times[row.point] / row.simulated)
+            for row in simulated[candidate] if row.point in times
+        ]  # fmt: skip
+        return (-len(ratios), float(np.std(ratios)) if ratios else math.inf)
+
+    return min(simulated, key=spread, default=None)
+
+
+def _terms(point: Point) -> Array:
+    """What alpha and beta are multiplied with: rounds of a tree, bytes."""
+    return np.array([math.ceil(math.log2(max(point.p, 2))), float(point.nbytes)])
+
+
+def _line(rows: Sequence[Row]) -> Array:
+    """Alpha (s) and beta (s/byte), for all choices alike, of the least relative errors."""
+    if not rows:
+        return np.array([1.0, 0.0])
+    terms = np.array([_terms(row.point) / row.median for row in rows])
+    return np.asarray(nnls(terms, np.ones(len(rows)))[0])
+
+
+def require_rows(rows: Sequence[Row]) -> None:
+    """Raises InputError without any."""
+    if not rows:
+        raise InputError("there is no measured collective to learn from; run the probe")

@@ -1,0 +1,195 @@
+"""What to probe next: the points and choices that save most regret per second of probing.
+
+The loop that measures drives it in rounds: `next` gives a batch, `learn` takes what was measured,
+`bound` says how good a table of what is known would be.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import gamma
+
+from tuner.errors import InputError
+from tuner.select import worth
+from tuner.select.belief import Belief, Beliefs
+from tuner.select.dataset import NOISE, Point, Row, Simulate
+from tuner.select.influence import Influence
+from tuner.table import Choice
+
+Array = NDArray[np.float64]
+
+LEVEL = 0.95
+REPETITIONS, PER_CALL = 12, 1e-3  # of each choice; seconds beside those of the call itself
+_DRAWS = 256
+_FIRST = (1, 2, 3, 5, 8, 13, 21)  # numbers of choices that are considered beside the default
+_LEAST = 1e-6  # regret that is not worth any measuring
+
+
+@dataclass(frozen=True)
+class Task:
+    """One point of a batch and what to measure there, the default first; about `seconds`."""
+
+    point: Point
+    choices: tuple[Choice, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Of the mean regret over `points`: what is expected, and what it stays below with 95 %."""
+
+    expected: float
+    upper: float
+    points: int
+
+
+def price(seconds: float) -> float:
+    """Of measuring one choice at one point, when one call takes so long."""
+    return REPETITIONS * (seconds + PER_CALL)
+
+
+class Design:
+    """Chooses what to measure of a grid.
+
+    candidates  the choices at every point that the table is for; the default is always one
+    simulate    what is known of choices before and beside any measurement
+    price       seconds of measuring one choice, from the seconds of one call
+    weights     how much each point counts; all alike unless given
+    noise       gains up to it are none
+    """
+
+    def __init__(
+        self,
+        candidates: Mapping[Point, Sequence[Choice]],
+        simulate: Simulate,
+        price: Callable[[float], float] = price,
+        weights: Mapping[Point, float] | None = None,
+        noise: float = NOISE,
+        seed: int = 1,
+    ) -> None:
+        if not candidates:
+            raise InputError("there is no point to probe: name collectives, shapes and sizes")
+        self._candidates = {
+            point: tuple(dict.fromkeys((Choice(), *choices)))
+            for point, choices in sorted(candidates.items())
+        }
+        self._simulate, self._price, self._noise = simulate, price, noise
+        given = np.array([1.0 if weights is None else weights[p] for p in self._candidates])
+        self._weights = given / given.sum()
+        most = max(map(len, self._candidates.values()))
+        self._normal = np.random.default_rng(seed).standard_normal((_DRAWS, most))
+        self.learn(())
+
+    def learn(self, rows: Iterable[Row]) -> None:
+        """Everything measured so far; it replaces what was known before."""
+        groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for point in self._candidates:
+            groups[point.collective, point.memory] = []
+        for row in rows:
+            groups[row.point.collective, row.point.memory].append(row)
+        self._beliefs = {kind: Beliefs(own, self._simulate) for kind, own in groups.items()}
+        self._rows = {(row.point, row.choice) for own in groups.values() for row in own}
+        self._forget()
+
+    def drop(self, point: Point, choice: Choice) -> None:
+        """This choice cannot be had there: its result was wrong, or it does not run."""
+        left = tuple(c for c in self._candidates[point] if c != choice or c.is_default)
+        self._candidates[point] = left
+        self._forget()
+
+    def choose(self, point: Point) -> Choice:
+        """What a table would say there now."""
+        return self._decisions[list(self._candidates).index(point)].choice
+
+    def bound(self) -> Bound:
+        """Of the table that would be made now.
+
+        The regrets of points go together as what is known of them does. Their mean is taken to be
+        gamma distributed: it is positive, and its tail is long.
+        """
+        expected = np.array([decision.regret for decision in self._decisions])
+        spread = np.array([decision.spread for decision in self._decisions]) * self._weights
+        mean = float(expected @ self._weights)
+        variance = float(spread @ self._influence.correlation() @ spread)
+        if mean <= 0 or variance <= 0:
+            return Bound(max(mean, 0.0), max(mean, 0.0), len(expected))
+        upper = float(gamma.ppf(LEVEL, mean**2 / variance, scale=variance / mean))
+        return Bound(mean, max(upper, mean), len(expected))
+
+    def next(self, seconds: float) -> tuple[Task, ...]:
+        """The next batch, of at most so many seconds, or of one task that alone takes longer.
+
+        Empty when everything worth it is measured.
+        """
+        influence = self._influence.copy()
+        regrets = np.array([decision.regret for decision in self._decisions]) * self._weights
+        options = [self._options(n, point) for n, point in enumerate(self._candidates)]
+        batch: list[Task] = []
+        while True:
+            shares = influence.shares()
+            best, value = _best(options, regrets, shares, seconds if batch else np.inf)
+            if best is None or value <= 0:
+                return tuple(batch)
+            number, option = best
+            batch.append(option.task)
+            seconds -= option.task.seconds
+            regrets = regrets * (1 - option.fraction * shares[number])
+            influence.add(number)
+            options[number] = []
+
+    def _forget(self) -> None:
+        points = list(self._candidates)
+        known = {point for point, _ in self._rows}
+        self._influence = Influence(points, [n for n, p in enumerate(points) if p in known])
+        self._believed = [self._belief(point) for point in points]
+        self._decisions = [
+            worth.decide(belief, self._noise, self._normal) for belief in self._believed
+        ]
+
+    def _belief(self, point: Point) -> Belief:
+        known = self._beliefs[point.collective, point.memory]
+        return known.belief(point, self._candidates[point])
+
+    def _options(self, number: int, point: Point) -> list[Option]:
+        """Ways of measuring a point: the default with ever more of the likeliest winners."""
+        belief, regret = self._believed[number], self._decisions[number].regret
+        if regret < _LEAST:
+            return []
+        chances = worth.likely(belief, self._normal)
+        order = [n for n in np.argsort(-chances, kind="stable") if not belief.choices[n].is_default]
+        default = belief.choices.index(Choice())
+        options = []
+        for count in sorted({min(first, len(order)) for first in _FIRST} - {0}):
+            chosen = [default, *map(int, order[:count])]
+            saved = worth.saved(belief, chosen, self._noise, self._normal)
+            cost = sum(self._price(float(np.exp(belief.mean[n]))) for n in chosen)
+            task = Task(point, tuple(belief.choices[n] for n in chosen), cost)
+            options.append(Option(task, min(max(saved / regret, 0.0), 1.0)))
+        return options
+
+
+@dataclass(frozen=True)
+class Option:
+    """A task and the fraction of its point's regret that it saves."""
+
+    task: Task
+    fraction: float
+
+
+def _best(
+    options: Sequence[Sequence[Option]], regrets: Array, shares: Array, seconds: float
+) -> tuple[tuple[int, Option] | None, float]:
+    """The point's number and option of most regret saved per second, and how much that is."""
+    best, most = None, 0.0
+    for number, own in enumerate(options):
+        reached = float(shares[number] @ regrets)
+        for option in own:
+            value = option.fraction * reached / option.task.seconds
+            if value > most and option.task.seconds <= seconds:
+                best, most = (number, option), value
+    return best, most

@@ -1,0 +1,110 @@
+"""Which measurements speak for a call: nothing is believed of an algorithm where none does."""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+from tuner.select.dataset import Point, Row
+from tuner.table import Choice
+
+REACH = 8.0  # a guess goes beyond the fewest and the most nodes measured up to this factor
+_LONE_GAP = 2.0  # how far a single probed size speaks for others
+
+Shape = tuple[int, int]  # nodes, ppn
+
+
+class Support:
+    """What was measured of every collective in every memory, by shape and size."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._measured = frozenset((row.point, row.choice) for row in rows)
+        sizes: dict[tuple[str, str], dict[Shape, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for point, _ in self._measured:
+            kind = (point.collective, point.memory)
+            sizes[kind][point.nodes, point.ppn].add(point.nbytes)
+        self._ladders = {
+            kind: {shape: sorted(probed) for shape, probed in shapes.items()}
+            for kind, shapes in sizes.items()
+        }
+
+    def measured(self, point: Point) -> bool:
+        """Whether calls of this shape were, of any size."""
+        return (point.nodes, point.ppn) in self._shapes(point)
+
+    def ladder(self, point: Point) -> Sequence[int]:
+        """The sizes that were measured on the shapes that speak for that of `point`, ascending."""
+        shapes = self._shapes(point)
+        return sorted({size for shape in _speaking(shapes, point, REACH) for size in shapes[shape]})
+
+    def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
+        """This choice was measured at a probed size next to `point`, on its shape or next to it.
+
+        Between two probed sizes either will do; beyond the last, no further than one ladder gap.
+        A shape that was measured speaks for itself. For others those do that have the next fewer
+        and the next more nodes, or where there is only one of these, it up to a factor `reach`;
+        their ppn is the same, or the next on both sides.
+        """
+        shapes = self._shapes(point)
+        return any(
+            (Point(point.collective, *shape, point.memory, size), choice) in self._measured
+            for shape in _speaking(shapes, point, reach)
+            for size in neighbours(shapes[shape], point.nbytes)
+        )
+
+    def within(self, point: Point, reach: float = REACH) -> bool:
+        """Whether anything was measured at a size next to `point`, on its shape or next to it."""
+        shapes = self._shapes(point)
+        speaking = _speaking(shapes, point, reach)
+        return any(neighbours(shapes[shape], point.nbytes) for shape in speaking)
+
+    def _shapes(self, point: Point) -> dict[Shape, list[int]]:
+        return self._ladders.get((point.collective, point.memory), {})
+
+
+def gap_above(sizes: Sequence[int]) -> float:
+    """Ratio of the two largest probed sizes."""
+    return sizes[-1] / max(sizes[-2], 1) if len(sizes) > 1 else _LONE_GAP
+
+
+def gap_below(sizes: Sequence[int]) -> float:
+    """Ratio of the two smallest probed sizes."""
+    return sizes[1] / max(sizes[0], 1) if len(sizes) > 1 else _LONE_GAP
+
+
+def neighbours(sizes: Sequence[int], nbytes: int) -> Sequence[int]:
+    """The probed sizes that speak for `nbytes`: itself, or the next on both sides."""
+    if not sizes or nbytes > sizes[-1] * gap_above(sizes) or nbytes < sizes[0] / gap_below(sizes):
+        return ()
+    return _around(sizes, nbytes)
+
+
+def _around(ladder: Sequence[int], value: int) -> Sequence[int]:
+    """The value itself, or the next lower and the next higher one as far as there are any."""
+    above = bisect.bisect_left(ladder, value)
+    if above < len(ladder) and ladder[above] == value:
+        return (value,)
+    return ladder[max(above - 1, 0) : above + 1]
+
+
+def _speaking(shapes: Iterable[Shape], point: Point, reach: float) -> Sequence[Shape]:
+    """The measured shapes that speak for that of `point`."""
+    own = (point.nodes, point.ppn)
+    known = set(shapes)
+    if own in known:
+        return (own,)
+    several = _around(sorted({ppn for _, ppn in known}), point.ppn)
+    if point.ppn not in several and len(several) < 2:
+        return ()
+    found: list[Shape] = []
+    for ppn in several:
+        counts = sorted(nodes for nodes, other in known if other == ppn)
+        found += product(_reached(counts, point.nodes, reach), (ppn,))
+    return found
+
+
+def _reached(counts: Sequence[int], nodes: int, reach: float) -> Sequence[int]:
+    far = max(nodes / counts[-1], counts[0] / nodes)
+    return _around(counts, nodes) if far <= reach else ()
