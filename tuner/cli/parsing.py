@@ -12,6 +12,18 @@ def sizes(text: str) -> tuple[int, ...]:
     return tuple(parse_size(part) for part in text.split(","))
 
 
+def fraction(text: str) -> float:
+    """`2%` or `0.02`; raises InputError."""
+    number, percent, rest = text.strip().partition("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = -1.0
+    if rest or not 0 < value < 1:
+        raise InputError(f"{text!r} is no part of a whole: write it like 2% or 0.02")
+    return value
+
+
 def names(text: str) -> tuple[str, ...]:
     """A comma list of words."""
     return tuple(part.strip() for part in text.split(","))

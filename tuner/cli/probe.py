@@ -8,24 +8,20 @@ take its hosts."""
 from __future__ import annotations
 
 import argparse
-import shutil
-from collections.abc import Callable, Mapping
-from os import environ
+from collections.abc import Callable
 from pathlib import Path
 
-from tuner.cli import parsing
+from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, interpreter
 from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cli.progress import Display, Report
-from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Measurements
 from tuner.probe import cluster, request
 from tuner.probe.merge import merge
 from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
-from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
-from tuner.topologies.formats import load_topology
+from tuner.runtime.launch import LOCAL, Hosts
 from tuner.units import format_time, parse_time
 
 EXAMPLES = """examples:
@@ -71,58 +67,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"what to measure (default: {','.join(request.PARTS)}; on this computer no shared and"
         " sweep)",
     )  # fmt: skip
-    _cluster_arguments(parser.add_argument_group("several hosts"))
+    clusters.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
     parser.set_defaults(run=run)
-
-
-def _cluster_arguments(group: argparse._ArgumentGroup) -> None:
-    where = group.add_mutually_exclusive_group()
-    where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2 or node1:4,node2:4")
-    where.add_argument(
-        "--hostfile", type=hosts.read, metavar="FILE", dest="hosts",
-        help="one host a line, as NAME, NAME:4 or NAME slots=4",
-    )  # fmt: skip
-    group.add_argument("--ppn", type=int, help="ranks per host (default: what the list says, or 1)")
-    group.add_argument(
-        "--launch", type=Template.parse, metavar="WORDS",
-        help="openmpi, mpich, srun, jsrun, or a command with {n} {ppn} {nodes} {hosts} {slots}"
-        " {program} (default: srun or jsrun inside their jobs, else the library's own)",
-    )  # fmt: skip
-    group.add_argument(
-        "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
-        help="communicators to measure, such as 2x1,4x1,4x2 (default: 2, 3, 4, 6, 8 ... hosts with"
-        " one rank and with --ppn)",
-    )  # fmt: skip
-    group.add_argument(
-        "--topology", type=Path, metavar="FILE",
-        help="of the hosts, in any format that `tuner topo` reads: a pair of hosts for every"
-        " distance and pairs for every kind of uplink are then measured",
-    )  # fmt: skip
-    group.add_argument(
-        "--collectives", type=_collectives, default=(Collective.BCAST, Collective.ALLREDUCE),
-        metavar="NAME,...",
-        help="to measure, such as bcast,allreduce,allgather,reduce,gather,scatter (default:"
-        " bcast,allreduce)",
-    )  # fmt: skip
-    group.add_argument(
-        "--schedules", type=parsing.names, default=(), metavar="NAME,...",
-        help="algorithms of ours to measure beside the library's, as `tuner algorithms` lists them,"
-        f" or {request.ALL}",
-    )  # fmt: skip
-    group.add_argument(
-        "--repetitions", type=int, default=request.FEWEST,
-        help=f"of every algorithm at least (default: {request.FEWEST})",
-    )  # fmt: skip
-    group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
-
-
-def _shapes(text: str) -> tuple[request.Shape, ...]:
-    return tuple(request.shape(part) for part in text.split(","))
-
-
-def _collectives(text: str) -> tuple[Collective, ...]:
-    return tuple(parsing.collective(name) for name in parsing.names(text))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -147,17 +94,13 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _hosts(options: argparse.Namespace) -> Hosts:
-    """Those given, else those of the job for who writes `run` or `plan`, else this computer."""
-    if options.hosts is not None:
-        given: Hosts = options.hosts
-        return given
-    found = from_environment() if options.action else LOCAL
-    return found if len(found.names) > 1 or options.launch else LOCAL
+    """Whoever writes neither `run` nor `plan` means this computer unless hosts are given."""
+    return clusters.hosts_of(options) if options.action or options.hosts else LOCAL
 
 
 def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
     if there.names:
-        return cluster.plan_cluster(_request(options, there))
+        return cluster.plan_cluster(clusters.request_of(options, there))
     return plan_here(
         options.library, options.ranks, options.sizes, options.target, options.launches,
         "commutative", options.parts,
@@ -167,10 +110,9 @@ def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
 def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measurements:
     python = interpreter(options.library, options.python)
     if there.names:
-        template = options.launch or usual_template(options.library)
         return cluster.probe_cluster(
-            options.out, _request(options, there),
-            Launcher.find(options.library, python, template), name=options.name,
+            options.out, clusters.request_of(options, there),
+            clusters.launcher_of(options, python), name=options.name,
             budget=_budget(options, there), on_progress=forwarded(report),
         )  # fmt: skip
     if options.launch is not None:
@@ -185,24 +127,6 @@ def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measur
 def _budget(options: argparse.Namespace, there: Hosts) -> float:
     usual = cluster.BUDGET if there.names else BUDGETS[options.library]
     return float(usual if options.budget is None else options.budget)
-
-
-def _request(options: argparse.Namespace, there: Hosts) -> request.Request:
-    given = {"sizes": options.sizes} if options.sizes is not None else {}
-    topology = load_topology(options.topology) if options.topology else None
-    return request.Request(
-        options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
-        parts=options.parts, target=options.target, fewest=options.repetitions,
-        topology=topology, collectives=options.collectives, schedules=options.schedules, **given,
-    )  # fmt: skip
-
-
-def usual_template(library: str, environment: Mapping[str, str] = environ) -> Template:
-    """The batch system's launcher inside its jobs, where there is one; else the library's own."""
-    for variable, name in (("SLURM_JOB_ID", "srun"), ("LSB_JOBID", "jsrun")):
-        if environment.get(variable) and shutil.which(name):
-            return Template.parse(name)
-    return Template.parse(library)
 
 
 def _show_plan(options: argparse.Namespace, plan: Plan) -> None:

@@ -1,5 +1,9 @@
-"""Make a tuning table from measurements and their calibration: simulate every candidate, train
-the selector, and keep the library's default wherever nothing is significantly faster."""
+"""Make a tuning table: simulate every candidate, train the selector, and keep the library's default
+wherever nothing is significantly faster.
+
+With `--hosts` the hosts are measured for it: messages first, then, round by round, the calls and
+algorithms that tell most about the best choice, until the budget is spent or the mean regret is
+below its target with 95 % certainty. Without, from measurements and their calibration."""
 
 from __future__ import annotations
 
@@ -9,50 +13,104 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner.cli import clusters, parsing
+from tuner.cli.environments import add_library, interpreter
+from tuner.cli.guided import Goal, guided
 from tuner.cli.output import add_json, console, emit
+from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, counted
 from tuner.cli.rules import print_rules
-from tuner.cost import read_calibration
+from tuner.cost import read_calibration, write_calibration
+from tuner.errors import InputError
 from tuner.files import require_target
 from tuner.measurement import read_measurements
 from tuner.select.dataset import Row
+from tuner.select.design import Bound
 from tuner.select.make import make_table
-from tuner.table import table_record, write_table
+from tuner.table import TuningTable, table_record, write_table
 from tuner.topologies.formats import load_topology
+from tuner.units import parse_time
 
+BUDGET = 600.0  # seconds
+TARGET = 0.02  # mean regret
 EXAMPLES = """examples:
   tuner tune --measurements measurements.ndjson --calibration calibration.json --out table.json
   tuner tune --measurements measurements.ndjson --calibration calibration.json \\
       --topology racks.yaml --out table.json
+  tuner tune --hosts node1,node2,node3,node4 --topology racks.yaml --budget 10min \\
+      --target-regret 2% --measurements cluster.ndjson --out table.json
 
 Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--measurements", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--calibration", type=Path, required=True, metavar="FILE")
     parser.add_argument(
-        "--topology", type=Path, metavar="FILE",
-        help="of the cluster that was measured; needed for several hosts",
+        "--measurements", type=Path, required=True, metavar="FILE",
+        help="NDJSON to read; with --hosts, to write",
     )  # fmt: skip
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="JSON to read; with --hosts, to write"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON to write")
+    add_library(parser)
+    parser.add_argument(
+        "--budget", type=parse_time, default=BUDGET,
+        help="of measuring hosts at most, such as 10min (default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--target-regret", type=parsing.fraction, default=TARGET, metavar="PERCENT",
+        help="mean of what the chosen takes longer than the best, such as 2%% (default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sizes", type=parsing.sizes, help="of the collectives' buffers (default: 4B to 4MiB)"
+    )
+    clusters.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parts=("messages", "shared", "sweep"), target=0.03)
 
 
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
+    table = _measured(options) if options.hosts else _made(options)
+    write_table(table, options.out)
+    emit(options, table_record(table), lambda: print_rules(table))
+
+
+def _made(options: argparse.Namespace) -> TuningTable:
+    if options.calibration is None:
+        raise InputError("say what the measurements were calibrated to: --calibration FILE")
     read = [options.measurements, options.calibration, *filter(None, [options.topology])]
     require_target(options.out, *read)
     topology = load_topology(options.topology) if options.topology else None
     measurements = read_measurements(options.measurements)
     calibration = read_calibration(options.calibration)
+    with Display(console(error=True)).stage("simulating and selecting") as report:
+        return make_table(measurements, calibration, counted(report), topology)[1]
+
+
+def _measured(options: argparse.Namespace) -> TuningTable:
+    written = [options.measurements, *filter(None, [options.calibration])]
+    require_target(options.out, *written, *filter(None, [options.topology]))
     display = Display(console(error=True))
-    with display.stage("simulating and selecting") as report:
-        _, table = make_table(measurements, calibration, counted(report), topology)
-    write_table(table, options.out)
-    emit(options, table_record(table), lambda: print_rules(table))
+    request = clusters.request_of(options, options.hosts)
+    launcher = clusters.launcher_of(options, interpreter(options.library, options.python))
+
+    def tell(bound: Bound, spent: float) -> None:
+        display.note(
+            f"after {spent:.0f} s of measuring a table would have a mean regret of"
+            f" {bound.expected:.1%}, with 95 % certainty below {bound.upper:.1%}"
+        )
+
+    with display.stage(f"measuring {options.library} on {request.nodes} hosts") as report:
+        found = guided(
+            options.measurements, request, launcher,
+            Goal(options.budget, options.target_regret), name=options.name,
+            on_progress=forwarded(report), on_round=tell,
+        )  # fmt: skip
+    if options.calibration is not None:
+        write_calibration(found.calibration, options.calibration)
+    return found.table
 
 
 def predictions(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ PAIRED, NEAR, APART = "paired", "near", "apart"
 UNSIZED = (*LADDERS, "eager", "sweep")  # kinds whose points are of no single size
 TOGETHER = ("collective", "nccl", "reduction", "call")  # kinds that do not go by pairs
 WRONG = "wrong result"
+WARM_UP = 3  # untimed repetitions: first use opens connections and touches pages
 FEWEST = 12  # repetitions of every point, even when its time is spent
 LARGEST_EAGER = 2**20  # the search for the eager limit looks no higher
 

@@ -20,7 +20,7 @@ from tuner.probe import pointtopoint, timing
 from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, HostBuffers, keeps_order
 from tuner.probe.devices import OnDevices
-from tuner.probe.plan import FEWEST, LARGEST_EAGER, WRONG, Arm, Plan, Point
+from tuner.probe.plan import FEWEST, LARGEST_EAGER, WARM_UP, WRONG, Arm, Plan, Point
 from tuner.probe.sweep import tournament
 from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS
@@ -258,7 +258,7 @@ class Session:
         first = self._comm.rank == pair[0]
         peer = pair[1] if first else pair[0]
         taken = []
-        for _ in range(timing.WARM_UP + SWEPT):
+        for _ in range(WARM_UP + SWEPT):
             begin = MPI.Wtime()
             if first:
                 self._comm.Send(buffer, peer)
@@ -267,7 +267,7 @@ class Session:
                 self._comm.Recv(buffer, peer)
                 self._comm.Send(buffer, peer)
             taken.append((MPI.Wtime() - begin) / 2)
-        return taken[timing.WARM_UP :]
+        return taken[WARM_UP:]
 
 
 def _no_schedule(*_arguments: object) -> None:

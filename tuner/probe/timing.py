@@ -20,10 +20,9 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.probe.clock import Clock
-from tuner.probe.plan import FEWEST
+from tuner.probe.plan import FEWEST, WARM_UP
 from tuner.probe.sampling import MOST, next_look, order, settled
 
-WARM_UP = 3  # untimed repetitions: first use opens connections and touches pages
 LEAD_TRIALS = 15
 SLEEP = 0.005  # seconds between two looks of a rank that must stay quiet
 

@@ -17,10 +17,10 @@ from tuner.select.predict import simulator
 from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
 from tuner.table import Choice, TuningTable
-from tuner.topologies import single_node
+from tuner.topologies import as_probed
 from tuner.topology import Topology
 
-DESIGNED = "designed"  # in the provenance of measurements that a design chose
+DESIGNED = "rounds"  # in the provenance of measurements whose points were chosen on the way
 
 
 def make_table(
@@ -47,7 +47,7 @@ def make_table(
             f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
         )
     library = libraries.named(measurements.library)
-    simulate = simulator(calibration, topology or single_node(measurements.cluster, calibration))
+    simulate = simulator(calibration, topology or as_probed(measurements.cluster, calibration))
     rows = [
         row
         for row in label(measurements, simulate, progress)

@@ -221,6 +221,8 @@ def _cost(
         return calibration.path(meeting, memory), latency
     if name == NETWORK and (exact, memory) in calibration.paths:
         return calibration.path(exact, memory), 0.0
+    if (name, memory) not in calibration.paths and name == NODE_OVERSUBSCRIBED:
+        name = NODE  # hosts were probed with as many ranks as they are used with
     if (name, memory) in calibration.paths:
         return calibration.path(name, memory), latency
     if not calibration.given:

@@ -3,8 +3,11 @@
 import math
 
 from tuner.cost import Calibration
+from tuner.errors import InputError
 from tuner.measurement import Cluster
-from tuner.topology import MEMORY_BUS, Node, Topology
+from tuner.topology import HOST, MEMORY_BUS, NETWORK, Link, Node, Topology
+
+SWITCH = "switch"
 
 
 def single_node(cluster: Cluster, calibration: Calibration) -> Topology:
@@ -13,6 +16,36 @@ def single_node(cluster: Cluster, calibration: Calibration) -> Topology:
     return Topology(
         cluster.name, (Node(cluster.name, cluster.cores),), (), (),
         memory_bandwidth=math.inf if bus is None else bus.value,
+    )  # fmt: skip
+
+
+def as_probed(cluster: Cluster, calibration: Calibration) -> Topology:
+    """What is known of a cluster without its topology: hosts at one switch.
+
+    Messages cost what was measured between two of them, and a host's link moves what one message
+    moves. Raises InputError when the calibration leaves the latency of links to a topology, or
+    lacks messages between hosts.
+    """
+    if cluster.nodes == 1:
+        return single_node(cluster, calibration)
+    named = calibration.provenance.get("topology", "")
+    if named or (NETWORK, HOST) not in calibration.paths:
+        why = f"was made with topology {named}" if named else "has no messages between hosts"
+        raise InputError(
+            f"the calibration of {cluster.name} {why}: give the topology of its {cluster.nodes}"
+            " hosts (--topology FILE)"
+        )
+    beta = calibration.path(NETWORK, HOST).segments[-1].beta.value
+    rate = 1.0 / beta if beta > 0 else math.inf
+    links = tuple(
+        Link(*ends, rate, 0.0)
+        for n in range(cluster.nodes)
+        for ends in ((f"host{n}", SWITCH), (SWITCH, f"host{n}"))
+    )
+    bus = calibration.capacities.get(MEMORY_BUS)
+    return Topology(
+        cluster.name, tuple(Node(f"host{n}", cluster.cores) for n in range(cluster.nodes)),
+        (SWITCH,), links, memory_bandwidth=math.inf if bus is None else bus.value,
     )  # fmt: skip
 
 

@@ -1,0 +1,99 @@
+"""Which hosts are measured, and what of them: options of the verbs that start ranks on several."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Mapping
+from os import environ
+from pathlib import Path
+
+from tuner.cli import parsing
+from tuner.collective import Collective
+from tuner.probe import request
+from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
+from tuner.topologies.formats import load_topology
+
+
+def arguments(group: argparse._ArgumentGroup) -> None:
+    """Declare the options."""
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2 or node1:4,node2:4")
+    where.add_argument(
+        "--hostfile", type=hosts.read, metavar="FILE", dest="hosts",
+        help="one host a line, as NAME, NAME:4 or NAME slots=4",
+    )  # fmt: skip
+    group.add_argument("--ppn", type=int, help="ranks per host (default: what the list says, or 1)")
+    group.add_argument(
+        "--launch", type=Template.parse, metavar="WORDS",
+        help="openmpi, mpich, srun, jsrun, or a command with {n} {ppn} {nodes} {hosts} {slots}"
+        " {program} (default: srun or jsrun inside their jobs, else the library's own)",
+    )  # fmt: skip
+    group.add_argument(
+        "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
+        help="communicators to measure, such as 2x1,4x1,4x2 (default: 2, 3, 4, 6, 8 ... hosts with"
+        " one rank and with --ppn)",
+    )  # fmt: skip
+    group.add_argument(
+        "--topology", type=Path, metavar="FILE",
+        help="of the hosts, in any format that `tuner topo` reads: a pair of hosts for every"
+        " distance and pairs for every kind of uplink are then measured",
+    )  # fmt: skip
+    group.add_argument(
+        "--collectives", type=_collectives, default=(Collective.BCAST, Collective.ALLREDUCE),
+        metavar="NAME,...",
+        help="to measure, such as bcast,allreduce,allgather,reduce,gather,scatter (default:"
+        " bcast,allreduce)",
+    )  # fmt: skip
+    group.add_argument(
+        "--schedules", type=parsing.names, default=(), metavar="NAME,...",
+        help="algorithms of ours to measure beside the library's, as `tuner algorithms` lists them,"
+        f" or {request.ALL}",
+    )  # fmt: skip
+    group.add_argument(
+        "--repetitions", type=int, default=request.FEWEST,
+        help=f"of every algorithm at least (default: {request.FEWEST})",
+    )  # fmt: skip
+    group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
+
+
+def _shapes(text: str) -> tuple[request.Shape, ...]:
+    return tuple(request.shape(part) for part in text.split(","))
+
+
+def _collectives(text: str) -> tuple[Collective, ...]:
+    return tuple(parsing.collective(name) for name in parsing.names(text))
+
+
+def hosts_of(options: argparse.Namespace) -> Hosts:
+    """Those given, else those of the job; without any, this computer."""
+    if options.hosts is not None:
+        given: Hosts = options.hosts
+        return given
+    found = from_environment()
+    return found if len(found.names) > 1 or options.launch else LOCAL
+
+
+def launcher_of(options: argparse.Namespace, python: Path) -> Launcher:
+    """What starts ranks on them; raises InputError if it is not there."""
+    template = options.launch or usual_template(options.library)
+    return Launcher.find(options.library, python, template)
+
+
+def request_of(options: argparse.Namespace, there: Hosts) -> request.Request:
+    """Raises InputError for a topology that cannot be read."""
+    given = {"sizes": options.sizes} if options.sizes is not None else {}
+    topology = load_topology(options.topology) if options.topology else None
+    return request.Request(
+        options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
+        parts=options.parts, target=options.target, fewest=options.repetitions,
+        topology=topology, collectives=options.collectives, schedules=options.schedules, **given,
+    )  # fmt: skip
+
+
+def usual_template(library: str, environment: Mapping[str, str] = environ) -> Template:
+    """The batch system's launcher inside its jobs, where there is one; else the library's own."""
+    for variable, name in (("SLURM_JOB_ID", "srun"), ("LSB_JOBID", "jsrun")):
+        if environment.get(variable) and shutil.which(name):
+            return Template.parse(name)
+    return Template.parse(library)

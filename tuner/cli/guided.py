@@ -1,0 +1,135 @@
+"""Tuning a cluster with few probes: messages first, then rounds of collectives, each of them chosen
+by what is known so far, until the table is good enough or the time is spent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner import libraries
+from tuner.calibrate import calibrate
+from tuner.collective import Collective
+from tuner.cost import Calibration
+from tuner.measurement import Measurements
+from tuner.probe.cluster import probe_chosen, probe_cluster
+from tuner.probe.plan import WARM_UP
+from tuner.probe.request import Request, shapes
+from tuner.probe.rounds import Chosen
+from tuner.probe.watch import Progress
+from tuner.runtime.launch import Launcher
+from tuner.select.dataset import Point, label
+from tuner.select.design import Bound, Design, Task
+from tuner.select.make import make_table
+from tuner.select.predict import simulator
+from tuner.table import Choice, TuningTable
+from tuner.topologies import as_probed
+from tuner.topology import HOST
+
+MOST_HOSTS = 16  # of which every number gets rules
+MESSAGES = 0.4  # of the budget at most: everything is predicted from them
+ROUND = 0.1  # of the budget at most: after a look at the results the next round is better chosen
+PER_REPETITION = 5e-3  # s besides the call itself: agreeing on a start, and waiting for it
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When to stop: `budget` seconds of measuring are spent, or with 95 % certainty the mean regret
+    is below `regret`."""
+
+    budget: float
+    regret: float
+
+
+@dataclass(frozen=True)
+class Guided:
+    """What came of it."""
+
+    measurements: Measurements
+    calibration: Calibration
+    table: TuningTable
+    bound: Bound
+
+
+def guided(
+    out: Path,
+    request: Request,
+    launcher: Launcher,
+    goal: Goal,
+    *,
+    name: str = "",
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_round: Callable[[Bound, float], None] = lambda _bound, _spent: None,
+) -> Guided:
+    """Measure into `out` and make a table for all shapes and sizes of `request`.
+
+    on_round    told what the table would be worth, and the seconds spent
+
+    Killed, the same call resumes; the time that was spent before does not count again. Raises
+    InputError and ProbeError as `probe_cluster` does, and InputError as `calibrate` does.
+    """
+    begin, topology = time.monotonic(), request.topology
+    parts = tuple(part for part in request.parts if part != "collectives")
+    asked = replace(request, parts=parts)
+    measurements = probe_cluster(
+        out, asked, launcher, name=name, budget=MESSAGES * goal.budget, on_progress=on_progress
+    )
+    calibration = calibrate(measurements, topology)
+    simulate = simulator(calibration, topology or as_probed(measurements.cluster, calibration))
+    grid = candidates(request)
+    design = Design(grid, simulate, lambda seconds: _price(request, seconds))
+    while True:
+        design.learn(label(measurements, simulate))
+        bound, spent = design.bound(), time.monotonic() - begin
+        on_round(bound, spent)
+        left = goal.budget - spent
+        tasks = design.next(min(left, ROUND * goal.budget)) if left > 0 else ()
+        if bound.upper <= goal.regret or not tasks:
+            break
+        measurements = probe_chosen(
+            out, asked, launcher, _chosen(tasks), name=name,
+            budget=min(left, sum(task.seconds for task in tasks)), on_progress=on_progress,
+        )  # fmt: skip
+    _, table = make_table(
+        measurements, calibration, topology=topology, shapes=_all_shapes(request), points=list(grid)
+    )
+    return Guided(measurements, calibration, table, bound)
+
+
+def candidates(request: Request) -> dict[Point, tuple[Choice, ...]]:
+    """Every algorithm that the library's own rules can ask for, at every shape and size."""
+    library = libraries.named(request.library)
+    found = {}
+    for collective in request.collectives:
+        for shape in shapes(request):
+            for nbytes in request.sizes:
+                point = Point(collective, shape.nodes, shape.ppn, HOST, nbytes)
+                offered = library.candidates(
+                    collective, shape.ranks, nbytes, request.segments, request.radices
+                )
+                found[point] = tuple(c for c in offered if library.in_rules(collective, c))
+    return found
+
+
+def _price(request: Request, seconds: float) -> float:
+    """Of one choice at one point, from the seconds of one call; the first calls are not timed."""
+    return (request.fewest + WARM_UP) * (seconds + PER_REPETITION)
+
+
+def _chosen(tasks: Sequence[Task]) -> list[Chosen]:
+    return [
+        Chosen(Collective(point.collective), point.nodes, point.ppn, point.nbytes,
+               tuple(choice for choice in task.choices if not choice.is_default))
+        for task in tasks
+        for point in (task.point,)
+    ]  # fmt: skip
+
+
+def _all_shapes(request: Request) -> list[tuple[int, int]]:
+    """Those that were asked for; else of small clusters every number of hosts."""
+    if request.shapes or request.nodes > MOST_HOSTS:
+        return [(shape.nodes, shape.ppn) for shape in shapes(request)]
+    found = {(n, k) for n in range(2, request.nodes + 1) for k in (1, request.ppn)}
+    return sorted(found | ({(1, request.ppn)} if request.ppn > 1 else set()))
