@@ -1,0 +1,62 @@
+"""A probe and a host that stops answering: its link goes down, nothing is killed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner.cli.main import main
+from tuner.lab import prefix_for
+from tuner.measurement import read_partial
+
+TUNER = (sys.executable, "-m", "tuner.cli.main")
+PROBE = ("probe", "run", "--hosts", "node0,node1,node2,node3", "--budget", "200s", "--parts",
+         "messages,collectives", "--sizes", "16KiB,256KiB", "--shapes", "4x1",
+         "--out", "m.ndjson")  # fmt: skip
+BEGUN = 60.0  # seconds in which the probe must have measured something
+LONGEST = 100.0  # seconds in which it must notice; it looks for about 60
+
+
+@pytest.fixture
+def up(topology: Path) -> Iterator[str]:
+    """A flat lab of its own; the beginning of its names."""
+    assert main(["lab", "up", str(topology)]) == 0
+    try:
+        yield prefix_for(topology)
+    finally:
+        assert main(["lab", "down", str(topology)]) == 0
+
+
+def measured(path: Path) -> int:
+    return len(read_partial(path)[1]) if path.exists() else 0
+
+
+def test_a_host_whose_link_goes_down_ends_the_probe_with_one_sentence(
+    topology: Path, up: str
+) -> None:
+    folder = topology.parent
+    out = folder / "m.ndjson"
+    command = [*TUNER, "lab", "run", str(topology), "--", *TUNER, *PROBE]
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as running:
+        begin = time.monotonic()
+        while measured(out) < 5 and time.monotonic() < begin + BEGUN:
+            time.sleep(0.2)
+        before = measured(out)
+        subprocess.run(["ip", "-n", f"{up}-node1", "link", "set", "eth0", "down"], check=True)
+        said = running.communicate(timeout=LONGEST)[1]
+    assert before >= 5
+    assert running.returncode == 1
+    assert "Traceback" not in said
+    assert re.search(r"fell silent|stopped answering|was lost", said)
+    assert "points are kept in" in said
+    _, series, ended = read_partial(out)
+    assert len(series) >= before
+    assert not ended

@@ -1,0 +1,184 @@
+"""What is chosen after a look at the results, and what does not fit into a budget."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.collective import Collective
+from tuner.errors import InputError, ProbeError
+from tuner.measurement import Measurement, read_measurements, read_partial, series_line
+from tuner.probe.cluster import plan_chosen, plan_cluster, probe_chosen, probe_cluster
+from tuner.probe.plan import Plan, Point, read_plan
+from tuner.probe.request import Request, Shape
+from tuner.probe.rounds import Chosen, rounds_of
+from tuner.runtime.launch import CompletedRun, Hosts, Launcher
+from tuner.table import SCHEDULE, Choice
+
+HOSTS = Hosts(("a", "b", "c", "d"))
+REQUEST = Request("openmpi", HOSTS, 1, parts=("messages",), sizes=(4096,))
+RING = Choice("ring")
+CALL = Chosen(Collective.ALLREDUCE, 4, 1, 65536, (RING, Choice("ring", via=SCHEDULE)))
+
+
+@dataclass(frozen=True)
+class Ranks(Launcher):
+    """They measure what `fits` says of a point and report what does not; `dies` ends a launch."""
+
+    library: str = "openmpi"
+    python: Path = Path("python")
+    fits: Callable[[Point], bool] = field(default=lambda _: True)
+    dies: Callable[[Point], bool] = field(default=lambda _: False)
+    plans: list[Plan] = field(default_factory=list)
+    budgets: list[float] = field(default_factory=list)
+
+    def version(self) -> str:
+        return "openmpi 5.0.11"
+
+    def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
+        words, on_line = arguments, known["on_line"]
+        plan, out = read_plan(Path(words[-3])), Path(words[-2])
+        self.plans.append(plan)
+        self.budgets.append(float(words[-1]))
+        for done, point in enumerate(plan.points, start=1):
+            if self.dies(point):
+                raise ProbeError("a host was lost")
+            if self.fits(point):
+                with out.open("a") as file:
+                    file.writelines(
+                        series_line(point.series(arm, (1e-3,) * 12)) + "\n" for arm in point.arms
+                    )
+            else:
+                on_line(json.dumps({"event": "left_out", "point": str(point), "key": point.key}))
+            on_line(json.dumps({"event": "done", "points": done}))
+        return CompletedRun(0, "", "")
+
+
+def calls(series: Sequence[Measurement]) -> list[tuple[str, str, int]]:
+    return [(s.kind, s.algorithm, s.launch) for s in series if s.subject == "allreduce"]
+
+
+def test_a_round_measures_just_what_was_chosen_beside_the_default() -> None:
+    plan = plan_chosen(REQUEST, [CALL, replace(CALL, choices=(Choice("linear"),))], launch=3)
+    (point,) = plan.points
+    assert (point.launch, point.nodes, point.nbytes) == (3, 4, 65536)
+    assert [arm.choice for arm in point.arms] == [Choice(), *CALL.choices, Choice("linear")]
+
+
+def test_small_shapes_of_a_round_are_measured_side_by_side() -> None:
+    small = [Chosen(Collective.BCAST, 2, 1, n, (Choice("linear"),)) for n in (1024, 2048)]
+    points = plan_chosen(REQUEST, small).points
+    assert {point.first for point in points} == {0, 2}
+    assert len({point.group for point in points} - {0}) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"nodes": 5}, "shape 5x1 does not fit"),
+        ({"nbytes": 6}, "multiples of 4"),
+        ({"collective": Collective.ALLGATHER, "nbytes": 1028}, "no whole share"),
+        ({"choices": (Choice("nonsense"),)}, "no allreduce algorithm 'nonsense'"),
+        ({"choices": (Choice("nonsense", via=SCHEDULE),)}, "no allreduce algorithm 'nonsense'"),
+    ],
+)
+def test_rounds_that_cannot_be_measured(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        plan_chosen(REQUEST, [replace(CALL, **change)])
+
+
+def test_rounds_append_to_one_file(tmp_path: Path) -> None:
+    out, ranks = tmp_path / "m.ndjson", Ranks()
+    first = probe_cluster(out, REQUEST, ranks, budget=10.0)
+    second = probe_chosen(out, REQUEST, ranks, [CALL], budget=5.0)
+    third = probe_chosen(out, REQUEST, ranks, [CALL], budget=6.0)
+    assert second.series[: len(first.series)] == first.series
+    assert calls(second.series) == [
+        ("collective", "default", 1), ("collective", "ring", 1), ("schedule", "ring", 1),
+    ]  # fmt: skip
+    assert {launch for *_, launch in calls(third.series)} == {1, 2}
+    assert ranks.budgets == pytest.approx([10.0, 5.0, 6.0])
+    assert rounds_of(out) == [(CALL,), (CALL,)]
+    assert probe_cluster(out, REQUEST, ranks).series == third.series
+    assert len(ranks.plans) == 3
+    assert third.provenance["excluded"] == []
+
+
+def test_a_round_that_was_killed_is_resumed_without_knowing_why_it_was_chosen(
+    tmp_path: Path,
+) -> None:
+    out, ranks = tmp_path / "m.ndjson", Ranks()
+    probe_cluster(out, REQUEST, ranks)
+    other = replace(CALL, nbytes=2**18)
+    mortal = Ranks(dies=lambda point: point.nbytes == other.nbytes)
+    with pytest.raises(ProbeError, match="a host was lost"):
+        probe_chosen(out, REQUEST, mortal, [CALL, other])
+    _, before, ended = read_partial(out)
+    assert not ended
+    found = probe_cluster(out, REQUEST, ranks)
+    assert found.series[: len(before)] == tuple(before)
+    assert {s.nbytes for s in found.series if s.subject == "allreduce"} == {65536, 2**18}
+    assert [point.nbytes for point in ranks.plans[-1].points] == [2**18]
+
+
+def test_points_that_do_not_fit_are_left_out_and_named_until_the_budget_is_larger(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "m.ndjson"
+    few = Ranks(fits=lambda point: point.kind != "exchange")
+    found = probe_cluster(out, REQUEST, few, budget=10.0)
+    (note,) = [note for note in found.provenance["notes"] if "did not fit" in note]
+    assert "exchange network 2x1" in note
+    assert "larger --budget" in note
+    assert found.provenance["excluded"] == []
+    assert probe_cluster(out, REQUEST, few, budget=10.0).series == found.series
+    assert len(few.plans) == 1
+    more = Ranks()
+    whole = probe_cluster(out, REQUEST, more, budget=20.0)
+    assert {point.kind for point in more.plans[0].points} == {"exchange"}
+    assert 9.0 < more.budgets[0] <= 20.0
+    assert len(whole.series) > len(found.series)
+    assert not [note for note in whole.provenance["notes"] if "did not fit" in note]
+    assert read_measurements(out).series == whole.series
+
+
+def test_a_round_does_not_measure_what_the_plan_left_out(tmp_path: Path) -> None:
+    out = tmp_path / "m.ndjson"
+    few = Ranks(fits=lambda point: point.kind != "exchange")
+    probe_cluster(out, REQUEST, few, budget=10.0)
+    found = probe_chosen(out, REQUEST, few, [CALL], budget=50.0)
+    assert [point.kind for point in few.plans[-1].points] == ["collective"]
+    assert any("did not fit" in note for note in found.provenance["notes"])
+
+
+def test_other_collectives_and_our_schedules_are_planned() -> None:
+    request = replace(
+        REQUEST, parts=("collectives",), shapes=(Shape(3, 1),), sizes=(4096, 2**16),
+        collectives=(Collective.ALLGATHER, Collective.BCAST), schedules=("ring", "pipeline"),
+    )  # fmt: skip
+    points = [point for point in plan_cluster(request).points if point.kind == "collective"]
+    assert {(q.subject, q.nbytes) for q in points} == {
+        ("allgather", 4092), ("allgather", 65532), ("bcast", 4096), ("bcast", 2**16),
+    }  # fmt: skip
+    ours = {(q.subject, arm.algorithm) for q in points for arm in q.arms if arm.via == SCHEDULE}
+    assert ours == {("allgather", "ring"), ("bcast", "pipeline")}
+    keys = [(point.key, point.series(arm, ())) for point in points for arm in point.arms]
+    assert len({repr(key) for key in keys}) == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"collectives": ()}, "name one"),
+        ({"collectives": (Collective.REDUCE_SCATTER,)}, "no candidates for reduce_scatter"),
+        ({"schedules": ("nonsense",)}, "an algorithm 'nonsense'; known: all, "),
+    ],
+)
+def test_collectives_that_cannot_be_measured(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        plan_cluster(replace(REQUEST, **change))
