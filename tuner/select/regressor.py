@@ -14,7 +14,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 Array = NDArray[np.float64]
 
 _OUTLIER = 4.0  # standardised errors count no more than this
-_PRIOR = 3.0  # errors of a typical arm that every arm's scale starts with
+_TYPICAL = 3.0  # errors of a typical arm that every arm's scale starts with
+_PRIOR = 8.0  # errors as the prior expects them that the typical arm's scale starts with
 _FITS = 4  # in turn with learning the scales, which then hardly change any more
 _RANGE = (1e-3, 10.0)  # of the scales
 _NEARBY = 0.5  # L1 distance over which errors speak for one another
@@ -128,7 +129,7 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
                 kernel, alpha=self.noise / weight, optimizer=None
             ).fit(_places(features), residual - self.mean_)
             self.errors_ = _errors(self.process_)
-            scales = np.clip(scales * _corrections(self.errors_, which), *_RANGE)
+            scales = np.clip(_scales(scales, self.errors_, which), *_RANGE)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -168,12 +169,16 @@ def _errors(process: GaussianProcessRegressor) -> Array:
     return np.asarray(np.minimum(process.alpha_**2 / np.diag(inverse), _OUTLIER**2))
 
 
-def _corrections(errors: Array, which: NDArray[np.intp]) -> Array:
-    """By how much the errors of each arm exceed what was expected, (arms,)."""
+def _scales(used: Array, errors: Array, which: NDArray[np.intp]) -> Array:
+    """Of each arm: those that were used, corrected by the errors that came of it, (arms,).
+
+    Geometric means, so that one jump does not hide how steady an arm is elsewhere; few errors are
+    outweighed by those of a typical arm, and when these are few, too, by the prior.
+    """
     count = np.bincount(which)
-    mean = np.maximum(np.bincount(which, errors) / count, 1e-4)
-    pulled = (count * np.log(mean) + _PRIOR * np.median(np.log(mean))) / (count + _PRIOR)
-    return np.asarray(np.exp(pulled / 2))
+    logs = np.log(np.maximum(np.bincount(which, errors) / count, 1e-4)) + 2 * np.log(used)
+    typical = len(errors) * np.median(logs) / (len(errors) + _PRIOR)
+    return np.asarray(np.exp((count * logs + _TYPICAL * typical) / (count + _TYPICAL) / 2))
 
 
 def _same(some: Array, others: Array) -> Array:

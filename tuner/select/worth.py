@@ -40,7 +40,7 @@ def sure(belief: Belief, noise: float) -> frozenset[Choice]:
 
 
 def decide(belief: Belief, noise: float, normal: Array) -> Decision:
-    """`normal` are standard normal draws, one row each, a column for every choice at least."""
+    """`normal` are draws of unit scale, one row each, a column for every choice at least."""
     chosen = _decided(belief, belief.mean[None], belief.covariance, noise)[0]
     regrets = _regrets(_draws(belief, normal), np.full(len(normal), chosen))
     return Decision(belief.choices[chosen], float(regrets.mean()), float(regrets.std()))
