@@ -23,6 +23,7 @@ VERBS = {
     "tune": "make a tuning table from measurements",
     "topo": "list, show and draw machines known by name and topologies from files",
     "whatif": "study machines that need not exist: the best algorithm over axes of a topology",
+    "evaluate": "score selectors and tables on measured tables, at calls they have not seen",
     "select": "say what a tuning table decides for one call",
     "table": "show, export, check and prove tuning tables",
     "serve": "answer over HTTP: tables, what they decide, measurements, studies, jobs",

@@ -31,11 +31,6 @@ def first(choices: Collection[Choice]) -> Choice:
     return Choice() if Choice() in choices else min(choices, key=str)
 
 
-def default(_cases: Sequence[Case]) -> Pick:
-    """Always leave it to the library."""
-    return lambda _, choices: first(choices)
-
-
 def nearest(cases: Sequence[Case]) -> Pick:
     """What won at the nearest measured call whose winner can be had."""
     places = np.array([place(case.point) for case in cases])
@@ -62,10 +57,7 @@ def forest(cases: Sequence[Case]) -> Pick:
     return _regression(cases, lambda _: RandomForestRegressor(_TREES, random_state=_SEED))
 
 
-BASELINES: dict[str, Trainer] = {
-    "default": default, "nearest winner": nearest, "3 neighbours": neighbours,
-    "random forest": forest,
-}  # fmt: skip
+BASELINES: dict[str, Trainer] = {"nearest": nearest, "neighbours": neighbours, "forest": forest}
 
 
 def _regression(cases: Sequence[Case], make: Callable[[int], RegressorMixin]) -> Pick:

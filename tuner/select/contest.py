@@ -160,8 +160,8 @@ def expect(
     """What is believed of those of `choices` that are believed in at a point without measurements;
     None where the default is not among them, so that the library decides.
 
-    A belief wins where its gain's 95 % interval lies above noise. There is no luck to correct for:
-    expectations are drawn towards what is usual.
+    A belief wins where the gain is above noise and its 95 % interval above 1. There is no luck to
+    correct for: expectations are drawn towards what is usual.
     """
     candidates = selector.candidates(point, choices, reach=1.0)
     if Choice() not in candidates:

@@ -6,7 +6,7 @@ The loop that measures drives it in rounds: `next` gives a batch, `learn` takes 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from scipy.stats import gamma
 
 from tuner.errors import InputError
 from tuner.select import worth
-from tuner.select.belief import Belief, Beliefs
+from tuner.select.belief import Belief, Beliefs, Pair
 from tuner.select.dataset import NOISE, Point, Row, Simulate
 from tuner.select.influence import Influence
 from tuner.table import Choice
@@ -25,7 +25,8 @@ Array = NDArray[np.float64]
 
 LEVEL = 0.95
 REPETITIONS, PER_CALL = 12, 1e-3  # of each choice; seconds beside those of the call itself
-_DRAWS = 256
+_DRAWS, _FREEDOM = 256, 5.0
+_OFTEN, _PRECISE = 3, 0.02  # a choice is measured again if it is not known to so much, so often
 _FIRST = (1, 2, 3, 5, 8, 13, 21)  # numbers of choices that are considered beside the default
 _LEAST = 1e-6  # regret that is not worth any measuring
 
@@ -82,7 +83,8 @@ class Design:
         given = np.array([1.0 if weights is None else weights[p] for p in self._candidates])
         self._weights = given / given.sum()
         most = max(map(len, self._candidates.values()))
-        self._normal = np.random.default_rng(seed).standard_normal((_DRAWS, most))
+        self._draws = _draws(seed, most)
+        self._asked: Counter[Pair] = Counter()
         self.learn(())
 
     def learn(self, rows: Iterable[Row]) -> None:
@@ -93,7 +95,7 @@ class Design:
         for row in rows:
             groups[row.point.collective, row.point.memory].append(row)
         self._beliefs = {kind: Beliefs(own, self._simulate) for kind, own in groups.items()}
-        self._rows = {(row.point, row.choice) for own in groups.values() for row in own}
+        self._rows = {(row.point, row.choice): row for own in groups.values() for row in own}
         self._forget()
 
     def drop(self, point: Point, choice: Choice) -> None:
@@ -137,6 +139,7 @@ class Design:
                 return tuple(batch)
             number, option = best
             batch.append(option.task)
+            self._asked.update((option.task.point, choice) for choice in option.task.choices)
             seconds -= option.task.seconds
             regrets = regrets * (1 - option.fraction * shares[number])
             influence.add(number)
@@ -148,7 +151,7 @@ class Design:
         self._influence = Influence(points, [n for n, p in enumerate(points) if p in known])
         self._believed = [self._belief(point) for point in points]
         self._decisions = [
-            worth.decide(belief, self._noise, self._normal) for belief in self._believed
+            worth.decide(belief, self._noise, self._draws) for belief in self._believed
         ]
 
     def _belief(self, point: Point) -> Belief:
@@ -160,17 +163,33 @@ class Design:
         belief, regret = self._believed[number], self._decisions[number].regret
         if regret < _LEAST:
             return []
-        chances = worth.likely(belief, self._normal)
-        order = [n for n in np.argsort(-chances, kind="stable") if not belief.choices[n].is_default]
+        chances = worth.likely(belief, self._draws)
+        order = [
+            n for n in np.argsort(-chances, kind="stable") if self._open(point, belief.choices[n])
+        ]
         default = belief.choices.index(Choice())
         options = []
         for count in sorted({min(first, len(order)) for first in _FIRST} - {0}):
             chosen = [default, *map(int, order[:count])]
-            saved = worth.saved(belief, chosen, self._noise, self._normal)
+            saved = worth.saved(belief, chosen, self._noise, self._draws)
             cost = sum(self._price(float(np.exp(belief.mean[n]))) for n in chosen)
             task = Task(point, tuple(belief.choices[n] for n in chosen), cost)
             options.append(Option(task, min(max(saved / regret, 0.0), 1.0)))
         return options
+
+    def _open(self, point: Point, choice: Choice) -> bool:
+        """Whether measuring it there tells anything: it was not measured, or not well."""
+        if choice.is_default or self._asked[point, choice] >= _OFTEN:
+            return False
+        row = self._rows.get((point, choice))
+        return row is None or row.high > row.low * (1 + 2 * _PRECISE)
+
+
+def _draws(seed: int, columns: int) -> Array:
+    """Of Student's distribution, every row with one scale: how far beliefs err is believed, too."""
+    random = np.random.default_rng(seed)
+    scale = np.sqrt(_FREEDOM / random.chisquare(_FREEDOM, (_DRAWS, 1)))
+    return np.asarray(random.standard_normal((_DRAWS, columns)) * scale)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,10 +18,14 @@ from tuner.select.regret import Regret, summary
 from tuner.select.selector import train
 from tuner.table import Choice
 
-OURS, SURE, SINGLE = "tuner", "tuner, if sure", "best single"
+OURS, SURE = "tuner", "tuner, if sure"
+DEFAULT, SINGLE = "default", "best single"
 LEAST = 0.02  # slower by more than this, or than the times are known to, counts as slower
 
-Tell = Callable[[str], None]
+
+def blind(_point: Point, _choice: Choice) -> float:
+    """Simulate nothing."""
+    return math.nan
 
 
 @dataclass(frozen=True)
@@ -36,37 +42,42 @@ class Score:
 
 
 def evaluate(
-    cases: Sequence[Case], protocol: str, trainers: Mapping[str, Trainer]
+    cases: Sequence[Case],
+    protocol: str,
+    trainers: Mapping[str, Trainer],
+    tables: Mapping[str, Pick] = MappingProxyType({}),
 ) -> dict[str, Score]:
-    """The scores of those who learn from a part of the cases and choose in the others.
+    """The scores of those who learn from some cases and choose in the others.
 
-    `SINGLE`, the one choice that would have been best in all of them, is there wherever one was
-    measured everywhere; it and the default need not learn. Nobody else is scored where the
-    protocol leaves nothing to learn from.
+    tables      those who have nothing to learn; they are scored on all cases that they decide
+
+    The default is among them where it was measured, and `SINGLE`, the one choice that would have
+    been best in all cases, where one was measured in all. Those who learn are scored only where
+    the protocol leaves something to learn from.
     """
-    parts = folds(cases, protocol)
-    scores = {}
-    for name, trainer in trainers.items():
-        taken = [("default", cases, cases)] if name == "default" else [("", *p) for p in parts]
-        picked = [
-            (case, choice) for _, known, asked in taken
-            for case, choice in _picked(trainer(known), asked)
-        ]  # fmt: skip
-        if picked and (name != "default" or Choice() in cases[0].rows):
-            scores[name] = _score(picked)
+    fixed = dict(tables)
+    if Choice() in cases[0].rows:
+        fixed = {DEFAULT: lambda _, choices: first(choices), **fixed}
     single = _best_single(cases)
     if single is not None:
-        scores[SINGLE] = _score([(case, single) for case in cases])
-    return scores
+        fixed[SINGLE] = partial(_always, single)
+    picked = {
+        name: [pair for known, asked in folds(cases, protocol)
+               for pair in _picked(trainer(known), asked)]
+        for name, trainer in trainers.items()
+    }  # fmt: skip
+    picked |= {name: list(_picked(pick, cases)) for name, pick in fixed.items()}
+    return {name: _score(pairs) for name, pairs in picked.items() if pairs}
 
 
-def contestants(simulate: Simulate, names: Collection[str] = ()) -> dict[str, Trainer]:
-    """Ours and the baselines; of the latter only those named, if any are."""
-    kept = {name: BASELINES[name] for name in BASELINES if not names or name in names}
+def contestants(
+    simulate: Simulate = blind, names: Collection[str] = tuple(BASELINES)
+) -> dict[str, Trainer]:
+    """Our selector and the baselines of these names."""
     return {
         OURS: lambda cases: _selector(cases, simulate, surely=False),
         SURE: lambda cases: _selector(cases, simulate, surely=True),
-        **kept,
+        **{name: BASELINES[name] for name in names},
     }
 
 
@@ -85,6 +96,10 @@ def _selector(cases: Sequence[Case], simulate: Simulate, surely: bool) -> Pick:
     return pick
 
 
+def _always(choice: Choice, _point: Point, _choices: Collection[Choice]) -> Choice:
+    return choice
+
+
 def _most_frequent(cases: Sequence[Case]) -> Choice:
     """For tables without a default: who wins most often."""
     winners = Counter(min(case.rows, key=lambda c: case.rows[c].median) for case in cases)
@@ -92,8 +107,11 @@ def _most_frequent(cases: Sequence[Case]) -> Choice:
 
 
 def _picked(pick: Pick, cases: Sequence[Case]) -> Iterator[tuple[Case, Choice]]:
+    """What is chosen where that was measured."""
     for case in cases:
-        yield case, pick(case.point, frozenset(case.rows))
+        choice = pick(case.point, frozenset(case.rows))
+        if choice in case.rows:
+            yield case, choice
 
 
 def _best_single(cases: Sequence[Case]) -> Choice | None:

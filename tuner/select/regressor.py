@@ -14,9 +14,11 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 Array = NDArray[np.float64]
 
 _OUTLIER = 4.0  # standardised errors count no more than this
-_PRIOR = 3.0  # errors of a typical arm that every arm's scale starts with
+_TYPICAL = 3.0  # errors of a typical arm that every arm's scale starts with
+_PRIOR = 8.0  # errors as the prior expects them that the typical arm's scale starts with
 _FITS = 4  # in turn with learning the scales, which then hardly change any more
 _RANGE = (1e-3, 10.0)  # of the scales
+_NEARBY = 0.5  # L1 distance over which errors speak for one another
 
 
 class ArmKernel(Kernel):
@@ -50,11 +52,9 @@ class ArmKernel(Kernel):
     def __call__(self, X: Array, against: Array | None = None) -> Array:
         """(n, n) or (n, m)."""
         other = X if against is None else against
-        distance = cdist(X[:, 1:], other[:, 1:], "cityblock") if X.shape[1] > 1 else 0.0
-        near = np.exp(-distance / self.length_scale)
-        same = X[:, :1] == other[:, 0]
+        near = np.exp(-_distance(X, other) / self.length_scale)
         own = np.square(self._own(X))[:, None] * near + self.offset**2
-        return np.asarray(self.shared**2 * near + same * own)
+        return np.asarray(self.shared**2 * near + _same(X, other) * own)
 
     def diag(self, X: Array) -> Array:
         """The variance of each row, (n,)."""
@@ -89,7 +89,9 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
     How far residuals stray is learned of each arm, for some are simulated well and others are made
     of several algorithms: each residual is predicted from all others (ibid., section 5.4.2), and
     an arm's prior deviation is scaled until these errors have unit variance. An arm of which little
-    is known is taken to be like the others.
+    is known is taken to be like the others. Where an arm's errors are smaller or larger than it is
+    used to, so are the deviations predicted around there: a library's default jumps where it
+    changes its algorithm and is steady elsewhere.
 
     length_scale    in units of the columns (here natural logarithms: 16 is many ladder gaps)
     own, offset     prior deviations of one arm's residual at a place, and everywhere; what all arms
@@ -126,7 +128,8 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
             self.process_ = GaussianProcessRegressor(
                 kernel, alpha=self.noise / weight, optimizer=None
             ).fit(_places(features), residual - self.mean_)
-            scales = np.clip(scales * _corrections(self.process_, which), *_RANGE)
+            self.errors_ = _errors(self.process_)
+            scales = np.clip(_scales(scales, self.errors_, which), *_RANGE)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -137,8 +140,18 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
         """Expected y (n,), and its covariance (n, n)."""
         check_is_fitted(self)
         features = validate_data(self, X, reset=False)
-        residual, covariance = self.process_.predict(_places(features), return_cov=True)
-        return features[:, -1] + self.mean_ + residual, covariance
+        places = _places(features)
+        residual, covariance = self.process_.predict(places, return_cov=True)
+        own = self.noise / np.maximum(np.diag(covariance), self.noise)  # 1 where it was measured
+        scale = own + (1 - own) * self._errors_nearby(places)
+        return features[:, -1] + self.mean_ + residual, covariance * np.outer(scale, scale)
+
+    def _errors_nearby(self, places: Array) -> Array:
+        """Typical standardised error of the same arm around each place; 1 where there is none."""
+        known = self.process_.X_train_
+        weight = _same(places, known) * np.exp(-_distance(places, known) / _NEARBY)
+        squares = (weight @ self.errors_ + 1) / (weight.sum(axis=1) + 1)
+        return np.asarray(np.sqrt(squares))
 
 
 def _merged(features: Array, target: Array, weight: Array) -> tuple[Array, Array, Array]:
@@ -150,14 +163,34 @@ def _merged(features: Array, target: Array, weight: Array) -> tuple[Array, Array
     return rows, means, total
 
 
-def _corrections(process: GaussianProcessRegressor, which: NDArray[np.intp]) -> Array:
-    """By how much the errors of each arm exceed what was expected, (arms,)."""
+def _errors(process: GaussianProcessRegressor) -> Array:
+    """Squares of the errors of predicting each value from all others, over their variances."""
     inverse = cho_solve((process.L_, True), np.eye(len(process.L_)))
-    squares = np.minimum(process.alpha_**2 / np.diag(inverse), _OUTLIER**2)
+    return np.asarray(np.minimum(process.alpha_**2 / np.diag(inverse), _OUTLIER**2))
+
+
+def _scales(used: Array, errors: Array, which: NDArray[np.intp]) -> Array:
+    """Of each arm: those that were used, corrected by the errors that came of it, (arms,).
+
+    Geometric means, so that one jump does not hide how steady an arm is elsewhere; few errors are
+    outweighed by those of a typical arm, and when these are few, too, by the prior.
+    """
     count = np.bincount(which)
-    mean = np.maximum(np.bincount(which, squares) / count, 1e-4)
-    pulled = (count * np.log(mean) + _PRIOR * np.median(np.log(mean))) / (count + _PRIOR)
-    return np.asarray(np.exp(pulled / 2))
+    logs = np.log(np.maximum(np.bincount(which, errors) / count, 1e-4)) + 2 * np.log(used)
+    typical = len(errors) * np.median(logs) / (len(errors) + _PRIOR)
+    return np.asarray(np.exp((count * logs + _TYPICAL * typical) / (count + _TYPICAL) / 2))
+
+
+def _same(some: Array, others: Array) -> Array:
+    """Which are of the same arm, (n, m)."""
+    return np.asarray(some[:, :1] == others[:, 0], float)
+
+
+def _distance(some: Array, others: Array) -> Array:
+    """Between places, (n, m)."""
+    if some.shape[1] == 1:
+        return np.zeros((len(some), len(others)))
+    return np.asarray(cdist(some[:, 1:], others[:, 1:], "cityblock"))
 
 
 def _places(features: Array) -> Array:

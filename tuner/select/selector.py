@@ -96,8 +96,8 @@ class Selector:
     def choose_surely(
         self, point: Point, allowed: Collection[Choice] | None = None, noise: float = NOISE
     ) -> Choice:
-        """As `choose`, of the choices that are believed to beat the default by more than noise with
-        95 %; the default where there is none.
+        """As `choose`, of the choices that are believed to beat the default with 95 %, and by more
+        than noise; the default where there is none.
         """
         candidates = self.candidates(point, allowed, reach=1.0)
         if Choice() not in candidates:

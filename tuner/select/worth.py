@@ -1,7 +1,7 @@
 """What a belief is worth: the regret of acting on it, and what measuring some more would save.
 
 Both are means over draws from the belief. Deciding is what a table does: the default stays unless
-another choice is surely faster by more than noise.
+another choice is surely faster, and by more than noise.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ class Decision:
 
 
 def sure(belief: Belief, noise: float) -> frozenset[Choice]:
-    """The choices whose gain over the default exceeds `noise` at its lower bound, too."""
-    default = belief.choices.index(Choice())
-    ahead = _ahead(belief.mean[None], _spreads(belief.covariance, default), default, noise)[0]
-    return frozenset(belief.choices[n] for n in np.flatnonzero(ahead > 0))
+    """The choices that may replace the default: the gain is above noise, and its 95 % interval
+    above 1.
+    """
+    safe = _safe(belief, belief.mean[None], belief.covariance, noise)[0]
+    return frozenset(belief.choices[n] for n in np.flatnonzero(safe))
 
 
 def decide(belief: Belief, noise: float, normal: Array) -> Decision:
-    """`normal` are standard normal draws, one row each, a column for every choice at least."""
-    default = belief.choices.index(Choice())
-    spreads = _spreads(belief.covariance, default)
-    chosen = _decided(belief.mean[None], spreads, default, noise)[0]
+    """`normal` are draws of unit scale, one row each, a column for every choice at least."""
+    chosen = _decided(belief, belief.mean[None], belief.covariance, noise)[0]
     regrets = _regrets(_draws(belief, normal), np.full(len(normal), chosen))
     return Decision(belief.choices[chosen], float(regrets.mean()), float(regrets.std()))
 
@@ -55,14 +54,12 @@ def likely(belief: Belief, normal: Array) -> Array:
 
 def saved(belief: Belief, measured: Sequence[int], noise: float, normal: Array) -> float:
     """By how much the expected regret is less once the choices of these numbers are measured."""
-    default = belief.choices.index(Choice())
     draws, c = _draws(belief, normal), belief.covariance
-    now = _decided(belief.mean[None], _spreads(c, default), default, noise)
+    now = _decided(belief, belief.mean[None], c, noise)
     seen = list(measured)
     weights = np.linalg.solve(c[np.ix_(seen, seen)] + _MEASURED * np.eye(len(seen)), c[seen])
     means = belief.mean + (draws[:, seen] - belief.mean[seen]) @ weights
-    left = _spreads(c - c[:, seen] @ weights, default)
-    then = _decided(means, left, default, noise)
+    then = _decided(belief, means, c - c[:, seen] @ weights, noise)
     before = _regrets(draws, np.broadcast_to(now, len(draws)))
     return float(np.mean(before - _regrets(draws, then)))
 
@@ -74,25 +71,19 @@ def _draws(belief: Belief, normal: Array) -> Array:
     return np.asarray(belief.mean + normal[:, : len(values)] @ root.T)
 
 
-def _spreads(covariance: Array, default: int) -> Array:
-    """The deviation of every choice's gain over the default, (k,)."""
-    variance = np.diag(covariance)
-    gain = variance + variance[default] - 2 * covariance[default]
-    return np.asarray(np.sqrt(np.maximum(gain, 0.0)))
-
-
-def _ahead(means: Array, spreads: Array, default: int, noise: float) -> Array:
-    """How far the lower bound of each gain, a logarithm, exceeds the noise, (draws, k)."""
-    gains = means[:, default, None] - means
-    return np.asarray(gains - NORMAL_95 * spreads - math.log1p(noise))
-
-
-def _decided(means: Array, spreads: Array, default: int, noise: float) -> Array:
+def _decided(belief: Belief, means: Array, covariance: Array, noise: float) -> Array:
     """The number of the choice taken, for every row of means."""
-    ahead = _ahead(means, spreads, default, noise) > 0
-    ahead[:, default] = True
-    gains = np.where(ahead, means[:, default, None] - means, -np.inf)
-    return np.asarray(gains.argmax(axis=1))
+    open_to = _safe(belief, means, covariance, noise)
+    open_to[:, belief.choices.index(Choice())] = True
+    return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
+
+
+def _safe(belief: Belief, means: Array, covariance: Array, noise: float) -> Array:
+    """Which choices may replace the default, (rows of means, k)."""
+    default, variance = belief.choices.index(Choice()), np.diag(covariance)
+    spread = np.sqrt(np.maximum(variance + variance[default] - 2 * covariance[default], 0.0))
+    gains = means[:, default, None] - means
+    return np.asarray(gains > np.maximum(NORMAL_95 * spread, math.log1p(noise)))
 
 
 def _regrets(draws: Array, chosen: Array) -> Array:

@@ -1,0 +1,123 @@
+"""What active design saves: python -m tests.bench.design FILE... [--calibration F --topology F]
+
+Each FILE is of a probe (.ndjson) or results that `tuner evaluate` reads. `Design`'s loop is
+replayed on every set of comparable calls in it: what a batch asks for is taken from the file and
+costs what measuring it costs. Prints, over several seeds, the share of the whole grid's seconds
+after which the table was as good as that of the whole grid (within half a percent of regret) and
+after which the bound was below the target; and how often the bound was above the true regret, over
+all rounds. With --rounds every round of the first seed. A round takes a fiftieth of the grid's
+seconds. With a calibration and its topology candidates are simulated as `tuner tune` would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.replays import Grid, Stage, replay
+from tuner.cli.output import print_table
+from tuner.cost import read_calibration
+from tuner.measurement import read_measurements
+from tuner.results import read_results
+from tuner.select.cases import Case, cases_of_measurements, cases_of_results, sets
+from tuner.select.dataset import Point, Row, Simulate
+from tuner.select.evaluate import blind
+from tuner.select.predict import simulator
+from tuner.table import Choice
+from tuner.topologies.formats import load_topology
+
+ROUNDS = 50  # of equal seconds, for the whole grid
+TARGET = 0.02  # of the bound
+AS_GOOD = 0.005  # regret more than that of the whole grid's table
+
+
+def grids(path: Path, simulate: Simulate) -> Iterator[tuple[str, Grid]]:
+    """Every set of calls of a file; of several runs of one call the first, with the default."""
+    if path.suffix == ".ndjson":
+        cases: Sequence[Case] = cases_of_measurements(read_measurements(path), simulate)
+    else:
+        cases = cases_of_results(read_results(path))
+    for name, own in sets(cases).items():
+        first: dict[Point, Case] = {}
+        for case in own:
+            if Choice() in case.rows:
+                first.setdefault(case.point, case)
+        rows = [row for case in first.values() for row in case.rows.values()]
+        if len({row.choice for row in rows}) > 1:
+            yield name, Grid(rows, _known(rows, simulate))
+
+
+def _known(rows: Sequence[Row], simulate: Simulate) -> Simulate:
+    """Simulated times are in the rows already, as far as anything is simulated."""
+    times = {(row.point, row.choice): row.simulated for row in rows}
+    return lambda point, choice: (
+        times[point, choice] if (point, choice) in times else simulate(point, choice)
+    )
+
+
+def row(name: str, grid: Grid, seeds: int) -> tuple[str, ...]:
+    """One line of the table."""
+    whole = grid.design()
+    whole.learn(grid.rows)
+    best = grid.regret(whole)
+    runs = [replay(grid, grid.seconds / ROUNDS, ROUNDS, seed) for seed in range(1, seeds + 1)]
+    covered = [stage.bound.upper >= stage.regret for run in runs for stage in run]
+    last = [run[-1].bound.upper >= run[-1].regret for run in runs]
+    good = [_share(run, grid, lambda s: s.regret <= best + AS_GOOD) for run in runs]
+    stopped = [_share(run, grid, lambda s: s.bound.upper <= TARGET) for run in runs]
+    at_stop = [next((s for s in run if s.bound.upper <= TARGET), None) for run in runs]
+    kept = [s.regret <= s.bound.upper for s in at_stop if s is not None]
+    return (
+        name, str(len(grid.choices)), str(len(grid.rows)), f"{grid.seconds:.0f}",
+        f"{100 * runs[0][0].regret:.1f}%", f"{100 * best:.2f}%", _percent(good), _percent(stopped),
+        f"{100 * np.mean(covered):.0f}%", f"{sum(last)}/{len(last)}", f"{sum(kept)}/{len(kept)}",
+    )  # fmt: skip
+
+
+def _share(run: Sequence[Stage], grid: Grid, good: object) -> float:
+    """Of the grid's seconds, after which it is so for the first time; NaN if never."""
+    spent = (stage.spent for stage in run if callable(good) and good(stage))
+    return next(spent, math.nan) / grid.seconds
+
+
+def _percent(shares: Sequence[float]) -> str:
+    """The median; blank where half of them never came to that."""
+    middle = float(np.median(np.nan_to_num(shares, nan=np.inf)))
+    return "" if math.isinf(middle) else f"{100 * middle:.1f}%"
+
+
+def print_rounds(grid: Grid) -> None:
+    """Of one replay."""
+    for stage in replay(grid, grid.seconds / ROUNDS, ROUNDS):
+        bound = stage.bound
+        print(f"  {100 * stage.spent / grid.seconds:5.1f}% of the seconds: regret"
+              f" {100 * stage.regret:6.2f}%, expected {100 * bound.expected:6.2f}%, below"
+              f" {100 * bound.upper:6.2f}%")  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Replays active design on measured grids.")
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--calibration", type=Path)
+    parser.add_argument("--topology", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", action="store_true")
+    options = parser.parse_args()
+    seconds: Simulate = blind
+    if options.calibration:
+        topology = load_topology(options.topology)
+        seconds = simulator(read_calibration(options.calibration), topology)
+    rows = []
+    for path in options.files:
+        for name, grid in grids(path, seconds):
+            rows.append(row(name, grid, options.seeds))
+            if options.rounds:
+                print(name)
+                print_rounds(grid)
+    columns = ("set", "calls", "series", "grid, s", "default", "grid's table", "as good after",
+               "bound < 2 % after", "covered", "at the end", "at the stop")  # fmt: skip
+    print_table("active design", columns, rows, right=columns[1:])

@@ -1,0 +1,237 @@
+"""Evaluation: cases from files, what is left out, the baselines' numbers, and the verb."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tuner.cli.main import main
+from tuner.errors import InputError
+from tuner.results import parse_results, read_results
+from tuner.select.baselines import nearest
+from tuner.select.cases import (
+    MACHINE,
+    NODES,
+    SIZE,
+    Case,
+    cases_of_results,
+    folds,
+    sets,
+)
+from tuner.select.dataset import Point
+from tuner.select.evaluate import DEFAULT, OURS, SINGLE, SURE, blind, contestants, evaluate
+from tuner.table import Choice
+
+HEAD = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us"
+COUNTS, SIZES = (2, 4, 8, 16), tuple(4**k for k in range(2, 10))
+
+
+def microseconds(nodes: int, nbytes: int, algorithm: str) -> float:
+    """Tree and ring cross; the default is the tree, made worse above 1 KiB."""
+    tree = math.log2(nodes) * (10 + nbytes / 1000)
+    ring = nodes * 10 + nbytes / 4000
+    default = tree * (1.5 if nbytes > 1024 else 1.0)
+    return {"tree": tree, "ring": ring, "default": default}[algorithm]
+
+
+def text(cluster: str = "ares", names: Sequence[str] = ("default", "tree", "ring")) -> str:
+    rows = [
+        f"{cluster},openmpi 5.0.11,r1,bcast,{nodes},1,{name},{n},{microseconds(nodes, n, name)}"
+        for nodes in COUNTS for n in SIZES for name in names
+    ]  # fmt: skip
+    return "\n".join([HEAD, *rows, ""])
+
+
+def cases(content: str, *, together: bool = False, left_out: Sequence[str] = ()) -> list[Case]:
+    return cases_of_results(parse_results(content), together, left_out)
+
+
+def test_a_case_is_one_call_in_one_run() -> None:
+    rows = ["ares,ompi 5,r1,bcast,2,1,tree,64,5", "ares,ompi 5,r1,bcast,2,1,tree,64,7",
+            "ares,ompi 5,r1,bcast,2,1,default,64,9", "ares,ompi 5,r2,bcast,2,1,tree,64,8",
+            "ares,ompi 5,r2,scan,2,1,tree,64,8"]  # fmt: skip
+    first, second = cases("\n".join([HEAD, *rows, ""]))
+    assert (first.group, first.run, first.point) == (
+        "ares openmpi 5", "r1", Point("bcast", 2, 1, "host", 64),
+    )  # fmt: skip
+    assert first.rows[Choice("tree")].median == pytest.approx(6e-6)
+    assert first.best == pytest.approx(6e-6)
+    assert first.regret(Choice()) == pytest.approx(0.5)
+    assert list(second.rows) == [Choice("tree")]
+
+
+def test_cases_without_the_default_are_left_out_where_others_have_it() -> None:
+    extra = "ares,openmpi 5.0.11,r2,bcast,2,1,tree,64,1\n"
+    found = sets(cases(text() + extra))
+    assert list(found) == ["ares openmpi 5.0.11 bcast host"]
+    (own,) = found.values()
+    assert len(own) == len(COUNTS) * len(SIZES)
+    assert len(sets(cases(text(names=["tree", "ring"]) + extra)).popitem()[1]) == len(own) + 1
+
+
+def test_libraries_are_candidates_when_they_are_taken_together() -> None:
+    more = text(names=["default"]).replace(HEAD + "\n", "").replace("openmpi 5.0.11", "mpich 5")
+    both = text() + more
+    (own,) = sets(cases(both, together=True)).values()
+    assert {choice.algorithm for choice in own[0].rows} == {
+        "openmpi 5.0.11 default", "mpich 5 default", "tree", "ring",
+    }  # fmt: skip
+    assert len(sets(cases(both))) == 2
+    assert all(Choice("ring") not in case.rows for case in cases(both, left_out=["ring"]))
+
+
+def test_protocols_leave_out_node_counts_sizes_and_machines() -> None:
+    two = cases(text() + text("hermes").replace(HEAD + "\n", ""))
+    own = sets(two)["ares openmpi 5.0.11 bcast host"]
+    assert len(folds(own, NODES)) == len(COUNTS)
+    assert len(folds(own, SIZE)) == len(SIZES)
+    for known, asked in folds(own, NODES):
+        assert not {case.point.nodes for case in known} & {case.point.nodes for case in asked}
+        assert len(known) + len(asked) == len(own)
+    assert folds(own, MACHINE) == []
+    (pooled,) = sets(two, pooled=True).values()
+    assert len(folds(pooled, MACHINE)) == 2
+
+
+def test_the_selector_beats_copying_the_nearest_winner() -> None:
+    (own,) = sets(cases(text())).values()
+    scores = evaluate(own, SIZE, contestants(names=["nearest"]))
+    assert list(scores) == [OURS, SURE, "nearest", DEFAULT, SINGLE]
+    assert scores[OURS].regret.mean < 0.02
+    assert scores[OURS].regret.mean < scores["nearest"].regret.mean
+    assert scores[OURS].slower == 0
+    assert scores[OURS].headroom > 0.9
+    assert scores[SURE].slower == 0
+    default = scores[DEFAULT]
+    assert (default.headroom, default.slower, default.regret.points) == (0, 0, len(own))
+    assert default.regret.mean > 0.3
+
+
+def test_losses_to_the_default_are_counted() -> None:
+    (own,) = sets(cases(text())).values()
+    ring = evaluate(own, NODES, {"ring": lambda _: lambda _point, _choices: Choice("ring")})["ring"]
+    slower = [case.rows[Choice("ring")].median > 1.02 * case.rows[Choice()].median for case in own]
+    assert ring.slower == pytest.approx(sum(slower) / len(own))
+    default = evaluate(own, NODES, {})[DEFAULT]
+    assert ring.headroom == pytest.approx(1 - ring.regret.mean / default.regret.mean)
+
+
+def test_without_a_default_only_regret_is_told() -> None:
+    (own,) = sets(cases(text(names=["tree", "ring"]))).values()
+    scores = evaluate(own, NODES, contestants(names=["nearest"]))
+    assert DEFAULT not in scores
+    assert math.isnan(scores[OURS].slower)
+    assert scores[OURS].regret.mean <= scores["nearest"].regret.mean
+
+
+def test_nothing_is_learned_where_one_value_alone_was_measured() -> None:
+    (own,) = sets(cases(text())).values()
+    one = [case for case in own if case.point.nodes == 8]
+    assert list(evaluate(one, NODES, contestants(names=["nearest"]))) == [DEFAULT, SINGLE]
+
+
+def test_a_winner_that_cannot_be_had_is_passed_over() -> None:
+    (own,) = sets(cases(text())).values()
+    pick = nearest(own)
+    at = Point("bcast", 2, 1, "host", 16)
+    assert pick(at, [Choice("ring"), Choice("tree")]) == Choice("tree")
+    assert pick(at, [Choice("ring"), Choice()]) == Choice()
+    assert pick(at, [Choice("other")]) == Choice("other")
+
+
+def test_results_without_collectives_cannot_be_evaluated() -> None:
+    with pytest.raises(InputError, match="no reading is of a collective"):
+        cases(f"{HEAD}\nares,openmpi 5,r1,scan,2,1,tree,64,5\n")
+
+
+# the verb
+
+
+def test_the_verb_prints_a_table_and_the_same_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text())
+    words = ["evaluate", str(path), "--baselines", "nearest,neighbours"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "ares openmpi 5.0.11 bcast host: regret, %" in printed
+    assert [line.split()[0] for line in printed.splitlines()[4:-1]] == [
+        "tuner", "tuner,", "nearest", "neighbours", "default", "best",
+    ]  # fmt: skip
+    assert main([*words, "--protocol", SIZE, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["protocol"] == SIZE
+    (scores,) = record["sets"].values()
+    assert scores[0].keys() == {
+        "selector", "mean", "p95", "worst", "points", "slower", "headroom"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (["--baselines", "oracle"], "no baseline oracle; known: nearest"),
+        (["--topology", "rack.yaml"], "needs both --calibration and --topology"),
+        (["--leave-out", "tree,ring"], "nothing to choose from"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], said: str
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text())
+    assert main(["evaluate", str(path), *extra]) == 1
+    assert said in capsys.readouterr().err
+
+
+# public tables
+
+
+def regrets(shared: Path, name: str, protocol: str, names: Sequence[str], **how: bool) -> list[str]:
+    """Mean/p95 in whole percent of the selectors called `names`, for every set of a file."""
+    path = shared / "data" / name
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    found = []
+    for own in sets(cases_of_results(read_results(path), left_out=["ignore"], **how)).values():
+        scores = evaluate(own, protocol, contestants(names=[n for n in names if n != DEFAULT]))
+        kept = [scores[n].regret for n in names if n in scores]
+        found.append(" ".join(f"{100 * r.mean:.0f}/{100 * r.p95:.0f}" for r in kept))
+    return found
+
+
+def test_published_numbers_of_the_baselines_come_out(shared: Path) -> None:
+    both = (DEFAULT, "nearest", "neighbours")
+    leonardo = regrets(shared, "pico/leonardo.csv", NODES, both)
+    assert {"55/154 13/51 12/39", "102/369 26/102 24/93", "42/141 28/126 33/157"} <= {*leonardo}
+    assert "383/1027" in leonardo
+    assert regrets(shared, "pico/lumi.csv", NODES, (DEFAULT, "nearest")) == ["10/47 2/8", "12/24"]
+    nccl = regrets(shared, "pico/mn5_h100_nccl.csv", NODES, both)
+    assert nccl[0] == "2/9 1/11 2/11"
+    assert regrets(shared, "pico/mn5_h100_nccl.csv", NODES, both[:2], together=True) == [
+        "3/16 1/8"
+    ]  # fmt: skip
+    fugaku = regrets(shared, "pico/fugaku.csv", NODES, (DEFAULT, "nearest"))
+    assert {*fugaku} == {"54/235 20/84", "70/252 126/282", "50/187 13/55", "71/205 0/0",
+                         "27/51 37/197", "24/92 1/5", "89/283 16/57"}  # fmt: skip
+    aws = regrets(shared, "aws_c5n_mpi/algorithms_8x36.csv", SIZE, (DEFAULT, "nearest"))
+    assert {"106/230 0/0", "10/26 32/128"} <= {*aws}
+
+
+def test_on_public_tables_the_selector_is_no_worse_than_the_nearest_winner(shared: Path) -> None:
+    for name in ("pico/leonardo.csv", "pico/lumi.csv", "pico/mn5_h100_nccl.csv"):
+        path = shared / "data" / name
+        if not path.is_file():
+            pytest.skip(f"{path} is not there")
+        for own in sets(cases_of_results(read_results(path))).values():
+            scores = evaluate(own, NODES, contestants(blind, ["nearest"]))
+            if OURS in scores and DEFAULT in scores:
+                ours = scores[OURS].regret.mean
+                assert ours <= scores["nearest"].regret.mean + 0.002
+                assert ours <= scores[DEFAULT].regret.mean
+                assert scores[SURE].slower <= 0.04

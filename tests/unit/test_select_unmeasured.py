@@ -1,0 +1,253 @@
+"""Rules for calls that were not measured, and measurements that a design chose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tuner.cost import Calibration, PathCost
+from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.select.belief import Belief
+from tuner.select.contest import expect, hold
+from tuner.select.dataset import Point, Row, by_point, label
+from tuner.select.make import DESIGNED, make_table
+from tuner.select.predict import simulator
+from tuner.select.selector import train
+from tuner.select.support import Support
+from tuner.select.worth import sure
+from tuner.table import LEARNED, MEASURED, SIMULATED, Choice, Rule, TuningTable
+from tuner.topologies.formats import load_topology
+from tuner.topology import Topology
+
+CLUSTER = Cluster("ares", nodes=8, cores=4, cpu="any cpu", memory=2**30)
+LIBRARY = "openmpi 5.0.11"
+CALIBRATION = Calibration("ares", LIBRARY, {("network", "host"): PathCost.line(1e-5, 1e-8)})
+DEFAULT, BINOMIAL, LINEAR = Choice(), Choice("binomial"), Choice("linear")
+CHOICES = (DEFAULT, BINOMIAL, LINEAR)
+SIZES = tuple(4**k for k in range(4, 9))
+
+
+@pytest.fixture(scope="module")
+def topology(tmp_path_factory: pytest.TempPathFactory) -> Topology:
+    path = tmp_path_factory.mktemp("topology") / "flat.yaml"
+    path.write_text("{name: flat, nodes: 8, latency: 10us, bandwidth: 100MB/s}")
+    return load_topology(path)
+
+
+def seconds(topology: Topology, point: Point, choice: Choice) -> float:
+    """The default is linear, and all take 10 % longer than simulated."""
+    known = LINEAR if choice.is_default else choice
+    return 1.1 * simulator(CALIBRATION, topology)(point, known)
+
+
+def measured(
+    topology: Topology,
+    counts: Iterable[int],
+    choices: Sequence[Choice] = CHOICES,
+    launch: int = 0,
+    **provenance: object,
+) -> Measurements:
+    draw = np.random.default_rng(1)
+    taken = []
+    for nodes in counts:
+        for nbytes in SIZES:
+            point = Point("bcast", nodes, 1, "host", nbytes)
+            for choice in choices:
+                samples = seconds(topology, point, choice) * np.exp(0.01 * draw.standard_normal(12))
+                taken.append(Measurement("collective", "bcast", nodes, 1, nodes, nbytes,
+                                         tuple(map(float, samples)), choice.algorithm,
+                                         choice.params, launch=launch))  # fmt: skip
+    return Measurements(CLUSTER, LIBRARY, provenance, tuple(taken))
+
+
+def rules_of(table: TuningTable, nodes: int) -> list[Rule]:
+    return [rule for rule in table.rules if rule.key.nodes == nodes]
+
+
+def test_node_counts_that_were_not_probed_get_rules_that_say_so(topology: Topology) -> None:
+    _, table = make_table(measured(topology, (2, 4, 8)), CALIBRATION, topology=topology,
+                          shapes=[(5, 1), (6, 1), (8, 1)])  # fmt: skip
+    assert {key.nodes for key in table.keys} == {2, 4, 5, 6, 8}
+    for nodes in (5, 6):
+        rules = rules_of(table, nodes)
+        assert BINOMIAL in {rule.choice for rule in rules}
+        for rule in rules:
+            assert rule.evidence.basis in (LEARNED, "none")
+            assert rule.choice.is_default or rule.evidence.gain_ci95[0] > 1
+            for nbytes, default in zip(rule.evidence.nbytes, rule.evidence.default_s, strict=True):
+                truth = seconds(topology, Point("bcast", nodes, 1, "host", nbytes), DEFAULT)
+                assert default == pytest.approx(truth, rel=0.1)
+        assert rules[-1].choice.is_default
+        assert rules[-1].lo > max(SIZES)
+    assert {rule.evidence.basis for rule in rules_of(table, 8)} == {MEASURED, "none"}
+
+
+def test_beyond_all_node_counts_the_library_decides(topology: Topology) -> None:
+    _, table = make_table(measured(topology, (2, 4)), CALIBRATION, topology=topology,
+                          shapes=[(8, 1)])  # fmt: skip
+    assert {key.nodes for key in table.keys} == {2, 4}
+
+
+def test_single_calls_complete_the_ladder_of_a_measured_shape(topology: Topology) -> None:
+    every = measured(topology, (2, 4, 8))
+    some = replace(every, series=tuple(
+        s for s in every.series if s.nodes != 4 or s.nbytes in (SIZES[0], SIZES[-1])
+    ))  # fmt: skip
+    wanted = [Point("bcast", 4, 1, "host", nbytes) for nbytes in SIZES]
+    _, table = make_table(some, CALIBRATION, topology=topology, points=wanted)
+    rules = rules_of(table, 4)
+    assert sorted(n for rule in rules for n in rule.evidence.nbytes) == list(SIZES)
+    assert {LEARNED} <= {rule.evidence.basis for rule in rules}
+
+
+def test_a_choice_carried_by_its_simulation_alone_is_called_simulated(topology: Topology) -> None:
+    """The binomial tree was measured on eight nodes, not on those around three."""
+    every = measured(topology, (2, 4, 8))
+    kept = [s for s in every.series if s.algorithm != "binomial" or s.nodes == 8]
+    rows = label(replace(every, series=tuple(kept)), simulator(CALIBRATION, topology))
+    selector = train(rows, simulator(CALIBRATION, topology))
+    contest = expect(Point("bcast", 3, 1, "host", 1024), selector, CHOICES)
+    assert contest is not None
+    assert contest.basis(LINEAR) == LEARNED
+    assert contest.basis(BINOMIAL) == SIMULATED
+    low, high = contest.interval(BINOMIAL)
+    narrow = contest.interval(LINEAR)
+    assert high / low > narrow[1] / narrow[0]
+
+
+def test_what_could_not_run_under_its_name_is_not_offered(topology: Topology) -> None:
+    """With fewer elements than ranks Open MPI runs another algorithm than scatter and allgather."""
+    choices = (*CHOICES, Choice("scatter_allgather"))
+    small = replace(measured(topology, (2, 8), choices), series=tuple(
+        replace(s, nbytes=s.nbytes // 16, samples=tuple(t / (100 if "scatter" in s.algorithm else 1)
+                for t in s.samples))
+        for s in measured(topology, (2, 8), choices).series
+    ))  # fmt: skip
+    _, table = make_table(small, CALIBRATION, topology=topology, shapes=[(6, 1)])
+    chosen = {rule.choice.algorithm: rule.lo for rule in rules_of(table, 6)}
+    assert chosen["scatter_allgather"] > 16
+
+
+# designs
+
+
+def designed(topology: Topology, **provenance: object) -> Measurements:
+    """Two rounds: linear is measured in the first, the tree in the second."""
+    first = measured(topology, (2, 4), (DEFAULT, LINEAR), launch=0)
+    second = measured(topology, (2, 4), (DEFAULT, BINOMIAL), launch=1)
+    return replace(first, series=first.series + second.series, provenance=provenance)
+
+
+def test_a_choice_that_a_design_left_out_of_a_round_was_not_wrong(topology: Topology) -> None:
+    plain = make_table(designed(topology), CALIBRATION, topology=topology)[1]
+    assert {rule.choice for rule in plain.rules} == {DEFAULT}
+    table = make_table(designed(topology, designed=True), CALIBRATION, topology=topology)[1]
+    assert DESIGNED == "designed"
+    assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT, BINOMIAL}
+
+
+def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) -> None:
+    wrong = [f"collective bcast 4x1 {n} B: binomial: wrong result" for n in SIZES]
+    found = designed(topology, designed=True, excluded=wrong)
+    rows, table = make_table(found, CALIBRATION, topology=topology)
+    assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT}
+    assert {row.point.nodes for row in rows if row.choice == BINOMIAL} == {2}
+
+
+def test_choices_of_different_rounds_are_compared_through_the_default(topology: Topology) -> None:
+    rows = label(designed(topology), simulator(CALIBRATION, topology))
+    for point, own in by_point(rows).items():
+        contest = hold(point, own, designed=True)
+        assert set(contest.gains) == {LINEAR, BINOMIAL}
+        assert contest.interval(LINEAR, over=BINOMIAL) == (0.0, math.inf)
+        low, high = contest.interval(LINEAR)
+        assert low < 1 < high
+
+
+# support
+
+
+def rows_at(shapes: Iterable[tuple[int, int]], sizes: Iterable[int]) -> list[Row]:
+    taken = tuple(sizes)
+    return [Row(Point("bcast", nodes, ppn, "host", n), LINEAR, {}, 1.0, 1.0, 1.0)
+            for nodes, ppn in shapes for n in taken]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ppn", "nbytes", "reach", "speaks"),
+    [
+        (2, 4, 64, 1.0, True),  # measured
+        (3, 4, 64, 1.0, True),  # between two node counts
+        (3, 4, 200, 1.0, True),  # and between two sizes
+        (3, 4, 1024, 1.0, True),  # one gap beyond the largest size
+        (3, 4, 1025, 1.0, False),
+        (16, 4, 64, 1.0, False),  # beyond all node counts
+        (16, 4, 64, 2.0, True),
+        (17, 4, 64, 2.0, False),
+        (1, 4, 64, 2.0, True),
+        (3, 8, 64, 8.0, False),  # beyond all ppn
+        (3, 3, 64, 8.0, True),  # between two ppn
+    ],
+)
+def test_who_speaks_for_a_call(
+    nodes: int, ppn: int, nbytes: int, reach: float, speaks: bool
+) -> None:
+    support = Support(rows_at([(2, 2), (8, 2), (2, 4), (8, 4)], [64, 256]))
+    point = Point("bcast", nodes, ppn, "host", nbytes)
+    assert support.covers(point, LINEAR, reach) is speaks
+    assert support.within(point, reach) is speaks
+    assert not support.covers(point, BINOMIAL, reach)
+    assert not support.covers(replace(point, memory="cuda"), LINEAR, reach)
+
+
+def test_the_ladder_is_that_of_the_shapes_that_speak() -> None:
+    support = Support([*rows_at([(2, 1)], [8, 64]), *rows_at([(4, 1)], [16]),
+                       *rows_at([(8, 1)], [32])])  # fmt: skip
+    assert support.ladder(Point("bcast", 3, 1, "host", 1)) == [8, 16, 64]
+
+
+# beliefs
+
+
+def test_a_gain_counts_when_it_is_above_noise_and_surely_one() -> None:
+    choices = (DEFAULT, BINOMIAL, LINEAR, Choice("chain"))
+    mean = np.array([0.0, -0.5, -0.5, -0.03])
+    covariance = np.diag([1e-4, 1e-4, 0.25, 1e-6])
+    assert sure(Belief(choices, mean, covariance), noise=0.05) == {BINOMIAL}
+    together = covariance + 4.0  # what all share cancels
+    assert sure(Belief(choices, mean, together), noise=0.05) == {BINOMIAL}
+
+
+def test_what_was_never_measured_is_believed_from_its_simulation_less_surely(
+    topology: Topology,
+) -> None:
+    simulate = simulator(CALIBRATION, topology)
+    rows = label(measured(topology, (2, 4, 8), (DEFAULT, LINEAR)), simulate)
+    selector = train(rows, simulate)
+    point = Point("bcast", 4, 1, "host", 1024)
+    beliefs = selector._beliefs["bcast", "host"]
+    found = beliefs.belief(point, [LINEAR, BINOMIAL])
+    expected = math.log(seconds(topology, point, BINOMIAL))
+    assert found.mean[1] == pytest.approx(expected, abs=0.2)
+    assert found.covariance[1, 1] > 10 * found.covariance[0, 0]
+
+
+def test_many_shapes_are_learned_from_the_nearest(topology: Topology) -> None:
+    """More rows than one regressor takes: each shape is believed from its own surroundings."""
+    counts = [2**k for k in range(1, 12)]
+    sizes = [2**k for k in range(2, 24)]
+    names = [DEFAULT, *(Choice(f"arm{n}") for n in range(5))]
+    rows = []
+    for nodes in counts:
+        for nbytes in sizes:
+            for number, choice in enumerate(names):
+                time = (1 + number) * 1e-5 * math.log2(nodes) + 1e-9 * nbytes / (1 + number)
+                point = Point("bcast", nodes, 1, "host", nbytes)
+                rows.append(Row(point, choice, {}, time, time, time))
+    selector = train(rows, lambda _point, _choice: math.nan)
+    for row in rows[:: len(rows) // 40]:
+        assert selector.seconds(row.point, row.choice)[0] == pytest.approx(row.median, rel=0.05)

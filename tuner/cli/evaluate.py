@@ -1,0 +1,148 @@
+"""Score selectors and tables on measured tables: how much slower than the best are their choices,
+at calls that they have not seen?"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tuner.cli.output import add_json, emit, print_table
+from tuner.cli.parsing import names
+from tuner.collective import Collective
+from tuner.cost import read_calibration
+from tuner.errors import InputError
+from tuner.measurement import read_measurements
+from tuner.results import AUTO, FORMS, Told, read_results
+from tuner.select.baselines import BASELINES, Pick
+from tuner.select.cases import (
+    MACHINE,
+    NODES,
+    PROTOCOLS,
+    Case,
+    cases_of_measurements,
+    cases_of_results,
+    sets,
+)
+from tuner.select.dataset import Point, Simulate
+from tuner.select.evaluate import Score, blind, contestants, evaluate
+from tuner.select.predict import simulator
+from tuner.table import Choice, TuningTable, read_table
+from tuner.topologies.formats import load_topology
+
+EXAMPLES = """examples:
+  tuner evaluate results.csv
+  tuner evaluate results.csv --baselines nearest,forest --leave-out ignore
+  tuner evaluate nccl.csv --libraries together --protocol leave-one-size-out
+  tuner evaluate machine1.csv machine2.csv --protocol new-machine
+  tuner evaluate m.ndjson --calibration c.json --topology rack.yaml --table table.json
+
+The regret of a choice is its time over that of the best candidate measured there, less one.
+`tuner` is the selector that looks for the least regret; `tuner, if sure` leaves the default only
+where a gain is believed with 95 %, as rules for calls that were not measured do. `nearest` copies
+the winner of the nearest call, `neighbours` and `forest` regress each candidate's time. `slower`
+counts choices slower than the default beyond noise; `headroom` is the part of the default's regret
+that is saved."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE",
+        help="of a probe (.ndjson), or results that `tuner import-results` reads",
+    )  # fmt: skip
+    parser.add_argument(
+        "--protocol", choices=PROTOCOLS, default=NODES,
+        help=f"what a selector has not seen when it is asked (default: {NODES})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--baselines", type=names, default=tuple(BASELINES), metavar="NAME,...",
+        help=f"of {', '.join(BASELINES)} (default: all)",
+    )  # fmt: skip
+    parser.add_argument("--table", type=Path, metavar="FILE", help="score this table, too")
+    parser.add_argument(
+        "--libraries", choices=("apart", "together"), default="apart",
+        help="together: the libraries in a file are candidates like algorithms (default: apart)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--leave-out", type=names, default=(), metavar="NAME,...", help="algorithms to disregard"
+    )
+    parser.add_argument("--form", choices=(AUTO, *FORMS), default=AUTO, help="default: recognised")
+    parser.add_argument("--calibration", type=Path, metavar="FILE", help="to simulate candidates")
+    parser.add_argument("--topology", type=Path, metavar="FILE", help="likewise, of the cluster")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read all files, score every set of comparable cases."""
+    unknown = set(options.baselines) - set(BASELINES)
+    if unknown:
+        raise InputError(f"there is no baseline {', '.join(sorted(unknown))}; known:"
+                         f" {', '.join(BASELINES)}")  # fmt: skip
+    simulate = _simulate(options.calibration, options.topology)
+    trainers = contestants(simulate, options.baselines)
+    tables = {str(options.table): _decisions(read_table(options.table))} if options.table else {}
+    cases = [case for path in options.files for case in _cases(path, options, simulate)]
+    found = {
+        name: evaluate(own, options.protocol, trainers, tables)
+        for name, own in sets(cases, options.protocol == MACHINE).items()
+        if len({choice for case in own for choice in case.rows}) > 1
+    }
+    if not found:
+        raise InputError("nothing to choose from: every call was measured with one algorithm alone")
+    record = {name: list(_records(scores)) for name, scores in found.items()}
+    emit(options, {"protocol": options.protocol, "sets": record}, lambda: _print(found))
+
+
+def _simulate(calibration: Path | None, topology: Path | None) -> Simulate:
+    if calibration is None and topology is None:
+        return blind
+    if calibration is None or topology is None:
+        raise InputError("simulating needs both --calibration and --topology")
+    return simulator(read_calibration(calibration), load_topology(topology))
+
+
+def _cases(path: Path, options: argparse.Namespace, simulate: Simulate) -> Sequence[Case]:
+    if path.suffix == ".ndjson":
+        return cases_of_measurements(read_measurements(path), simulate)
+    readings = read_results(path, options.form, Told())
+    return cases_of_results(readings, options.libraries == "together", options.leave_out)
+
+
+def _decisions(table: TuningTable) -> Pick:
+    """What a table says; it leaves to the default what it is silent about."""
+
+    def pick(point: Point, _choices: Collection[Choice]) -> Choice:
+        if point.collective not in list(Collective):
+            return Choice()
+        keys = (point.key("commutative"), point.key())
+        rules = (table.lookup(key, point.nbytes) for key in keys)
+        return next((rule.choice for rule in rules if rule), Choice())
+
+    return pick
+
+
+def _records(scores: dict[str, Score]) -> Iterator[dict[str, Any]]:
+    for name, score in scores.items():
+        known = {key: value for key, value in (("slower", score.slower),
+                 ("headroom", score.headroom)) if not math.isnan(value)}  # fmt: skip
+        yield {"selector": name, **asdict(score.regret), **known}
+
+
+def _print(found: dict[str, dict[str, Score]]) -> None:
+    columns = ("selector", "mean", "p95", "worst", "slower", "headroom", "calls")
+    for name, scores in found.items():
+        rows = [(key, *_cells(score)) for key, score in scores.items()]
+        print_table(f"{name}: regret, %", columns, rows, right=columns[1:])
+
+
+def _cells(score: Score) -> tuple[str, ...]:
+    regret = score.regret
+    percent = [f"{100 * value:.1f}" for value in (regret.mean, regret.p95, regret.worst)]
+    shares = ["" if math.isnan(value) else f"{100 * value:.0f}%"
+              for value in (score.slower, score.headroom)]  # fmt: skip
+    return (*percent, *shares, str(regret.points))
