@@ -230,8 +230,10 @@ def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Clien
     assert "nonoverlapping of openmpi 5.0.11" in said
     every = good(client.post("/v1/predictions", json={**allreduce, "algorithms": None}), 201)
     assert "nonoverlapping" not in {item["algorithm"] for item in every["items"]}
-    tree = {**question, "algorithms": ["linear"], "sizes": [1 << 40]}
-    assert "make it a study" in problem(client.post("/v1/predictions", json=tree), 422)
+    whole = {**question, "params": {"segment": 1 << 20}, "sizes": [6000 << 20]}
+    said = problem(client.post("/v1/predictions", json=whole), 422)
+    assert "make it a study" in said  # cut into turns it is five times as much as
+    good(client.post("/v1/predictions", json={**whole, "via": "schedule"}), 201)
 
 
 def test_a_prediction_that_takes_long_is_a_study(client: httpx.Client) -> None:
