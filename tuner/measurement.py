@@ -38,13 +38,16 @@ class Measurement:
 
     kind        collective (run by the library) | schedule (a collective by one of ours) |
                 pingpong | exchange | fan | burst | overhead | eager | pairs | sweep | sentinel |
-                reduction | call; of devices copy | launch | pointer
+                reduction | call; of devices copy | launch | pointer, and nccl: a collective of
+                NCCL's
     subject     the collective; a path class such as `node` or `network`; what is shared (`nic`,
-                `uplink`, `memory_bus`); the operator
+                `uplink`, `memory_bus`); the operator; the way of a copy (`h2d_pinned`, `d2d`,
+                `ipc_same_gpu`)
     p           ranks that took part (messages: ranks busy at the same time)
     nbytes      bytes of the user's buffer (per rank)
     algorithm   canonical name, `default` for the library's own choice; "" where meaningless
-    params      e.g. {"segment": 65536, "radix": 4}
+    params      e.g. {"segment": 65536, "radix": 4}; NCCL's protocol by its own number (0 LL,
+                1 LL128, 2 Simple)
     samples     seconds, in the order taken; samples of one point (same kind, subject, p,
                 nbytes) and launch with the same index were taken back to back: ratios pair
     launch      which start of the ranks took them; placement differs from start to start

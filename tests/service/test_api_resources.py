@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -208,6 +209,31 @@ def test_predictions_are_made_once(client: httpx.Client) -> None:
     problem(client.get("/v1/predictions/99"), 404)
     missing = client.post("/v1/predictions", json={**question, "topology": 99})
     assert "no topology 99" in problem(missing, 404)
+
+
+def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Client) -> None:
+    topology = good(client.post("/v1/topologies", content=FLAT), 201)["id"]
+    network: dict[str, Any] = copy.deepcopy(calibrations.EXAMPLE)
+    network["paths"][0]["path_class"] = "network"
+    calibration = good(client.post("/v1/calibrations", json=network), 201)["id"]
+    question: dict[str, Any] = {
+        "topology": topology, "calibration": calibration, "collective": "bcast",
+        "sizes": [1 << 20], "algorithms": ["binary"],
+    }  # fmt: skip
+    library, ours = (
+        good(client.post("/v1/predictions", json={**question, **via}), 201)["items"][0]["seconds"]
+        for via in ({}, {"via": "schedule"})
+    )
+    assert library > 1.1 * ours  # Open MPI serves two children in turns
+    allreduce = {**question, "collective": "allreduce", "algorithms": ["nonoverlapping"]}
+    said = problem(client.post("/v1/predictions", json=allreduce), 422)
+    assert "nonoverlapping of openmpi 5.0.11" in said
+    every = good(client.post("/v1/predictions", json={**allreduce, "algorithms": None}), 201)
+    assert "nonoverlapping" not in {item["algorithm"] for item in every["items"]}
+    whole = {**question, "params": {"segment": 1 << 20}, "sizes": [6000 << 20]}
+    said = problem(client.post("/v1/predictions", json=whole), 422)
+    assert "make it a study" in said  # cut into turns it is five times as much as
+    good(client.post("/v1/predictions", json={**whole, "via": "schedule"}), 201)
 
 
 def test_a_prediction_that_takes_long_is_a_study(client: httpx.Client) -> None:

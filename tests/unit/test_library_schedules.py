@@ -7,7 +7,7 @@ import pytest
 from tuner import algorithms
 from tuner.collective import Collective
 from tuner.cost import Calibration, PathCost
-from tuner.libraries.schedules import EAGER, in_turns, leaves_first, schedule_of
+from tuner.libraries.schedules import EAGER, cuts, in_turns, leaves_first, schedule_of
 from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.table import Choice
@@ -42,6 +42,30 @@ def test_every_tree_is_a_broadcast(algorithm: str, p: int, nbytes: int, segment:
     assert made is not None
     assert (made.collective, made.algorithm, made.root) == (BCAST, algorithm, 0)
     verify(made)
+
+
+@pytest.mark.parametrize("library", ["openmpi 5.0.11", "mpich 5.0.2"])
+@pytest.mark.parametrize("algorithm", ["binomial", "knomial", "scatter_allgather"])
+def test_every_rank_may_be_the_root(library: str, algorithm: str) -> None:
+    first = schedule_of(library, BCAST, Choice(algorithm), 5, LONG)
+    for root in range(5):
+        made = schedule_of(library, BCAST, Choice(algorithm), 5, LONG, root)
+        assert made is not None
+        assert (made.algorithm, made.root) == (algorithm, root)
+        verify(made)
+        assert seconds(made, LONG) == seconds(first, LONG)
+
+
+def test_how_often_a_message_may_be_cut_is_known_beforehand() -> None:
+    made = openmpi("binary", 8, LONG, segment=LONG // 2)
+    assert made is not None
+    tree = ("openmpi 5.0.11", BCAST, Choice("binary"), LONG, 2)
+    assert made.n_chunks == 2 * cuts(*tree) > 2
+    for other in (
+        ("mpich 5.0.2", *tree[1:]), ("openmpi 5.0.11", ALLREDUCE, Choice("ring"), *tree[3:]),
+        (*tree[:2], Choice("binary", {}, "schedule"), *tree[3:]),
+    ):  # fmt: skip
+        assert cuts(*other) == 1
 
 
 def test_long_messages_to_several_children_arrive_in_turns() -> None:

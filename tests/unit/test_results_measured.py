@@ -219,7 +219,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         ([str(tmp_path / "nothing")], "there is no file"),
         ([str(tmp_path)], "there is no file"),
         ([str(tmp_path / "b.out"), "--collective", "x"], "there is no collective 'x'"),
-        ([str(tmp_path / "b.out"), "--form", "imb"], "no line such as `# Benchmarking"),
+        ([str(tmp_path / "b.out"), "--form", "imb"], "no title such as `# Benchmarking"),
     ):
         assert main(["import-results", *words, "--out", str(out)]) == 1
         error = capsys.readouterr().err

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tuner.cli.main import main
+from tuner.cost import Calibration, PathCost, write_calibration
 
 FLAT = "name: flat16\nnodes: 16\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 STUDY = """
@@ -166,3 +167,21 @@ def test_a_network_without_latencies_is_cautioned_of(
     assert said in capsys.readouterr().err
     assert main([*words, str(told)]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_calibrated_library_is_simulated_as_it_is(
+    tmp_path: Path, flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Open MPI sends a long message to two children in turns."""
+    paths = {("network", "host"): PathCost.line(1e-6, 1e-9)}
+    write_calibration(Calibration("any", "openmpi 5.0.11", paths), tmp_path / "c.json")
+    words = ["--calibration", str(tmp_path / "c.json"), "--sizes", "1MiB"]
+    tree = [*words, "--algorithm", "binary", "--param", "segment=0"]
+    library, ours = (
+        simulated(capsys, flat, *tree, *via, collective="bcast")[0]["seconds"]
+        for via in ([], ["--via", "schedule"])
+    )
+    assert library > 1.05 * ours
+    other = ["--collective", "allreduce", "--algorithm", "nonoverlapping"]
+    assert main(["simulate", "--topology", str(flat), *words, *other]) == 1
+    assert "--via schedule" in capsys.readouterr().err

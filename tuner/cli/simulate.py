@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.algorithms import build, names, offered, require_offered
+from tuner.algorithms import names, offered, require_offered
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit, print_table, warn
 from tuner.cost import Calibration, read_calibration
 from tuner.errors import InputError, UnpricedError
 from tuner.files import require_target
+from tuner.libraries.schedules import schedule_of
 from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.sim.critical import MEANING, PARTS, Explained, explain
 from tuner.sim.study.candidates import Candidate, candidates
+from tuner.table import LIBRARY, SCHEDULE, Choice
 from tuner.topologies.machines import caution, load_machine
 from tuner.topology import CUDA, HOST, Placement
 from tuner.units import format_size, format_time
@@ -71,6 +73,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration", type=Path, metavar="FILE",
         help="measured costs instead of the latencies and bandwidths in the topology file",
+    )  # fmt: skip
+    parser.add_argument(
+        "--via", choices=(LIBRARY, SCHEDULE), default=LIBRARY,
+        help="library: as the library of the calibration runs what it has; schedule: as tuner does"
+        " (default: library)",
     )  # fmt: skip
     parser.add_argument(
         "--memory", choices=(HOST, CUDA), default=HOST,
@@ -168,10 +175,17 @@ class _Price:
         """
         options = self.options
         for one in self.variants(name):
-            made = build(
-                options.collective, name, self.placement.p, root=options.root, nbytes=self.nbytes,
-                params=one.params,
+            made = schedule_of(
+                self.calibration.library, options.collective,
+                Choice(name, one.params, options.via), self.placement.p, self.nbytes, options.root,
             )  # fmt: skip
+            if made is None and options.algorithm:
+                raise InputError(
+                    f"{name} of {self.calibration.library} follows other choices of that library,"
+                    " and no schedule says which: try --via schedule"
+                )
+            if made is None:
+                continue
             try:
                 yield simulate(*self.call(made), options.engine, options.memory), made
             except UnpricedError:

@@ -15,7 +15,7 @@ from tuner import algorithms
 from tuner.algorithms import trees
 from tuner.algorithms.scatter import binomial_scatter
 from tuner.collective import Collective
-from tuner.schedule import Round, Schedule, concat
+from tuner.schedule import Round, Schedule, concat, rotate
 from tuner.table import LIBRARY, Choice
 
 # Into how many parts Open MPI over TCP cuts messages of at least so many bytes that a rank posts
@@ -29,24 +29,41 @@ OPENMPI_TREES = ("linear", "chain", "pipeline", "binary", "binomial", "knomial")
 
 
 def schedule_of(
-    library: str, collective: Collective, choice: Choice, p: int, nbytes: int
+    library: str, collective: Collective, choice: Choice, p: int, nbytes: int, root: int = 0
 ) -> Schedule | None:
-    """What `library` ("openmpi 5.0.11", "mpich", ...) does for a call of nbytes with root 0.
+    """What `library` ("openmpi 5.0.11", "mpich", ...) does for a call of nbytes.
 
     None where no schedule says it: the default, algorithms that are the library's alone, and
     those that are made of other decisions of the library. Choices that the library does not run
     itself are our own schedules.
     """
     name = choice.algorithm
-    if name not in algorithms.names(collective):
+    if name not in algorithms.names(collective, algorithms.NEEDS):
         return None
-    made = algorithms.build(collective, name, p, nbytes=nbytes, params=choice.params)
+    made = algorithms.build(collective, name, p, root=root, nbytes=nbytes, params=choice.params)
     if choice.via != LIBRARY:
         return made
     if (collective, name) == (Collective.BCAST, "scatter_allgather"):
-        return concat(collective, binomial_scatter(p), doubling(p))
-    own = _openmpi if library.partition(" ")[0] == "openmpi" else _mpich
+        whole = rotate(concat(collective, binomial_scatter(p), doubling(p)), root)
+        return replace(made, n_chunks=whole.n_chunks, make=whole.make)
+    own = _openmpi if _is_openmpi(library) else _mpich
     return own(made, nbytes)
+
+
+def cuts(library: str, collective: Collective, choice: Choice, nbytes: int, n_chunks: int) -> int:
+    """Into how many parts each message of a schedule of so many chunks may be cut; mostly 1."""
+    tree = collective is Collective.BCAST and choice.algorithm in OPENMPI_TREES
+    if choice.via == LIBRARY and _is_openmpi(library) and tree:
+        return _turns(nbytes, n_chunks)
+    return 1
+
+
+def _is_openmpi(library: str) -> bool:
+    return library.partition(" ")[0] == "openmpi"
+
+
+def _turns(nbytes: int, n_chunks: int) -> int:
+    return next(parts for least, parts in TURNS if nbytes >= n_chunks * least)
 
 
 def _openmpi(made: Schedule, nbytes: int) -> Schedule | None:
@@ -97,12 +114,11 @@ def _openmpi_tree(made: Schedule, nbytes: int) -> Schedule:
     coll_base_topo.c, in which the nearest child of a binomial tree comes first.
     """
     if made.algorithm == "binomial":
-        tree = trees.broadcast(trees.binomial(made.p), made.n_chunks)
+        tree = rotate(trees.broadcast(trees.binomial(made.p), made.n_chunks), made.root)
         made = replace(made, make=tree.make)
     if nbytes >= made.n_chunks * EAGER:
         made = leaves_first(made)
-    turns = next(parts for least, parts in TURNS if nbytes >= made.n_chunks * least)
-    return in_turns(made, turns)
+    return in_turns(made, _turns(nbytes, made.n_chunks))
 
 
 def leaves_first(part: Schedule) -> Schedule:

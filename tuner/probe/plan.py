@@ -101,6 +101,8 @@ class Point:
     def _manner(self) -> str:
         if self.nodes > 1:
             return PAIRED
+        if self.memory != HOST:
+            return ""  # all ranks of the host: which two of them are meant, their GPUs decide
         return APART if self.apart else NEAR if self.p == 2 else ""
 
     def size(self, arm: Arm) -> int:

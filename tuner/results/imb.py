@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -31,6 +31,7 @@ from tuner.results.reading import (
     Shape,
     Told,
 )
+from tuner.results.tables import Table, rows_of, told_in
 from tuner.results.text import Lines
 
 BEGIN = re.compile(r"\s*#\s*Benchmarking\s+(\S{1,80})")
@@ -52,17 +53,14 @@ _MESSAGES = {"pingpong": PINGPONG, "pingping": EXCHANGE, "sendrecv": EXCHANGE}
 _TIMES = {"t_max[usec]": "slowest rank", "t[usec]": "mean"}
 
 
-@dataclass
-class _Block:
+@dataclass(kw_only=True)
+class _Block(Table):
     """What is said between `Benchmarking` and the rows."""
 
-    line: int
     name: str
     p: int | None = None
     idle: int = 0
     groups: bool = False
-    columns: list[str] = field(default_factory=list)
-    rows: int = 0
 
     def remark(self, line: str) -> None:
         """Take in a line that begins with #."""
@@ -85,37 +83,20 @@ class _Block:
             return Benchmark(name, _MESSAGES[lower])
         return Benchmark(name)
 
-    def require_rows(self) -> None:
-        """Raises InputError for a block that ended before its first row."""
-        if not self.rows:
-            raise InputError(f"line {self.line}: no row follows `Benchmarking {self.name}`: the run"
-                             " did not finish; measure again, or delete the block")  # fmt: skip
-
 
 def parse_imb(lines: Lines, told: Told) -> Iterator[Reading]:
     """One reading per row. Raises InputError naming the line."""
-    block: _Block | None = None
-    begun = ended = False
-    for number, line in lines.numbered():
-        begun, ended = begun or bool(WHOLE_RUN.match(line)), ended or bool(END.match(line))
-        if begin := BEGIN.match(line):
-            if block is not None:
-                block.require_rows()
-            block = _Block(number, begin[1])
-        elif block is None or not line.strip():
-            continue
-        elif line.lstrip().startswith("#"):
-            block.remark(line)
-        elif text.is_row(line.split(), len(block.columns)):
-            lines.require_end(number)
-            block.rows += 1
-            yield _reading(lines.source, number, line.split(), block, told)
-    if block is None:
-        raise InputError("line 1: there is no line such as `# Benchmarking Allreduce`")
-    block.require_rows()
-    if begun and not ended:
+    for block, number, words in rows_of(lines, _begin, "# Benchmarking Allreduce"):
+        yield _reading(lines.source, number, words, block, told)
+    begun = any(WHOLE_RUN.match(line) for line in lines.lines)
+    if begun and not any(END.match(line) for line in lines.lines):
         raise InputError(f"line {len(lines.lines)}: it ends without `# All processes entering"
                          " MPI_Finalize`: the run did not finish; measure again")  # fmt: skip
+
+
+def _begin(number: int, line: str) -> _Block | None:
+    found = BEGIN.match(line)
+    return _Block(number, f"`Benchmarking {found[1]}`", name=found[1]) if found else None
 
 
 def _reading(source: str, line: int, words: list[str], block: _Block, told: Told) -> Reading:
@@ -135,15 +116,15 @@ def _reading(source: str, line: int, words: list[str], block: _Block, told: Told
     column = next((name for name in _TIMES if name in row), None)
     if column is None:
         raise InputError(f"line {line}: the header names neither t_max[usec] nor t[usec]")
-    low, high = (text.microseconds(row[name], name, line) if name in row else None
-                 for name in ("t_min[usec]", "t_max[usec]"))  # fmt: skip
+    low, high = (
+        told_in(row, name, text.microseconds, line) for name in ("t_min[usec]", "t_max[usec]")
+    )
     return Reading(
         source, line, benchmark, whole, (text.microseconds(row[column], column, line),),
         _TIMES[column], low, high, shape=shape, algorithm=told.algorithm or "default",
         params=dict(told.params) if benchmark.kind == COLLECTIVE else {},
         memory=told.memory or "host",
-        iterations=text.whole(row["#repetitions"], "the repetitions", line)
-        if "#repetitions" in row else None,
+        iterations=told_in(row, "#repetitions", text.whole, line),
         left_out="several groups were measured at the same time" if block.groups else "",
     )  # fmt: skip
 

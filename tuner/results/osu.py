@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -31,6 +31,7 @@ from tuner.results.reading import (
     Shape,
     Told,
 )
+from tuner.results.tables import Table, rows_of, told_in
 from tuner.results.text import Lines
 from tuner.topology import HOST
 
@@ -61,17 +62,14 @@ _TIMES = {  # column -> what its numbers are, best first
 _RATES = ("bandwidth(mb/s)", "mb/s")
 
 
-@dataclass
-class _Table:
+@dataclass(kw_only=True)
+class _Table(Table):
     """What a title and the remarks below it say of the rows that follow; window 0: varied."""
 
-    line: int
     benchmark: Benchmark
     memory: str
     pairs: int | None = None
     window: int = WINDOW
-    columns: list[str] = field(default_factory=list)
-    rows: int = 0
 
     def remark(self, line: str) -> None:
         """Take in a line that begins with #."""
@@ -84,37 +82,18 @@ class _Table:
             names = re.split(r"\s{2,}|\t", line.strip().removeprefix("#").strip())
             self.columns = [re.sub(r"\s", "", name).lower() for name in names]
 
-    def require_rows(self) -> None:
-        """Raises InputError for a table that ended before its first row."""
-        if not self.rows:
-            raise InputError(f"line {self.line}: no row follows {self.benchmark.name!r}: the run"
-                             " did not finish; measure again, or delete the title")  # fmt: skip
-
 
 def parse_osu(lines: Lines, told: Told) -> Iterator[Reading]:
     """One reading per row. Raises InputError naming the line."""
-    table: _Table | None = None
-    for number, line in lines.numbered():
-        if title := TITLE.match(line):
-            if table is not None:
-                table.require_rows()
-            table = _table(number, title[1], title[2])
-        elif table is None or not line.strip():
-            continue
-        elif line.lstrip().startswith("#"):
-            table.remark(line)
-        elif text.is_row(line.split(), len(table.columns)):
-            lines.require_end(number)
-            table.rows += 1
-            yield _reading(lines.source, number, line.split(), table, told)
-    if table is None:
-        raise InputError(
-            "line 1: there is no title such as `# OSU MPI Allreduce Latency Test v7.3`"
-        )
-    table.require_rows()
+    for table, number, words in rows_of(lines, _begin, "# OSU MPI Allreduce Latency Test v7.3"):
+        yield _reading(lines.source, number, words, table, told)
 
 
-def _table(line: int, interface: str, name: str) -> _Table:
+def _begin(number: int, line: str) -> _Table | None:
+    title = TITLE.match(line)
+    if title is None:
+        return None
+    interface, name = title[1], title[2]
     _, _, accelerator = interface.partition("-")
     known = interface.split("-")[0] in ("MPI", "NCCL")
     benchmark = Benchmark(f"OSU {interface} {name}")
@@ -123,7 +102,9 @@ def _table(line: int, interface: str, name: str) -> _Table:
         benchmark = Benchmark(benchmark.name, COLLECTIVE, subject, per_rank)
     elif known and name in _MESSAGES:
         benchmark = Benchmark(benchmark.name, _MESSAGES[name])
-    return _Table(line, benchmark, accelerator.lower() or HOST)
+    return _Table(
+        number, repr(benchmark.name), benchmark=benchmark, memory=accelerator.lower() or HOST
+    )
 
 
 def _reading(source: str, line: int, words: list[str], table: _Table, told: Told) -> Reading:
@@ -142,11 +123,11 @@ def _reading(source: str, line: int, words: list[str], table: _Table, told: Told
         nbytes=size * shape.p if benchmark.per_rank else size,
         samples=() if seconds is None else (seconds,),
         statistic=statistic,
-        low=_other(row, "minlatency(us)", line), high=_other(row, "maxlatency(us)", line),
+        low=told_in(row, "minlatency(us)", text.microseconds, line),
+        high=told_in(row, "maxlatency(us)", text.microseconds, line),
         shape=shape, algorithm=told.algorithm or "default",
         params=_params(table, told), memory=told.memory or table.memory,
-        iterations=text.whole(row["iterations"], "the iterations", line)
-        if "iterations" in row else None,
+        iterations=told_in(row, "iterations", text.whole, line),
         left_out=_reason(row, table, seconds),
     )  # fmt: skip
 
@@ -180,10 +161,6 @@ def _params(table: _Table, told: Told) -> dict[str, int]:
     if table.benchmark.kind == COLLECTIVE:
         return dict(told.params)
     return {"messages": table.window} if table.benchmark.kind in (BURST, EXCHANGE) else {}
-
-
-def _other(row: dict[str, str], column: str, line: int) -> float | None:
-    return text.microseconds(row[column], column, line) if column in row else None
 
 
 def _reason(row: dict[str, str], table: _Table, seconds: float | None) -> str:

@@ -5,6 +5,7 @@ Everything runs on CuPy's current device and stream, which are the program's to 
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -60,7 +61,9 @@ class CupyDevice:
     @property
     def nccl(self) -> str:
         """See Device."""
-        nccl = cupy.cuda.nccl
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CuPy's, where the library is not installed
+            from cupy.cuda import nccl  # no attribute of cupy.cuda before it is imported
         return _nccl_version(nccl.get_version()) if nccl.available else ""
 
     def linked(self, one: str, other: str) -> bool:

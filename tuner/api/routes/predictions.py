@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
@@ -26,8 +26,10 @@ from tuner.api.schemas import (
 )
 from tuner.api.service import Serving
 from tuner.cost import Calibration
+from tuner.libraries.schedules import cuts, schedule_of
 from tuner.sim import simulate
-from tuner.sim.study.candidates import Candidate, transfers
+from tuner.sim.study.candidates import Candidate, pieces, transfers
+from tuner.table import Choice
 from tuner.topologies import given_calibration, topology_from_record
 from tuner.topology import Placement
 
@@ -44,6 +46,10 @@ class Question(Body):
     collective: AnyCollective
     algorithms: list[Word] | None = Field(None, min_length=1, max_length=50, examples=[["ring"]])
     params: Params = Field({}, examples=[{}])
+    via: Literal["library", "schedule"] = Field(
+        "library",
+        description="as the library of the calibration runs what it has, or as tuner does",
+    )
     sizes: list[Size] = Field(min_length=1, max_length=50, examples=[[1024, 1048576]])
     ppn: Count = Field(1, examples=[1])
     p: Count | None = Field(None, description="all ranks that fit, if left out", examples=[8])
@@ -107,29 +113,39 @@ def _simulated(
     here = algorithms.offered(topology.offers, False, *placement.shape)
     for name in names:
         algorithms.require_offered(wanted.collective, name, here, topology.name)
-    _require_little(wanted, placement, names)
+    _require_little(wanted, placement, calibration.library, names)
     for name in names:
         for nbytes in wanted.sizes:
-            schedule = algorithms.build(
-                wanted.collective, name, placement.p, root=wanted.root, nbytes=nbytes,
-                params=wanted.params,
+            schedule = schedule_of(
+                calibration.library, wanted.collective, Choice(name, wanted.params, wanted.via),
+                placement.p, nbytes, wanted.root,
             )  # fmt: skip
-            seconds = simulate(schedule, placement, calibration, nbytes, wanted.itemsize)
-            yield {
-                "algorithm": name, "params": dict(schedule.params), "nbytes": nbytes,
-                "seconds": seconds,
-            }  # fmt: skip
+            if schedule is None and wanted.algorithms:
+                raise Problem(
+                    422, f"{name} of {calibration.library} follows other choices of that library,"
+                    " and no schedule says which: ask for it via schedule",
+                )  # fmt: skip
+            if schedule is not None:
+                seconds = simulate(schedule, placement, calibration, nbytes, wanted.itemsize)
+                yield {
+                    "algorithm": name, "params": dict(schedule.params), "nbytes": nbytes,
+                    "seconds": seconds,
+                }  # fmt: skip
 
 
-def _require_little(wanted: Question, placement: Placement, names: Sequence[str]) -> None:
+def _require_little(
+    wanted: Question, placement: Placement, library: str, names: Sequence[str]
+) -> None:
     """Raises Problem 422 for what takes longer than a request should."""
     work = 0.0
     for name in names if placement.p <= MOST_RANKS else ():
         known = algorithms.describe(wanted.collective, name).params
         candidate = Candidate(name, {**known, **wanted.params})
-        work += sum(
-            transfers(wanted.collective, candidate, placement.p, nbytes) for nbytes in wanted.sizes
-        )
+        choice = Choice(name, candidate.params, wanted.via)
+        for nbytes in wanted.sizes:
+            number = pieces(name, candidate.params, placement.p, nbytes)
+            parts = cuts(library, wanted.collective, choice, nbytes, number)
+            work += parts * transfers(wanted.collective, candidate, placement.p, nbytes)
     if placement.p > MOST_RANKS or work > MOST_TRANSFERS:
         raise Problem(
             422, f"this is too much to simulate while you wait (at most {MOST_RANKS} ranks and"

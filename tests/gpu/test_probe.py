@@ -1,0 +1,51 @@
+"""A probe of real GPUs, by two ranks that may share one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.calibrate import calibrate
+from tuner.measurement import Measurements
+from tuner.probe.device_points import COPIES
+from tuner.probe.run import probe
+from tuner.runtime.devices import Device
+from tuner.runtime.launch import Launcher
+
+pytestmark = pytest.mark.xdist_group("mpi")  # one queue with the other tests that launch ranks
+
+
+@pytest.fixture(scope="module")
+def measured(
+    device: Device, launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> Measurements:
+    return probe(
+        tmp_path_factory.mktemp("probe") / "gpus.ndjson", ranks=2, budget=30.0, launches=1,
+        sizes=(1024, 1 << 20), parts=("devices",),
+    )  # fmt: skip
+
+
+def test_everything_about_the_gpu_is_measured(measured: Measurements) -> None:
+    found = {(one.kind, one.subject) for one in measured.series}
+    assert {one.memory for one in measured.series} == {"cuda"}
+    assert {("pointer", "query"), ("launch", "kernel")} <= found
+    assert {("copy", name) for name in COPIES} <= found
+    assert {("reduction", "sum_float32"), ("reduction", "max_int64")} <= found
+    assert {name for kind, name in found if kind == "pingpong"} & {"same_gpu", "nvlink", "pcie"}
+    assert {("collective", "bcast"), ("collective", "allreduce")} <= found
+
+
+def test_provenance_names_the_gpu(measured: Measurements) -> None:
+    gpus = measured.provenance["devices"]["gpus"]
+    assert len(gpus) == 2
+    for gpu in gpus:
+        assert all(gpu[name] for name in ("name", "bus", "driver", "cuda", "cupy", "nccl"))
+
+
+def test_a_calibration_of_it_is_plausible(measured: Measurements) -> None:
+    """Memory of the GPU is faster than the way to it, and no kernel is free."""
+    found = calibrate(measured)
+    inside = found.path("self", "cuda").segments[-1].beta.value
+    outside = found.path("staging", "cuda").segments[-1].beta.value
+    assert 0 < inside < outside < 1e-8
+    assert 0 < found.reduction["cuda"].launch.value < 1e-2
+    assert 0 < found.pointer_query < 1e-3

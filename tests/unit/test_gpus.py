@@ -1,0 +1,97 @@
+"""Which GPUs ranks have, what lies between them, and what NVIDIA's driver says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tuner.collective import Collective
+from tuner.locality import CUDA, NVLINK, PCIE, SAME_GPU
+from tuner.probe.device_points import device_calls, device_points, nccl_arms
+from tuner.probe.gpus import first_pair
+from tuner.probe.nccl import environment
+from tuner.probe.plan import Arm, Plan, Point
+from tuner.runtime.nvidia import driver, nvlink_between
+
+
+def joined(one: str, other: str) -> bool:
+    return {one, other} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("buses", "between", "expected"),
+    [
+        ("aa", SAME_GPU, (0, 1)),
+        ("abab", SAME_GPU, (0, 2)),
+        ("abab", NVLINK, (0, 1)),
+        ("acb", NVLINK, (0, 2)),
+        ("acb", PCIE, (0, 1)),
+        ("ab", PCIE, None),
+        ("abc", SAME_GPU, None),
+        ("a", SAME_GPU, None),
+    ],
+)
+def test_the_first_two_ranks_of_a_kind(
+    buses: str, between: str, expected: tuple[int, int] | None
+) -> None:
+    assert first_pair(buses, between, joined) == expected
+
+
+def test_every_point_of_devices_is_one_and_in_their_memory() -> None:
+    call = Point("collective", "allreduce", 4, 1024, (Arm("default"),), 1.0, nodes=2, ppn=2)
+    points = [*device_points(2, 2), *device_calls([call])]
+    assert len({point.key for point in points}) == len(points)
+    assert {point.memory for point in points} == {CUDA}
+    alone = list(device_points(1, 1))
+    assert {point.p for point in alone} == {1}
+
+
+def test_what_nccl_is_told() -> None:
+    said = [dict(arm.settings) for arm in nccl_arms(Collective.ALLREDUCE, 2)]
+    assert said[0] == {}
+    assert {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL128"} in said
+    assert {"NCCL_ALGO": "NVLSTree", "NCCL_PROTO": "Simple"} in said
+    assert {"NCCL_ALGO": "NVLS", "NCCL_PROTO": "LL"} not in said
+    one_node = {arm.algorithm for arm in nccl_arms(Collective.ALLREDUCE, 1)}
+    assert one_node == {"default", "ring", "tree", "nvls"}
+    assert {arm.algorithm for arm in nccl_arms(Collective.BCAST, 2)} == {"default", "ring"}
+
+
+def test_an_environment_is_what_it_was_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    monkeypatch.delenv("NCCL_PROTO", raising=False)
+    with environment({"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}):
+        assert (os.environ["NCCL_ALGO"], os.environ["NCCL_PROTO"]) == ("Ring", "LL")
+    assert os.environ["NCCL_ALGO"] == "Tree"
+    assert "NCCL_PROTO" not in os.environ
+
+
+def test_what_was_not_there_is_not_called_wrong() -> None:
+    arms = (Arm("default"), Arm("ring"))
+    here = Point("collective", "bcast", 2, 4, arms, 1.0)
+    there = Point("collective", "bcast", 2, 4, arms, 1.0, memory=CUDA)
+    plan = Plan("openmpi", 2, 2, 0.03, "commutative", (there, here))
+    measured = [here.series(arm, (1e-6,)) for arm in arms]
+    assert plan.excluded(measured) == []
+    assert plan.without(measured).points == (there,)
+    partly = [*measured, there.series(arms[0], (1e-6,))]
+    assert plan.excluded(partly) == ["collective bcast p=2 4 B cuda: ring: wrong result"]
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5\n", "550.54.15"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65  Release\n", "580.65"),
+        ("", "unknown"),
+    ],
+)
+def test_the_kernel_says_the_drivers_version(tmp_path: Path, text: str, version: str) -> None:
+    (tmp_path / "version").write_text(text)
+    assert driver(tmp_path / "version") == version
+
+
+def test_without_nvml_no_gpus_are_joined() -> None:
+    assert not nvlink_between("0000:01:00.0", "0000:02:00.0", "libnvidia-ml-that-is-not.so")

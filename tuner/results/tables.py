@@ -1,0 +1,76 @@
+"""Tables in the output of benchmarks: a title, remarks behind #, a header, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tuner.errors import InputError
+from tuner.results import text
+from tuner.results.text import Lines
+
+T = TypeVar("T")
+
+
+@dataclass
+class Table:
+    """What a title and the remarks below it say of the rows that follow.
+
+    line, title     of the title, and how a sentence calls it
+    columns         of the header; none until it has come
+    """
+
+    line: int
+    title: str
+    columns: list[str] = field(default_factory=list)
+    rows: int = 0
+
+    def remark(self, line: str) -> None:
+        """Take in a line that begins with #, the header among them."""
+        raise NotImplementedError
+
+    def require_rows(self) -> None:
+        """Raises InputError for a table that ended before its first row."""
+        if not self.rows:
+            raise InputError(f"line {self.line}: no row follows {self.title}: the run did not"
+                             " finish; measure again, or delete its title")  # fmt: skip
+
+
+Titled = TypeVar("Titled", bound=Table)
+
+
+def rows_of(
+    lines: Lines, begin: Callable[[int, str], Titled | None], missing: str
+) -> Iterator[tuple[Titled, int, list[str]]]:
+    """Each row as its table, the number of its line and its words; all else passes by.
+
+    begin       the table whose title a line is, if it is one
+    missing     such a title, which a text without any lacks
+
+    Raises InputError for a text without titles, a table without rows and a row that is cut off.
+    """
+    table: Titled | None = None
+    for number, line in lines.numbered():
+        if (begun := begin(number, line)) is not None:
+            if table is not None:
+                table.require_rows()
+            table = begun
+        elif table is None or not line.strip():
+            continue
+        elif line.lstrip().startswith("#"):
+            table.remark(line)
+        elif text.is_row(words := line.split(), len(table.columns)):
+            lines.require_end(number)
+            table.rows += 1
+            yield table, number, words
+    if table is None:
+        raise InputError(f"line 1: there is no title such as `{missing}`")
+    table.require_rows()
+
+
+def told_in(
+    row: Mapping[str, str], column: str, read: Callable[[str, str, int], T], line: int
+) -> T | None:
+    """What a row says in a column that not every file has."""
+    return read(row[column], column, line) if column in row else None
