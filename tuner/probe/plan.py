@@ -101,7 +101,8 @@ class Point:
     def _manner(self) -> str:
         if self.nodes > 1:
             return PAIRED
-        return APART if self.apart else NEAR if self.p == 2 else ""
+        two = self.ppn in (0, 2) and self.p == 2 and self.memory == HOST
+        return APART if self.apart else NEAR if two else ""
 
     def size(self, arm: Arm) -> int:
         """Bytes of a message or buffer under `arm`."""
