@@ -12,7 +12,7 @@ from tests.lab.labs import FLAT
 from tuner.cost import Calibration, read_calibration
 from tuner.measurement import Measurements, read_measurements
 
-PROBE = ("--hosts", "node0,node1,node2,node3", "--budget", "20s", "--sizes", "16KiB,256KiB",
+PROBE = ("--hosts", "node0,node1,node2,node3", "--budget", "120s", "--sizes", "16KiB,256KiB",
          "--shapes", "4x1", "--repetitions", "6")  # fmt: skip
 ENOUGH = 400.0  # seconds
 RATE = 100e6 / 8 * 8948 / 9014  # bytes of messages per second, without what headers take

@@ -103,7 +103,8 @@ class Point:
             return PAIRED
         if self.memory != HOST:
             return ""  # all ranks of the host: which two of them are meant, their GPUs decide
-        return APART if self.apart else NEAR if self.p == 2 else ""
+        two = self.ppn in (0, 2) and self.p == 2
+        return APART if self.apart else NEAR if two else ""
 
     def size(self, arm: Arm) -> int:
         """Bytes of a message or buffer under `arm`."""

@@ -2,7 +2,7 @@
 
 Imports numpy, mpi4py and the standard library only, so it runs in any environment that has an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
-line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`.
+line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`, `lost`.
 
 On several hosts BUDGET (seconds) is a limit: what would end later is not begun or not kept.
 
@@ -25,9 +25,11 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from tuner.errors import ProbeError
 from tuner.probe import gpus, places, timing
 from tuner.probe.about import facts
 from tuner.probe.clock import Clock
+from tuner.probe.heartbeat import Heartbeats
 from tuner.probe.plan import Arm, Place, Plan, Point, read_plan
 from tuner.probe.results import Results
 from tuner.probe.sampling import Account
@@ -72,6 +74,7 @@ class Probe:
         self._first = self._world.rank == 0
         self._layout = places.layout(self._world, plan)
         self._mail = self._world.Dup()
+        self._hosts = Heartbeats(self._mail, self._layout)
         self._clock = Clock(self._world.Dup()) if plan.hosts else None
         self._crowded = places.crowded(self._world)
         self._results = Results(results) if self._first else None
@@ -187,6 +190,8 @@ class Probe:
         if self._first:
             self._collect()
             self._alive()
+        else:
+            self._hosts.beat()
 
     def _meet(self, comm: MPI.Intracomm, mine: int, lanes: int) -> bool:
         """Whether the lanes' messages take longer together than alone; the same on all ranks."""
@@ -194,7 +199,7 @@ class Probe:
         for lane in range(lanes):
             if lane == mine:
                 alone = places.ring_seconds(comm, MEETING_SIZE, MEETING_CALLS)
-            timing.wait_quietly(self._world)
+            timing.wait_quietly(self._world, self._meanwhile)
         together = 0.0
         if mine >= 0:
             together = places.ring_seconds(comm, MEETING_SIZE, MEETING_CALLS)
@@ -203,11 +208,21 @@ class Probe:
     def _alive(self, anew: bool = False) -> None:
         """Put off the moment at which this rank counts as stuck, and say so now and then."""
         now = time.monotonic()
+        self._hosts.beat()
         if anew or now - self._beat > BEAT:
             self._beat = now
             faulthandler.dump_traceback_later(self._patience, exit=True)
             if self._first:
                 report("alive")
+                self._look_after_hosts()
+
+    def _look_after_hosts(self) -> None:
+        """Raises ProbeError when one has not been heard of for too long."""
+        lost = self._hosts.lost()
+        if lost:
+            text = f"host {lost} stopped answering: look after it, or leave it out of --hosts"
+            report("lost", text=text)
+            raise ProbeError(text)
 
     def _tell_gpus(self, known: dict[str, object]) -> None:
         if self._first:

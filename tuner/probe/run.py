@@ -190,7 +190,7 @@ def _launch(launcher: Launcher, plan: Plan, out: Path, watch: Watch) -> ProbeErr
             if watch.finished < len(plan.points):
                 raise ProbeError(launcher.explained(run, plan.ranks, hosts))
         except ProbeError as reason:
-            return ProbeError(f"{reason} (while measuring {watch.current})")
+            return ProbeError(f"{watch.lost or reason} (while measuring {watch.current})")
         except OSError as reason:
             raise InputError(f"{place}: cannot be written: {reason.strerror}") from None
     return None

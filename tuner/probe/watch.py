@@ -12,6 +12,7 @@ from tuner.probe.plan import Plan
 
 EVENT = '{"event": '
 STARTING = 60.0  # seconds in which ranks must have said their first word
+ENDING = 5.0  # seconds that ranks have to end after they have given up
 SILENCE = 60.0  # seconds without a sign of life after which they count as lost
 
 
@@ -32,6 +33,7 @@ class Watch:
     facts       what the ranks of the latest launch told about themselves
     notes       sentences of theirs
     left_out    keys of points for which there was no time
+    lost        why the ranks have given up; empty: they have not
     why         point, or point and algorithm -> why there are no samples of it
     """
 
@@ -44,6 +46,7 @@ class Watch:
         self.notes: list[str] = []
         self.left_out: list[list[Any]] = []
         self.why: dict[str, str] = {}
+        self.lost = ""
         self._rate = budget / plan.weight if plan.points else 0.0
         self._total = len(plan.points)
         self._weights: list[float] = []
@@ -55,7 +58,7 @@ class Watch:
         """A launch that is to measure `plan` begins."""
         self.budget = self._rate * plan.weight
         self.current = "nothing yet: the ranks are starting"
-        self.finished = 0
+        self.finished, self.lost = 0, ""
         self._weights = [point.weight for point in plan.points]
         self._launched = time.monotonic()
 
@@ -78,7 +81,7 @@ class Watch:
                 length = len(EVENT)
             else:
                 self._event(event)
-                spoke = SILENCE
+                spoke = ENDING if self.lost else SILENCE
             place = text.find(EVENT, place + length)
         return spoke
 
@@ -99,6 +102,8 @@ class Watch:
             self.notes.append(event["text"])
         elif event["event"] == "lacking":
             self.why[event["point"]] = event["why"]
+        elif event["event"] == "lost":
+            self.lost = event["text"]
         elif event["event"] == "left_out":
             self.left_out.append(event["key"])
 
