@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from tests.support.probed import RATE, Machine, racks, truth
-from tuner import algorithms
 from tuner.calibrate.calls import calls, predict, thinned
 from tuner.calibrate.quality import Case, by_algorithm, errors, ranking
 from tuner.calibrate.refine import refine
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate
 from tuner.errors import InputError
+from tuner.libraries.schedules import schedule_of
 from tuner.measurement import Measurement, Measurements
 from tuner.sim import simulate
 from tuner.table import Choice
@@ -34,7 +34,8 @@ def collectives(beta: float, shape: float = 0.0) -> Measurements:
     series = []
     for number, name in enumerate(NAMES):
         for nbytes in SIZES:
-            schedule = algorithms.build(Collective.BCAST, name, 4, nbytes=nbytes)
+            schedule = schedule_of("openmpi 5.0.11", Collective.BCAST, Choice(name), 4, nbytes)
+            assert schedule is not None
             seconds = simulate(schedule, Placement.consecutive(RACKS, 1), crowded, nbytes)
             seconds *= 1 + shape * (-1) ** (number + SIZES.index(nbytes))
             rng = np.random.default_rng([number, nbytes])

@@ -135,6 +135,9 @@ def test_what_could_not_run_under_its_name_is_not_offered(topology: Topology) ->
 # designs
 
 
+ROUNDS = [["what was chosen for a round"]]
+
+
 def designed(topology: Topology, **provenance: object) -> Measurements:
     """Two rounds: linear is measured in the first, the tree in the second."""
     first = measured(topology, (2, 4), (DEFAULT, LINEAR), launch=0)
@@ -145,14 +148,14 @@ def designed(topology: Topology, **provenance: object) -> Measurements:
 def test_a_choice_that_a_design_left_out_of_a_round_was_not_wrong(topology: Topology) -> None:
     plain = make_table(designed(topology), CALIBRATION, topology=topology)[1]
     assert {rule.choice for rule in plain.rules} == {DEFAULT}
-    table = make_table(designed(topology, designed=True), CALIBRATION, topology=topology)[1]
-    assert DESIGNED == "designed"
+    table = make_table(designed(topology, rounds=ROUNDS), CALIBRATION, topology=topology)[1]
+    assert DESIGNED == "rounds"
     assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT, BINOMIAL}
 
 
 def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) -> None:
     wrong = [f"collective bcast 4x1 {n} B: binomial: wrong result" for n in SIZES]
-    found = designed(topology, designed=True, excluded=wrong)
+    found = designed(topology, rounds=ROUNDS, excluded=wrong)
     rows, table = make_table(found, CALIBRATION, topology=topology)
     assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT}
     assert {row.point.nodes for row in rows if row.choice == BINOMIAL} == {2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from tuner.calibrate.draws import Draws, Floats, drift_of
+from tuner.gain import BETWEEN_LAUNCHES
 from tuner.measurement import Measurement, Measurements
 
 Launches = tuple[Measurement, ...]  # the same point, once for each launch
@@ -46,12 +48,15 @@ class Series:
 
     @cached_property
     def draws(self) -> Draws:
-        """Knowing how far the machine wandered between the repetitions of sentinels."""
+        """Knowing how far the machine wandered between the repetitions of sentinels, and that
+        another launch would have been off by so much more."""
         repeated: dict[tuple[object, ...], list[Measurement]] = defaultdict(list)
         for one in self.measurements.series:
             if one.kind == "sentinel":
                 repeated[one.point].append(one)
-        return Draws(drift_of(list(repeated.values())))
+        drift = drift_of(list(repeated.values()))
+        launches = {one.launch for one in self.measurements.series}
+        return Draws(math.hypot(drift, BETWEEN_LAUNCHES if len(launches) == 1 else 0.0))
 
     def median(self, launches: Launches) -> Floats:
         """Seconds, drawn."""
