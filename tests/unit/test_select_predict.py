@@ -90,7 +90,5 @@ def test_a_table_of_several_hosts_is_made_on_their_topology_of_what_rules_can_sa
 
 def test_several_hosts_need_a_topology_unless_their_messages_were_measured() -> None:
     calibration = replace(CALIBRATION, library="openmpi 5.0.11")
-    with pytest.raises(
-        InputError, match="has no messages between hosts: give the topology of its 4 hosts"
-    ):
+    with pytest.raises(InputError, match="give the topology of its 4 hosts"):
         make_table(on_four_hosts(), calibration)
