@@ -90,5 +90,5 @@ def test_a_table_of_several_hosts_is_made_on_their_topology_of_what_rules_can_sa
 
 def test_several_hosts_do_not_fit_on_the_one_node_without_a_topology() -> None:
     calibration = replace(CALIBRATION, library="openmpi 5.0.11")
-    with pytest.raises(InputError, match="4 ranks do not fit"):
+    with pytest.raises(InputError, match="give the topology of its 4 hosts"):
         make_table(on_four_hosts(), calibration)

@@ -145,14 +145,13 @@ def designed(topology: Topology, **provenance: object) -> Measurements:
 def test_a_choice_that_a_design_left_out_of_a_round_was_not_wrong(topology: Topology) -> None:
     plain = make_table(designed(topology), CALIBRATION, topology=topology)[1]
     assert {rule.choice for rule in plain.rules} == {DEFAULT}
-    table = make_table(designed(topology, designed=True), CALIBRATION, topology=topology)[1]
-    assert DESIGNED == "designed"
+    table = make_table(designed(topology, **{DESIGNED: True}), CALIBRATION, topology=topology)[1]
     assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT, BINOMIAL}
 
 
 def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) -> None:
     wrong = [f"collective bcast 4x1 {n} B: binomial: wrong result" for n in SIZES]
-    found = designed(topology, designed=True, excluded=wrong)
+    found = designed(topology, **{DESIGNED: True}, excluded=wrong)
     rows, table = make_table(found, CALIBRATION, topology=topology)
     assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT}
     assert {row.point.nodes for row in rows if row.choice == BINOMIAL} == {2}
@@ -204,10 +203,10 @@ def test_who_speaks_for_a_call(
     assert not support.covers(replace(point, memory="cuda"), LINEAR, reach)
 
 
-def test_the_ladder_is_that_of_the_shapes_that_speak() -> None:
-    support = Support([*rows_at([(2, 1)], [8, 64]), *rows_at([(4, 1)], [16]),
-                       *rows_at([(8, 1)], [32])])  # fmt: skip
+def test_the_ladder_has_the_sizes_of_every_shape() -> None:
+    support = Support([*rows_at([(2, 1)], [8, 64]), *rows_at([(4, 1)], [16])])
     assert support.ladder(Point("bcast", 3, 1, "host", 1)) == [8, 16, 64]
+    assert support.ladder(Point("allreduce", 3, 1, "host", 1)) == []
 
 
 # beliefs
