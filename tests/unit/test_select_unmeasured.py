@@ -207,10 +207,10 @@ def test_who_speaks_for_a_call(
     assert not support.covers(replace(point, memory="cuda"), LINEAR, reach)
 
 
-def test_the_ladder_is_that_of_the_shapes_that_speak() -> None:
-    support = Support([*rows_at([(2, 1)], [8, 64]), *rows_at([(4, 1)], [16]),
-                       *rows_at([(8, 1)], [32])])  # fmt: skip
+def test_the_ladder_has_the_sizes_of_every_shape() -> None:
+    support = Support([*rows_at([(2, 1)], [8, 64]), *rows_at([(4, 1)], [16])])
     assert support.ladder(Point("bcast", 3, 1, "host", 1)) == [8, 16, 64]
+    assert support.ladder(Point("allreduce", 3, 1, "host", 1)) == []
 
 
 # beliefs

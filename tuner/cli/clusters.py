@@ -31,8 +31,8 @@ def arguments(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     group.add_argument(
         "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
-        help="communicators to measure, such as 2x1,4x1,4x2 (default: 2, 3, 4, 6, 8 ... hosts with"
-        " one rank and with --ppn)",
+        help="communicators to measure, or without hosts those for which rules are wanted,"
+        " such as 2x1,4x1,4x2 (default: 2, 3, 4, 6, 8 ... hosts with one rank and with --ppn)",
     )  # fmt: skip
     group.add_argument(
         "--topology", type=Path, metavar="FILE",

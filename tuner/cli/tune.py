@@ -36,7 +36,7 @@ TARGET = 0.02  # mean regret
 EXAMPLES = """examples:
   tuner tune --measurements measurements.ndjson --calibration calibration.json --out table.json
   tuner tune --measurements measurements.ndjson --calibration calibration.json \\
-      --topology racks.yaml --out table.json
+      --topology racks.yaml --shapes 3x1,5x1,6x1,7x1 --out table.json
   tuner tune --hosts node1,node2,node3,node4 --topology racks.yaml --budget 10min \\
       --target-regret 2% --measurements cluster.ndjson --out table.json
 
@@ -85,8 +85,9 @@ def _made(options: argparse.Namespace) -> TuningTable:
     topology = load_topology(options.topology) if options.topology else None
     measurements = read_measurements(options.measurements)
     calibration = read_calibration(options.calibration)
+    shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:
-        return make_table(measurements, calibration, counted(report), topology)[1]
+        return make_table(measurements, calibration, counted(report), topology, shapes)[1]
 
 
 def _measured(options: argparse.Namespace) -> TuningTable:

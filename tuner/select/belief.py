@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 Pair = tuple[Point, Choice]
 
 NORMAL_95 = 1.959963984540054  # two-sided 95 % quantile of the standard normal distribution
-_MOST = 1000  # rows of one regressor: it inverts a matrix of as many rows
+_MOST = 800  # rows of one regressor: it inverts a matrix of as many rows
 _SHORTEST = 1e-12  # seconds
 _UNTRIED = ArmKernel(
     shared=1.0, offset=0.3, own=(0.2,)

@@ -77,7 +77,7 @@ def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]
 def _calls(
     rows: Iterable[Row], shapes: Iterable[tuple[int, int]], selector: Selector
 ) -> set[Point]:
-    """What was measured, on other shapes: at the sizes of the shapes that speak for these."""
+    """What was measured of any shape, on these."""
     kinds = {replace(row.point, nodes=1, ppn=1, nbytes=0) for row in rows}
     asked = [replace(kind, nodes=n, ppn=ppn) for kind in kinds for n, ppn in set(shapes)]
     return {call.at(nbytes) for call in asked for nbytes in selector.support.ladder(call)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dpotri
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -165,7 +165,7 @@ def _merged(features: Array, target: Array, weight: Array) -> tuple[Array, Array
 
 def _errors(process: GaussianProcessRegressor) -> Array:
     """Squares of the errors of predicting each value from all others, over their variances."""
-    inverse = cho_solve((process.L_, True), np.eye(len(process.L_)))
+    inverse, _ = dpotri(process.L_, lower=True)
     return np.asarray(np.minimum(process.alpha_**2 / np.diag(inverse), _OUTLIER**2))
 
 

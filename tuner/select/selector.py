@@ -17,7 +17,7 @@ from tuner.select.dataset import NOISE, Point, Row, Simulate, by_point
 from tuner.select.support import REACH, Support
 from tuner.table import Choice
 
-_LEAD = 0.5  # deviations by which a belief must be ahead of what was measured to win nearby
+_LEAD = 0.35  # deviations by which a belief must be ahead of what was measured to win nearby
 
 
 class Selector:

@@ -35,9 +35,8 @@ class Support:
         return (point.nodes, point.ppn) in self._shapes(point)
 
     def ladder(self, point: Point) -> Sequence[int]:
-        """The sizes that were measured on the shapes that speak for that of `point`, ascending."""
-        shapes = self._shapes(point)
-        return sorted({size for shape in _speaking(shapes, point, REACH) for size in shapes[shape]})
+        """The sizes at which such a call was measured on any shape, ascending."""
+        return sorted({size for sizes in self._shapes(point).values() for size in sizes})
 
     def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
         """This choice was measured at a probed size next to `point`, on its shape or next to it.
