@@ -1,37 +1,54 @@
-"""Tables in the libraries' own formats, by name of the library."""
+"""Tables in the runtimes' own formats, as somebody at the terminal wants them."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from tuner.cli.environments import interpreter, libmpi
-from tuner.export import mpich, openmpi
+from tuner.export import mpich
+from tuner.export.formats import FORMATS, Wish
 from tuner.table import TuningTable
 
 
-def export(
-    table: TuningTable, to: str, python: Path | None = None, commutative_only: bool = False
-) -> tuple[str, tuple[str, ...]]:
+def options(parser: argparse.ArgumentParser) -> None:
+    """Declare what may be said about a file besides its table."""
+    parser.add_argument(
+        "--commutative-only", action="store_true",
+        help="use the rules for commutative operators in a format that cannot tell operators apart"
+        " (MPICH's can): programs with other operators would get wrong results",
+    )  # fmt: skip
+    parser.add_argument(
+        "--otherwise", default="", metavar="NAME",
+        help="nccl: what runs where the table leaves the choice to NCCL, such as ring_simple; its"
+        " plugin cannot leave it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ranks", type=int, metavar="P",
+        help="ranks of the communicators that environment variables are for; needed where the table"
+        " has several",
+    )  # fmt: skip
+    parser.add_argument(
+        "--python", type=Path, help="mpich: interpreter of its environment, whose own rules the"
+        " exported file must contain (default: .venv-mpich/bin/python)",
+    )  # fmt: skip
+
+
+def wish(options: argparse.Namespace) -> Wish:
+    """What was said."""
+    return Wish(
+        options.commutative_only, options.otherwise, options.ranks, generic_of(options.python)
+    )
+
+
+def export(table: TuningTable, to: str, python: Path | None = None) -> tuple[str, tuple[str, ...]]:
     """The file's content, and the rules that this library cannot express, by name.
 
     python      interpreter of the MPICH environment; its library's own rules go into the file
     """
-    if to == "openmpi":
-        return openmpi.emit(table, commutative_only=commutative_only), ()
-    kept, lost = mpich.portable(table)
-    return mpich.emit(kept, _generic(python)), lost
+    return FORMATS[to].emit(table, Wish(generic=generic_of(python)))
 
 
-def check(
-    table: TuningTable, text: str, to: str, python: Path | None = None,
-    commutative_only: bool = False,
-) -> list[str]:  # fmt: skip
-    """Every call that the file decides otherwise than the table, one sentence each."""
-    if to == "openmpi":
-        return openmpi.check(table, text, commutative_only=commutative_only)
-    kept, _ = mpich.portable(table)
-    return mpich.check(kept, text, _generic(python))
-
-
-def _generic(python: Path | None) -> mpich.Tree:
-    return mpich.generic_tuning(libmpi("mpich", interpreter("mpich", python)))
+def generic_of(python: Path | None) -> mpich.Generic:
+    """The rules that the MPICH of an environment decides with by itself, read when needed."""
+    return lambda: mpich.generic_tuning(libmpi("mpich", interpreter("mpich", python)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 
 Tree = Mapping[str, Any]
+Generic = Callable[[], Tree]  # the rules that an MPICH library decides with by itself
 LARGEST = 2**31 - 1  # bounds are ints in the library
 LEAF = re.compile(r"(algorithm|composition)=\w+")
 NUMERIC = re.compile(r"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)(\d+)")
