@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from tests.conftest import MPICH_PYTHON
 from tests.service.serving import LIBRARY, a_table, good, problem, publish, served, until
 from tuner import db
-from tuner.api.settings import Settings
 from tuner.api.routes.tables import Form
+from tuner.api.settings import Settings
 from tuner.export import mpich, nccl, openmpi
 from tuner.export.formats import FORMATS
 
@@ -176,7 +176,7 @@ def test_a_form_that_cannot_be_had_is_refused(lasting: httpx.Client) -> None:
     path = f"/v1/tables/{version}"
     assert RULES in problem(lasting.get(path, headers={"Accept": "text/html"}), 406)
     problem(lasting.get(path, headers={"Accept": f"{RULES};q=0"}), 406)
-    problem(lasting.get(path, params={"format": "nccl"}), 422)
+    problem(lasting.get(path, params={"format": "ucc"}), 422)
     problem(lasting.get(path, params={"format": "cobol"}), 422)
     problem(lasting.get(path, params={"operators": "some"}), 422)
     assert "openmpi 5.0.11" in problem(lasting.get(path, params={"format": "mpich"}), 422)

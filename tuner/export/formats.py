@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tuner.errors import InputError
-from tuner.export import mpich, nccl, openmpi
+from tuner.export import mpich, nccl, openmpi, ucc
 from tuner.table import TuningTable
 
 
@@ -89,6 +89,11 @@ _ALL = (
         "nccl", ("nccl", "rccl"), "application/vnd.tuner.nccl-csv", frozenset({"otherwise"}),
         lambda table, wish: (nccl.emit(table, nccl.otherwise_of(wish.otherwise)), ()),
         lambda table, text, wish: nccl.check(table, text, nccl.otherwise_of(wish.otherwise)),
+    ),
+    Format(
+        "ucc", ("ucc",), "application/vnd.tuner.ucc-conf", frozenset(),
+        lambda table, _: (ucc.emit(table), ()),
+        lambda table, text, _: ucc.check(table, text),
     ),
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _ALL})

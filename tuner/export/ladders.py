@@ -38,6 +38,21 @@ def by_ranks(
     return found
 
 
+def by_place(table: TuningTable) -> dict[Key, tuple[Rule, ...]]:
+    """Key for any operator -> the ladder of its calls, ascending.
+
+    For runtimes all of whose operators commute: the ladder for these where there is one.
+    """
+    places = sorted(
+        {replace(key, operators="any") for key in table.keys},
+        key=lambda key: (key.collective, key.nodes, key.ppn, key.memory),
+    )
+    return {
+        key: table.ladder(replace(key, operators="commutative")) or table.ladder(key)
+        for key in places
+    }
+
+
 def probe_sizes(ladder: Sequence[Rule], others: Collection[int] = ()) -> list[int]:
     """Sizes in bytes at which two encodings of a ladder could differ: bounds and neighbours.
 

@@ -54,7 +54,7 @@ class StoredTable(BaseModel):
 class Form(BaseModel):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
-    format: Literal["tuner", "openmpi", "mpich", "nccl"] | None = None
+    format: Literal["tuner", "openmpi", "mpich", "nccl", "ucc"] | None = None
     operators: Literal["any", "commutative"] = Field(
         "any", description="whose rules to use where the format cannot tell operators apart"
     )

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.export.ladders import describe, probe_sizes
+from tuner.export.ladders import by_place, describe, probe_sizes
 from tuner.export.nccl.rows import ANY, COLLECTIVES, LARGEST, NCCL, Call, Row, decide, parse
 from tuner.libraries.nccl.constants import RING, SIMPLE, Way
 from tuner.libraries.nccl.names import OWN_CHANNELS, choice_of, name_of, way_of, ways_of
@@ -45,7 +45,11 @@ def emit(table: TuningTable, otherwise: Choice | None = None) -> str:
 
     Raises InputError when a rule cannot be expressed, and for a default rule without a stand-in.
     """
-    rows = [row for key, ladder in _ladders(table) for row in _rows(table, key, ladder, otherwise)]
+    rows = [
+        row
+        for key, ladder in by_place(table).items()
+        for row in _rows(table, key, ladder, otherwise)
+    ]
     if _family(table) == NCCL:
         rows += [
             Row(collective, 0, LARGEST, *_stand_in(collective, otherwise))
@@ -60,18 +64,6 @@ def emit(table: TuningTable, otherwise: Choice | None = None) -> str:
 
 def _family(table: TuningTable) -> str:
     return table.library.partition(" ")[0]
-
-
-def _ladders(table: TuningTable) -> list[tuple[Key, tuple[Rule, ...]]]:
-    """All operators of NCCL commute: the ladder for these where there is one."""
-    places = sorted(
-        {replace(key, operators="any") for key in table.keys},
-        key=lambda key: (key.collective, key.nodes, key.ppn, key.memory),
-    )
-    return [
-        (key, table.ladder(replace(key, operators="commutative")) or table.ladder(key))
-        for key in places
-    ]
 
 
 def _stand_in(collective: Collective, otherwise: Choice | None) -> tuple[Way, int]:
@@ -112,7 +104,7 @@ def check(table: TuningTable, text: str, otherwise: Choice | None = None) -> lis
     """
     family = _family(table)
     rows = parse(text, family)
-    ladders = {(k.collective, k.nodes, k.p): ladder for k, ladder in _ladders(table)}
+    ladders = {(k.collective, k.nodes, k.p): ladder for k, ladder in by_place(table).items()}
     differences = []
     for collective in COLLECTIVES.values():
         mine = [row for row in rows if row.collective is collective]
