@@ -20,8 +20,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--otherwise", default="", metavar="NAME",
-        help="nccl: what runs where the table leaves the choice to NCCL, such as ring_simple; its"
-        " plugin cannot leave it",
+        help="nccl, intelmpi: what runs where the table leaves the choice to the library and its"
+        " own format cannot, such as ring_simple or preset_1",
     )  # fmt: skip
     parser.add_argument(
         "--ranks", type=int, metavar="P",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tuner.errors import InputError
-from tuner.export import mpich, nccl, openmpi, ucc
+from tuner.export import intelmpi, mpich, nccl, openmpi, ucc
 from tuner.table import TuningTable
 
 
@@ -72,6 +72,21 @@ def _check_mpich(table: TuningTable, text: str, wish: Wish) -> list[str]:
     return mpich.check(mpich.portable(table)[0], text, wish.generic())
 
 
+def _emit_intelmpi(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
+    text = intelmpi.emit(
+        table, wish.ranks, otherwise=intelmpi.otherwise_of(wish.otherwise),
+        commutative_only=wish.commutative_only,
+    )  # fmt: skip
+    return text, ()
+
+
+def _check_intelmpi(table: TuningTable, text: str, wish: Wish) -> list[str]:
+    return intelmpi.check(
+        table, text, wish.ranks, otherwise=intelmpi.otherwise_of(wish.otherwise),
+        commutative_only=wish.commutative_only,
+    )  # fmt: skip
+
+
 _ALL = (
     Format(
         "openmpi", ("openmpi",), "application/vnd.tuner.openmpi-rules",
@@ -94,6 +109,11 @@ _ALL = (
         "ucc", ("ucc",), "application/vnd.tuner.ucc-conf", frozenset(),
         lambda table, _: (ucc.emit(table), ()),
         lambda table, text, _: ucc.check(table, text),
+    ),
+    Format(
+        "intelmpi", ("intelmpi",), "application/vnd.tuner.intelmpi-environment",
+        frozenset({"commutative_only", "otherwise", "ranks"}),
+        _emit_intelmpi, _check_intelmpi,
     ),
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _ALL})

@@ -54,12 +54,12 @@ class StoredTable(BaseModel):
 class Form(BaseModel):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
-    format: Literal["tuner", "openmpi", "mpich", "nccl", "ucc"] | None = None
+    format: Literal["tuner", "openmpi", "mpich", "nccl", "ucc", "intelmpi"] | None = None
     operators: Literal["any", "commutative"] = Field(
         "any", description="whose rules to use where the format cannot tell operators apart"
     )
     otherwise: Word | None = Field(
-        None, description="nccl: what runs where the table leaves the choice to NCCL",
+        None, description="nccl, intelmpi: what runs where the table leaves the choice to the library",
         examples=["ring_simple"],
     )  # fmt: skip
     ranks: int | None = Field(
