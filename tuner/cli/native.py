@@ -29,8 +29,10 @@ def options(parser: argparse.ArgumentParser) -> None:
         " has several",
     )  # fmt: skip
     parser.add_argument(
-        "--python", type=Path, help="mpich: interpreter of its environment, whose own rules the"
-        " exported file must contain (default: .venv-mpich/bin/python)",
+        "--python", type=Path, metavar="PYTHON",
+        help="interpreter of the environment with the table's library (default: this one for Open"
+        " MPI, .venv-mpich/bin/python, .venv-intelmpi/bin/python); MPICH's own rules are in its"
+        " file",
     )  # fmt: skip
 
 

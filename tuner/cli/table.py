@@ -55,10 +55,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     prove.add_argument("table", type=Path)
     prove.add_argument(
-        "--python", type=Path, metavar="PYTHON",
-        help="interpreter of the environment with the table's library (default: this one for Open"
-        " MPI, .venv-mpich/bin/python for MPICH)",
-    )  # fmt: skip
+        "--runtime", choices=proving.PROVABLE, help="default: the library that the table is for"
+    )
+    native.options(prove)
 
 
 def run_show(options: argparse.Namespace) -> None:
@@ -119,8 +118,13 @@ def run_prove(options: argparse.Namespace) -> int:
     """Run the real library; status 1 when it did otherwise than a rule says."""
     table = read_table(options.table)
     library = table.library.partition(" ")[0]
+    if options.runtime not in (None, library):
+        raise InputError(
+            f"{options.table} is for {table.library}: its rules prove nothing in {options.runtime}"
+        )
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
-        proofs = proving.prove_exported(table, interpreter(library, options.python), report)
+        python, wish = interpreter(library, options.python), native.wish(options)
+        proofs = proving.prove_exported(table, python, wish, report)
     emit(options, proofs, lambda: _print_proofs(proofs))
     return 0 if all(proof["confirmed"] for proof in proofs) else 1
 

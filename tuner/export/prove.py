@@ -2,7 +2,8 @@
 
 Open MPI: a preloaded watcher reports what each call is told and which algorithm it enters; without
 a C compiler, and for MPICH whose algorithms cannot be watched, a rule is poisoned instead (given
-an impossible algorithm), so that exactly the calls which reach that rule fail.
+an impossible algorithm), so that exactly the calls which reach that rule fail. Intel MPI: a watcher
+reports the functions that each call enters, which a launch with the preset alone must enter, too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Starter(Protocol):
 
     @property
     def library(self) -> str:
-        """`openmpi` or `mpich`."""
+        """`openmpi`, `mpich` or `intelmpi`."""
 
     def run(
         self,
@@ -85,10 +86,15 @@ class Trial:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the ranks said about a trial: MPI error class and the watcher's numbers."""
+    """What the ranks said about a trial: MPI error class, and what a watcher saw.
+
+    executed    the numbers of Open MPI's watcher
+    entered     the functions that Intel MPI's watcher saw, by name
+    """
 
     error: int
     executed: tuple[int, ...]
+    entered: tuple[str, ...] = ()
 
 
 def sizes_of(rule: Rule) -> tuple[int, ...]:
@@ -128,7 +134,9 @@ def ask(
     def note(line: str) -> None:
         if line.startswith('{"call"'):
             record = json.loads(line)
-            answers[record["call"]] = Answer(record["error"], tuple(record["executed"]))
+            answers[record["call"]] = Answer(
+                record["error"], tuple(record["executed"]), tuple(record["entered"])
+            )
             if progress:
                 progress(len(answers), len(trials))
 

@@ -59,8 +59,8 @@ class Form(BaseModel):
         "any", description="whose rules to use where the format cannot tell operators apart"
     )
     otherwise: Word | None = Field(
-        None, description="nccl, intelmpi: what runs where the table leaves the choice to the library",
-        examples=["ring_simple"],
+        None, examples=["ring_simple"],
+        description="nccl, intelmpi: what runs where the table leaves the choice to the library",
     )  # fmt: skip
     ranks: int | None = Field(
         None, ge=1, le=2**31 - 1, description="of the communicators that variables are for"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.export import watcher
 from tuner.export.ladders import by_ranks
 from tuner.export.openmpi.emitter import check
 from tuner.export.openmpi.parser import parse
@@ -29,7 +28,6 @@ from tuner.libraries.openmpi import COLLECTIVE_IDS, choice_of, normal, redirecte
 from tuner.table import Choice, Key, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("interpose.c")
-COMPILERS = ("cc", "gcc", "clang")
 IMPOSSIBLE = 99  # an algorithm number that Open MPI reads, but refuses when a call reaches it
 
 
@@ -43,16 +41,7 @@ def activation(rules_file: Path) -> dict[str, str]:
 
 def build_watcher(directory: Path) -> Path | None:
     """The compiled library to preload; None without a working C compiler."""
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None:
-        return None
-    target = directory.resolve() / "watcher.so"
-    directory.mkdir(parents=True, exist_ok=True)
-    built = subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-o", target, SOURCE, "-ldl"],
-        capture_output=True, check=False,
-    )  # fmt: skip
-    return target if built.returncode == 0 else None
+    return watcher.build(SOURCE, directory)
 
 
 def prove(
@@ -78,14 +67,14 @@ def prove(
         raise InputError(f"{rules_file}: not the file of this table: {differences[0]}")
     ladders = by_ranks(table, "commutative" if commutative_only else "any")
     rules = [rule for sizes in ladders.values() for ladder in sizes.values() for rule in ladder]
-    watcher = build_watcher(directory) if watch else None
-    if watcher is None:
+    preloaded = build_watcher(directory) if watch else None
+    if preloaded is None:
         return _by_poison(text, rules, starter, directory, progress)
-    return _by_watching(watcher, rules_file, rules, starter, directory, progress)
+    return _by_watching(preloaded, rules_file, rules, starter, directory, progress)
 
 
 def _by_watching(
-    watcher: Path, rules_file: Path, rules: Sequence[Rule], starter: Starter, directory: Path,
+    preloaded: Path, rules_file: Path, rules: Sequence[Rule], starter: Starter, directory: Path,
     progress: Progress | None,
 ) -> list[RuleProof]:  # fmt: skip
     trials = [Trial(rule, nbytes) for rule in rules for nbytes in sizes_of(rule)]
@@ -95,7 +84,7 @@ def _by_watching(
     def counting_from(done: int) -> Progress | None:
         return (lambda calls, _: progress(done + calls, total)) if progress else None
 
-    environment = {"LD_PRELOAD": str(watcher)}
+    environment = {"LD_PRELOAD": str(preloaded)}
     with_file = ask(
         starter, trials, directory, settings=activation(rules_file), environment=environment,
         progress=counting_from(0),
