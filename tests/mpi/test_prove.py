@@ -137,6 +137,24 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     assert "[1024] bytes do not reach this rule" in bad[1].reason
 
 
+@pytest.mark.parametrize(
+    ("collective", "algorithms"),
+    [(Collective.ALLGATHER, ("bruck", "ring")), (Collective.REDUCE, ("linear", "rabenseifner"))],
+)
+def test_bounds_of_other_collectives_are_where_the_library_has_them(
+    launcher: Launcher, tmp_path: Path, collective: Collective, algorithms: tuple[str, str]
+) -> None:
+    """Bytes of the whole buffer: 4096 of an allgather on 3 ranks are 1365 and a third for each."""
+    first, second = map(Choice, algorithms)
+    table = table_of({(collective, 3): [(0, first), (4096, second)]}, probed=(300, 9000))
+    rules = tmp_path / "rules.conf"
+    rules.write_text(openmpi.emit(table))
+    proofs = openmpi_proof.prove(table, rules, launcher, tmp_path)
+    assert [proof.reason for proof in proofs] == ["", ""]
+    near = {n for proof in proofs for n in proof.sizes if 4090 < n < 4100}
+    assert near == ({4095, 4098} if collective.divided else {4095, 4096})
+
+
 def test_a_file_that_is_not_followed_is_noticed(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:

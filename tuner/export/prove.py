@@ -22,6 +22,7 @@ PROVER = ("-m", "mpi4py", "-m", "tuner.runtime.prover")  # mpi4py ends all ranks
 ITEM = 4  # bytes of the elements it sends where the size allows, else 1
 LARGEST = 1 << 25  # bytes of the largest call of a proof
 TIMEOUT = 300.0  # seconds of one launch
+NO_SIZE = "no call has a size in this range"  # why a rule cannot be tried
 Progress = Callable[[int, int], None]  # calls made, calls altogether
 
 
@@ -98,12 +99,17 @@ class Answer:
 
 
 def sizes_of(rule: Rule) -> tuple[int, ...]:
-    """Bytes at which a rule is tried: its bounds and the probed sizes within."""
+    """Bytes at which a rule is tried: its bounds and the probed sizes within.
+
+    Buffers that are divided have as many bytes for each rank; a rule may hold for none of them.
+    """
+    p = rule.key.p if rule.key.collective.divided else 1
     probed = [n for n in rule.evidence.nbytes if rule.lo <= n < rule.hi]
     last = [int(rule.hi) - 1] if rule.hi <= LARGEST else []
-    fallback = max(rule.lo, min(ITEM, rule.hi - 1))  # a call without data runs nothing
-    sizes = {int(n) for n in (fallback, *probed, *last) if 0 < n <= LARGEST}
-    return tuple(sorted(sizes or {int(fallback)}))
+    fallback = int(max(rule.lo, min(ITEM, rule.hi - 1)))  # a call without data runs nothing
+    near = {m for n in (fallback, *probed, *last) for m in (n // p * p, -(-n // p) * p)}
+    within = {n for n in near if rule.lo <= n < rule.hi}
+    return tuple(sorted({n for n in within if 0 < n <= LARGEST} or within))
 
 
 def item_of(nbytes: int) -> int:

@@ -17,8 +17,8 @@ from tuner.export import environment, watcher
 from tuner.export.intelmpi.adjust import PREFIX
 from tuner.export.intelmpi.emitter import check
 from tuner.export.ladders import by_ranks
-from tuner.export.prove import Answer, Progress, RuleProof, Starter, Trial, ask, sizes_of
-from tuner.libraries.intelmpi import PER_RANK, preset_of
+from tuner.export.prove import NO_SIZE, Answer, Progress, RuleProof, Starter, Trial, ask, sizes_of
+from tuner.libraries.intelmpi import preset_of
 from tuner.table import Choice, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("watch.c")
@@ -111,7 +111,7 @@ class _Launches:
         return preset_of(collective, choice)
 
     def _watch(self, rules: Sequence[Rule], variables: Mapping[str, str]) -> _Entered:
-        trials = [Trial(rule, nbytes) for rule in rules for nbytes in called_sizes(rule)]
+        trials = [Trial(rule, nbytes) for rule in rules for nbytes in sizes_of(rule)]
         answers = ask(
             self._starter, trials, self._directory, settings=variables,
             environment=self._environment,
@@ -122,15 +122,8 @@ class _Launches:
         return {(trial.rule, trial.nbytes): answers[i] for i, trial in enumerate(trials)}
 
 
-def called_sizes(rule: Rule) -> tuple[int, ...]:
-    """Bytes of the whole buffer at which a rule is tried; as many for each rank where it is cut."""
-    p = rule.key.p if rule.key.collective in PER_RANK else 1
-    near = {m for n in sizes_of(rule) for m in (n // p * p, -(-n // p) * p)}
-    return tuple(sorted(n for n in near if max(rule.lo, 1) <= n < rule.hi))
-
-
 def _judge(rule: Rule, ran: _Entered, expected: _Entered, own: _Entered) -> RuleProof:
-    sizes, reasons = called_sizes(rule), []
+    sizes, reasons = sizes_of(rule), []
     for nbytes in sizes:
         answer, wanted = ran[rule, nbytes], expected[rule, nbytes]
         if answer.error:
@@ -140,7 +133,7 @@ def _judge(rule: Rule, ran: _Entered, expected: _Entered, own: _Entered) -> Rule
         elif set(answer.entered) != set(wanted.entered):
             reasons.append(f"at {nbytes} bytes {named(answer)} ran instead of {named(wanted)}")
     if not sizes:
-        reasons.append("no call has a size in this range")
+        reasons.append(NO_SIZE)
     told_apart = any(set(ran[rule, n].entered) != set(own[rule, n].entered) for n in sizes)
     if not reasons and expected is not own and not told_apart:
         reasons.append(

@@ -16,7 +16,6 @@ from tuner.export.openmpi.rules import (
     Row,
     Rules,
     bounds,
-    compared_bytes,
     decide,
     render,
 )
@@ -94,10 +93,7 @@ def _fenced(
 ) -> tuple[tuple[int, tuple[Row, ...]], ...]:
     entries: list[tuple[int, tuple[Row, ...]]] = [(0, FENCE)]
     for p, ladder in ladders.items():
-        rows = tuple(
-            Row(compared_bytes(collective, p, rule.lo), *parameters(collective, rule.choice))
-            for rule in ladder
-        )
+        rows = tuple(Row(rule.lo, *parameters(collective, rule.choice)) for rule in ladder)
         entries.append((p, rows))
         if p + 1 not in ladders:
             entries.append((p + 1, FENCE))
@@ -116,7 +112,7 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
     foreign = sorted(rules.collectives.keys() - {COLLECTIVE_IDS[name] for name in ladders_of})
     differences = [f"the table has no rules for collective number {n}" for n in foreign]
     for collective, ladders in ladders_of.items():
-        entries, _ = bounds(rules, collective, 1)
+        entries, _ = bounds(rules, collective)
         for p in beside({*ladders, *entries}, least=1):
             differences += _differences(rules, collective, p, ladders.get(p, ()))
     return differences
@@ -125,7 +121,7 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
 def _differences(
     rules: Rules, collective: Collective, p: int, ladder: Sequence[Rule]
 ) -> Iterator[str]:
-    _, sizes = bounds(rules, collective, p)
+    _, sizes = bounds(rules, collective)
     for nbytes in probe_sizes(ladder, sizes):
         rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
         wanted = normal(collective, rule.choice) if rule else Choice()
