@@ -17,6 +17,7 @@ from tuner.table import Choice, TuningTable, write_table
 ALLREDUCE = Collective.ALLREDUCE
 OF = {
     "openmpi": ("openmpi 5.0.11", "ring", "rabenseifner"),
+    "openmpi-json": ("openmpi 6.0.0", "ring", "rabenseifner"),
     "intelmpi": ("intelmpi 2021.18.1", "preset_5", "preset_16"),
     "ucc": ("ucc 1.8.0", "ring", "knomial"),
     "nccl": ("nccl 2.30.7", "ring_ll", "tree_ll"),

@@ -97,6 +97,14 @@ _ALL = (
         ),
     ),
     Format(
+        "openmpi-json", ("openmpi",), "application/vnd.tuner.openmpi-rules+json",
+        frozenset({"commutative_only"}),
+        lambda table, wish: (openmpi.emit_json(table, commutative_only=wish.commutative_only), ()),
+        lambda table, text, wish: openmpi.check_json(
+            table, text, commutative_only=wish.commutative_only
+        ),
+    ),
+    Format(
         "mpich", ("mpich",), "application/vnd.tuner.mpich-csel+json", frozenset({"generic"}),
         _emit_mpich, _check_mpich,
     ),

@@ -54,7 +54,9 @@ class StoredTable(BaseModel):
 class Form(BaseModel):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
-    format: Literal["tuner", "openmpi", "mpich", "nccl", "ucc", "intelmpi"] | None = None
+    format: Literal[
+        "tuner", "openmpi", "openmpi-json", "mpich", "nccl", "ucc", "intelmpi"
+    ] | None = None  # fmt: skip
     operators: Literal["any", "commutative"] = Field(
         "any", description="whose rules to use where the format cannot tell operators apart"
     )
