@@ -1,7 +1,7 @@
 """Writing Open MPI's rules, classic or as JSON, and comparing a file with its table.
 
-In the classic file whatever was not measured is fenced in with rows of algorithm 0, the library's own decision: below
-the first communicator size, between two sizes and above the last.
+In the classic file whatever was not measured is fenced in with rows of algorithm 0, the library's
+own decision: below the first communicator size, between two sizes and above the last.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Per collective a list of communicator rules, in each a list of message rules; the first that fits
 counts, bounds are inclusive, and a call that none fits gets the library's own decision (coll/tuned
-of the v6.0.x branch). Errors are reported at `coll_base_verbose` 1 alone: an unknown collective or a
-size with a unit drops the file, an unknown algorithm its rule. The library also reads classic files
-here, whose communicator sizes it shifts by one entry.
+of the v6.0.x branch). Errors are reported at `coll_base_verbose` 1 alone: an unknown collective or
+a size with a unit drops the file, an unknown algorithm its rule. The library also reads classic
+files here, whose communicator sizes it shifts by one entry.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def _parsed_message(where: str, collective: Collective, entry: Any) -> Message:
     )  # fmt: skip
     if not 1 <= number < len(names) or names[number] in OTHERWISE_NAMED.get(collective, ()):
         raise InputError(
-            f"JSON rules: {where}: algorithm {told.get('alg', 0)} of {collective} is not known; Open MPI leaves"
-            " out a rule whose algorithm it does not know"
+            f"JSON rules: {where}: algorithm {told.get('alg', 0)} of {collective} is not known;"
+            " Open MPI leaves out a rule whose algorithm it does not know"
         )
     return Message(int(first), last, choice_of(collective, number, chains, segment))
 
