@@ -12,8 +12,8 @@ from tests.support.ladders import table_of
 from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.export import intelmpi, watcher
-from tuner.export.intelmpi import proof
+from tuner.export import watcher
+from tuner.export.intelmpi import DIALECT, proof
 from tuner.export.prove import Trial, ask
 from tuner.libraries.intelmpi import choice_of
 from tuner.probe.machine import local_cluster
@@ -38,7 +38,7 @@ OTHERWISE = choice_of(1)
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "adjust.sh"
-    path.write_text(intelmpi.emit(TABLE, otherwise=OTHERWISE))
+    path.write_text(DIALECT.emit(TABLE, otherwise=OTHERWISE))
     return path
 
 
@@ -67,7 +67,7 @@ def test_variables_that_are_not_followed_are_noticed(
     table = table_of({(BCAST, 3): [(0, choice_of(3))], (ALLGATHER, 3): [(0, Choice())]},
                      library=TABLE.library)  # fmt: skip
     file = tmp_path / "adjust.sh"
-    file.write_text(intelmpi.emit(table))
+    file.write_text(DIALECT.emit(table))
     proofs = proof.prove(table, file, Deaf(intelmpi_launcher), tmp_path)
     assert [p.rule.key.collective for p in proofs if p.confirmed] == [ALLGATHER]
     assert all("nothing tells them apart" in p.reason for p in proofs if not p.confirmed)
@@ -100,7 +100,7 @@ def test_what_the_parser_refuses_is_really_misread(
     assert entered_under(intelmpi_launcher, tmp_path, "") not in alone.values(), "0 is no default"
     for value, presets in MISREAD.items():
         with pytest.raises(InputError):
-            intelmpi.parse(f"export I_MPI_ADJUST_ALLREDUCE='{value}'\n")
+            DIALECT.parse(f"export I_MPI_ADJUST_ALLREDUCE='{value}'\n")
         seen = entered_under(intelmpi_launcher, tmp_path, value)
         assert seen == [alone[preset][i] for i, preset in enumerate(presets)], value
 

@@ -18,6 +18,7 @@ ALLREDUCE = Collective.ALLREDUCE
 OF = {
     "openmpi": ("openmpi 5.0.11", "ring", "rabenseifner"),
     "openmpi-json": ("openmpi 6.0.0", "ring", "rabenseifner"),
+    "mvapich2": ("mvapich2 2.3.7", "rabenseifner", "recursive_doubling"),
     "intelmpi": ("intelmpi 2021.18.1", "preset_5", "preset_16"),
     "ucc": ("ucc 1.8.0", "ring", "knomial"),
     "nccl": ("nccl 2.30.7", "ring_ll", "tree_ll"),

@@ -20,8 +20,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--otherwise", default="", metavar="NAME",
-        help="nccl, intelmpi: what runs where the table leaves the choice to the library and its"
-        " own format cannot, such as ring_simple or preset_1",
+        help="nccl, intelmpi, mvapich2: what runs where the table leaves the choice to the library"
+        " and its own format cannot, such as ring_simple or preset_1",
     )  # fmt: skip
     parser.add_argument(
         "--ranks", type=int, metavar="P",

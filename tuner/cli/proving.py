@@ -20,6 +20,7 @@ from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
 from tuner.export.prove import RuleProof
+from tuner.export.variables import ranks_of
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import Launcher, available_cores
@@ -64,9 +65,9 @@ def _prove_intelmpi(
     proofs = list[RuleProof]()
     with tempfile.TemporaryDirectory(prefix="tuner-prove-") as place:
         file = Path(place, "adjust.sh")
-        for ranks in intelmpi.ranks_of(table) if wish.ranks is None else (wish.ranks,):
+        for ranks in ranks_of(table) if wish.ranks is None else (wish.ranks,):
             file.write_text(
-                intelmpi.emit(
+                intelmpi.DIALECT.emit(
                     table, ranks, otherwise=otherwise, commutative_only=wish.commutative_only
                 )
             )

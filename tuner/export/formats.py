@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from tuner.errors import InputError
-from tuner.export import intelmpi, mpich, nccl, openmpi, ucc
+from tuner.export import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.table import TuningTable
 
 
@@ -72,19 +73,16 @@ def _check_mpich(table: TuningTable, text: str, wish: Wish) -> list[str]:
     return mpich.check(mpich.portable(table)[0], text, wish.generic())
 
 
-def _emit_intelmpi(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
-    text = intelmpi.emit(
-        table, wish.ranks, otherwise=intelmpi.otherwise_of(wish.otherwise),
-        commutative_only=wish.commutative_only,
-    )  # fmt: skip
-    return text, ()
+def _intelmpi(wish: Wish) -> Mapping[str, Any]:
+    otherwise = intelmpi.otherwise_of(wish.otherwise)
+    return {"otherwise": otherwise, "commutative_only": wish.commutative_only}
 
 
-def _check_intelmpi(table: TuningTable, text: str, wish: Wish) -> list[str]:
-    return intelmpi.check(
-        table, text, wish.ranks, otherwise=intelmpi.otherwise_of(wish.otherwise),
-        commutative_only=wish.commutative_only,
-    )  # fmt: skip
+def _mvapich2(table: TuningTable, wish: Wish) -> Mapping[str, Any]:
+    if not wish.commutative_only:
+        mvapich2.require_safe(table)
+    otherwise = mvapich2.otherwise_of(wish.otherwise)
+    return {"otherwise": otherwise, "commutative_only": wish.commutative_only}
 
 
 _ALL = (
@@ -121,7 +119,20 @@ _ALL = (
     Format(
         "intelmpi", ("intelmpi",), "application/vnd.tuner.intelmpi-environment",
         frozenset({"commutative_only", "otherwise", "ranks"}),
-        _emit_intelmpi, _check_intelmpi,
+        lambda table, wish: (intelmpi.DIALECT.emit(table, wish.ranks, **_intelmpi(wish)), ()),
+        lambda table, text, wish: intelmpi.DIALECT.check(
+            table, text, wish.ranks, **_intelmpi(wish)
+        ),
+    ),
+    Format(
+        "mvapich2", ("mvapich2",), "application/vnd.tuner.mvapich2-environment",
+        frozenset({"commutative_only", "otherwise", "ranks"}),
+        lambda table, wish: (
+            mvapich2.DIALECT.emit(table, wish.ranks, **_mvapich2(table, wish)), ()
+        ),
+        lambda table, text, wish: mvapich2.DIALECT.check(
+            table, text, wish.ranks, **_mvapich2(table, wish)
+        ),
     ),
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _ALL})

@@ -55,14 +55,14 @@ class Form(BaseModel):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
     format: Literal[
-        "tuner", "openmpi", "openmpi-json", "mpich", "nccl", "ucc", "intelmpi"
+        "tuner", "openmpi", "openmpi-json", "mpich", "nccl", "ucc", "intelmpi", "mvapich2"
     ] | None = None  # fmt: skip
     operators: Literal["any", "commutative"] = Field(
         "any", description="whose rules to use where the format cannot tell operators apart"
     )
     otherwise: Word | None = Field(
         None, examples=["ring_simple"],
-        description="nccl, intelmpi: what runs where the table leaves the choice to the library",
+        description="what runs where the table leaves the choice to a library whose format cannot",
     )  # fmt: skip
     ranks: int | None = Field(
         None, ge=1, le=2**31 - 1, description="of the communicators that variables are for"

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from tuner.errors import InputError, ProbeError
 from tuner.export import environment, watcher
-from tuner.export.intelmpi.adjust import PREFIX
-from tuner.export.intelmpi.emitter import check
+from tuner.export.intelmpi.adjust import DIALECT, PREFIX
 from tuner.export.ladders import by_ranks
 from tuner.export.prove import NO_SIZE, Answer, Progress, RuleProof, Starter, Trial, ask, sizes_of
 from tuner.libraries.intelmpi import preset_of
@@ -46,7 +45,7 @@ def prove(
     Raises InputError when the file is not that of the table, ProbeError when the ranks fail or
     cannot be watched.
     """
-    differences = check(
+    differences = DIALECT.check(
         table, file.read_text(encoding="utf-8"), ranks, otherwise=otherwise,
         commutative_only=commutative_only,
     )  # fmt: skip
