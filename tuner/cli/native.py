@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from tuner.cli.environments import interpreter, libmpi
+from tuner.errors import InputError
 from tuner.export import mpich
 from tuner.export.formats import FORMATS, Wish
 from tuner.table import TuningTable
@@ -31,16 +32,19 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python", type=Path, metavar="PYTHON",
         help="interpreter of the environment with the table's library (default: this one for Open"
-        " MPI, .venv-mpich/bin/python, .venv-intelmpi/bin/python); MPICH's own rules are in its"
-        " file",
+        " MPI, .venv-mpich/bin/python, .venv-intelmpi/bin/python)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--generic", type=Path, metavar="FILE",
+        help="mpich, mvapich: JSON with the library's own rules, which the exported file must"
+        " contain (default: those in MPICH's libmpi)",
     )  # fmt: skip
 
 
 def wish(options: argparse.Namespace) -> Wish:
     """What was said."""
-    return Wish(
-        options.commutative_only, options.otherwise, options.ranks, generic_of(options.python)
-    )
+    generic = generic_of(options.python, options.generic)
+    return Wish(options.commutative_only, options.otherwise, options.ranks, generic)
 
 
 def export(table: TuningTable, to: str, python: Path | None = None) -> tuple[str, tuple[str, ...]]:
@@ -51,6 +55,26 @@ def export(table: TuningTable, to: str, python: Path | None = None) -> tuple[str
     return FORMATS[to].emit(table, Wish(generic=generic_of(python)))
 
 
-def generic_of(python: Path | None) -> mpich.Generic:
-    """The rules that the MPICH of an environment decides with by itself, read when needed."""
-    return lambda: mpich.generic_tuning(libmpi("mpich", interpreter("mpich", python)))
+def generic_of(python: Path | None, file: Path | None = None) -> mpich.Generic:
+    """The rules that a library decides with by itself, read when they are needed: from a file, else
+    from the MPICH of an environment. Raises InputError where there are none."""
+
+    def generic(library: str) -> mpich.Tree:
+        if file is not None:
+            return mpich.parse(text_of(file), library)
+        if library != "mpich":
+            raise InputError(
+                f"an exported file must contain {library}'s own rules: give them (--generic FILE);"
+                " its sources have them as JSON"
+            )
+        return mpich.generic_tuning(libmpi(library, interpreter(library, python)))
+
+    return generic
+
+
+def text_of(path: Path) -> str:
+    """A file's content; raises InputError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"{path}: cannot be read: {reason}") from None

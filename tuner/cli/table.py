@@ -89,7 +89,7 @@ def run_export(options: argparse.Namespace) -> None:
 def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; status 1 when they differ."""
     table = read_table(options.table)
-    text = _read(options.file)
+    text = native.text_of(options.file)
     form = FORMATS[options.to] if options.to else format_of(table, text)
     form.require(table)
     try:
@@ -105,13 +105,6 @@ def run_check(options: argparse.Namespace) -> int:
 
     emit(options, record, show)
     return 1 if differences else 0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path}: cannot be read: {reason}") from None
 
 
 def run_prove(options: argparse.Namespace) -> int:

@@ -12,8 +12,8 @@ from tuner.export import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.table import TuningTable
 
 
-def _no_generic() -> mpich.Tree:
-    raise InputError("there is no MPICH whose own rules could complete the file")
+def _no_generic(library: str) -> mpich.Tree:
+    raise InputError(f"there is no {library} whose own rules could complete the file")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Wish:
                         apart
     otherwise           what runs where the table leaves the choice to a runtime whose file cannot
     ranks               of the communicators that a file is for which can be for one size alone
-    generic             the rules that an MPICH library decides with by itself
+    generic             the rules that MPICH or MVAPICH decides with by itself
     """
 
     commutative_only: bool = False
@@ -57,7 +57,7 @@ class Format:
 
     def require(self, table: TuningTable) -> None:
         """Raises InputError for a table of another library."""
-        if table.library.partition(" ")[0] not in self.libraries:
+        if _name(table) not in self.libraries:
             raise InputError(
                 f"the table is for {table.library}: its rules mean nothing in the format of"
                 f" {self.name}"
@@ -66,11 +66,15 @@ class Format:
 
 def _emit_mpich(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
     kept, lost = mpich.portable(table)
-    return mpich.emit(kept, wish.generic()), lost
+    return mpich.emit(kept, wish.generic(_name(table))), lost
 
 
 def _check_mpich(table: TuningTable, text: str, wish: Wish) -> list[str]:
-    return mpich.check(mpich.portable(table)[0], text, wish.generic())
+    return mpich.check(mpich.portable(table)[0], text, wish.generic(_name(table)))
+
+
+def _name(table: TuningTable) -> str:
+    return table.library.partition(" ")[0]
 
 
 def _intelmpi(wish: Wish) -> Mapping[str, Any]:
@@ -107,6 +111,10 @@ _ALL = (
         _emit_mpich, _check_mpich,
     ),
     Format(
+        "mvapich", ("mvapich",), "application/vnd.tuner.mvapich-csel+json", frozenset({"generic"}),
+        _emit_mpich, _check_mpich,
+    ),
+    Format(
         "nccl", ("nccl", "rccl"), "application/vnd.tuner.nccl-csv", frozenset({"otherwise"}),
         lambda table, wish: (nccl.emit(table, nccl.otherwise_of(wish.otherwise)), ()),
         lambda table, text, wish: nccl.check(table, text, nccl.otherwise_of(wish.otherwise)),
@@ -140,7 +148,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _A
 
 def format_of(table: TuningTable, text: str) -> Format:
     """The format that a file for this table is in, as it looks; raises InputError for none."""
-    library = table.library.partition(" ")[0]
+    library = _name(table)
     offered = [form for form in _ALL if library in form.libraries]
     if not offered:
         raise InputError(f"there is no format for tables of {table.library}")

@@ -1,8 +1,8 @@
 """What MVAPICH2 has for each collective, by the number that its variables take.
 
 Names: `bcast_tuning.c` and `allreduce_tuning.c` of MVAPICH2 2.x; the numbers that need multicast by
-the adapter are left out. An algorithm of two levels goes between the leaders of the nodes, and within
-a node through shared memory.
+the adapter are left out. An algorithm of two levels goes between the leaders of the nodes, and
+within a node through shared memory.
 """
 
 from __future__ import annotations
