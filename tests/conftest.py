@@ -15,6 +15,9 @@ from tuner.runtime.launch import CompletedRun, Launcher
 
 ROOT = Path(__file__).resolve().parents[1]
 MPICH_PYTHON = Path(os.environ.get("TUNER_MPICH_PYTHON", ROOT / ".venv-mpich" / "bin" / "python"))
+INTELMPI_PYTHON = Path(
+    os.environ.get("TUNER_INTELMPI_PYTHON", ROOT / ".venv-intelmpi" / "bin" / "python")
+)
 PATIENCE = 120.0  # seconds after which a test program counts as hung
 
 # Tests run side by side, so even two ranks may share a core: let them yield while they wait.
@@ -47,6 +50,12 @@ def launcher() -> Launcher:
 def mpich_launcher() -> Launcher:
     """MPICH of its own environment: TUNER_MPICH_PYTHON, else the one `make venv` makes."""
     return _launcher("mpich", MPICH_PYTHON)
+
+
+@pytest.fixture(scope="session")
+def intelmpi_launcher() -> Launcher:
+    """Intel MPI of its own environment: TUNER_INTELMPI_PYTHON, else the one `make test` makes."""
+    return _launcher("intelmpi", INTELMPI_PYTHON)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from tests.support.ladders import Rungs, staircase, table_of
 from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.export import mpich, openmpi
+from tuner.export import mpich, openmpi, watcher
 from tuner.export.heldout import LAUNCHES, heldout, points
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
@@ -127,7 +127,7 @@ def test_watching_confirms_a_good_file(launcher: Launcher, tmp_path: Path, rules
 def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openmpi_proof, "COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(watcher, "COMPILERS", ("no-such-compiler",))
     table = table_of({(BCAST, 3): [(0, Choice()), (1024, Choice("linear"))]})
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
@@ -135,6 +135,24 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     assert [proof.confirmed for proof in good] == [True, True]
     bad = openmpi_proof.prove(table, rules, Deaf(launcher), tmp_path)
     assert "[1024] bytes do not reach this rule" in bad[1].reason
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithms"),
+    [(Collective.ALLGATHER, ("bruck", "ring")), (Collective.REDUCE, ("linear", "rabenseifner"))],
+)
+def test_bounds_of_other_collectives_are_where_the_library_has_them(
+    launcher: Launcher, tmp_path: Path, collective: Collective, algorithms: tuple[str, str]
+) -> None:
+    """Bytes of the whole buffer: 4096 of an allgather on 3 ranks are 1365 and a third for each."""
+    first, second = map(Choice, algorithms)
+    table = table_of({(collective, 3): [(0, first), (4096, second)]}, probed=(300, 9000))
+    rules = tmp_path / "rules.conf"
+    rules.write_text(openmpi.emit(table))
+    proofs = openmpi_proof.prove(table, rules, launcher, tmp_path)
+    assert [proof.reason for proof in proofs] == ["", ""]
+    near = {n for proof in proofs for n in proof.sizes if 4090 < n < 4100}
+    assert near == ({4095, 4098} if collective.divided else {4095, 4096})
 
 
 def test_a_file_that_is_not_followed_is_noticed(
@@ -179,8 +197,8 @@ def test_one_launch_shows_default_and_tuned(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
     """What the held-out timing rests on: the variable decides for each new communicator."""
-    watcher = openmpi_proof.build_watcher(tmp_path)
-    assert watcher is not None
+    preloaded = openmpi_proof.build_watcher(tmp_path)
+    assert preloaded is not None
     program = tmp_path / "switch.py"
     program.write_text(
         "import json, numpy as np\n"
@@ -197,7 +215,7 @@ def test_one_launch_shows_default_and_tuned(
     )
     run = launcher.run(
         4, [str(program)], settings=openmpi_proof.activation(rules),
-        environment={"LD_PRELOAD": str(watcher)}, timeout=60.0,
+        environment={"LD_PRELOAD": str(preloaded)}, timeout=60.0,
     )  # fmt: skip
     default, tuned, *again = [json.loads(line) for line in run.stdout.splitlines()]
     assert tuned == [2, 2, 512]

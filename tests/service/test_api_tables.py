@@ -8,12 +8,15 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import TypeAdapter
 
 from tests.conftest import MPICH_PYTHON
 from tests.service.serving import LIBRARY, a_table, good, problem, publish, served, until
 from tuner import db
+from tuner.api.routes.tables import Form
 from tuner.api.settings import Settings
-from tuner.export import mpich, openmpi
+from tuner.export import mpich, nccl, openmpi
+from tuner.export.formats import FORMATS
 
 RULES, CSEL = "application/vnd.tuner.openmpi-rules", "application/vnd.tuner.mpich-csel+json"
 CALL: dict[str, Any] = {"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 5000}
@@ -173,7 +176,8 @@ def test_a_form_that_cannot_be_had_is_refused(lasting: httpx.Client) -> None:
     path = f"/v1/tables/{version}"
     assert RULES in problem(lasting.get(path, headers={"Accept": "text/html"}), 406)
     problem(lasting.get(path, headers={"Accept": f"{RULES};q=0"}), 406)
-    problem(lasting.get(path, params={"format": "nccl"}), 422)
+    problem(lasting.get(path, params={"format": "ucc"}), 422)
+    problem(lasting.get(path, params={"format": "cobol"}), 422)
     problem(lasting.get(path, params={"operators": "some"}), 422)
     assert "openmpi 5.0.11" in problem(lasting.get(path, params={"format": "mpich"}), 422)
     gather = a_table()
@@ -184,6 +188,33 @@ def test_a_form_that_cannot_be_had_is_refused(lasting: httpx.Client) -> None:
     assert "hang" in problem(refused, 422)
     where = {"library": LIBRARY, "format": "openmpi"}
     assert "hang" in problem(lasting.get("/v1/tables/published", params=where), 422)
+
+
+def test_what_a_format_asks_is_said_beside_it(lasting: httpx.Client) -> None:
+    table = a_table("ring_simple", library="nccl 2.30.7")
+    for rule in table["rules"]:
+        rule["key"] |= {"collective": "allreduce", "memory": "cuda"}
+        rule["choice"]["params"] = {}
+    path = f"/v1/tables/{publish(lasting, table)}"
+    assert "one channel" in problem(lasting.get(path, params={"format": "nccl"}), 422)
+    bodies, etags = set(), set()
+    for name in ("ring_simple", "tree_ll"):
+        response = lasting.get(path, params={"format": "nccl", "otherwise": name, "ranks": 7})
+        assert response.headers["content-type"].startswith("application/vnd.tuner.nccl-csv")
+        assert nccl.parse(response.text)
+        bodies.add(response.text)
+        etags.add(response.headers["etag"])
+    assert (len(bodies), len(etags)) == (2, 2)
+    assert "choose one of" in problem(
+        lasting.get(path, params={"format": "nccl", "otherwise": "tree"}), 422
+    )
+    plain = lasting.get(path, params={"otherwise": "tree_ll", "ranks": 7})
+    assert plain.headers["etag"] == lasting.get(path).headers["etag"]
+
+
+def test_every_format_can_be_asked_for() -> None:
+    query = TypeAdapter(Form).json_schema()["properties"]["format"]["anyOf"][0]["enum"]
+    assert set(query) == {"tuner", *FORMATS}
 
 
 def test_the_mpich_format_needs_an_mpich(lasting: httpx.Client) -> None:

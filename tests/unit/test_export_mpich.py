@@ -16,7 +16,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import mpich
 from tuner.export.mpich import Call
-from tuner.table import Choice
+from tuner.table import Choice, TuningTable
 
 Node = dict[str, Any]
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
@@ -247,3 +247,75 @@ def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choi
     )
     text = mpich.emit(table, GENERIC)
     assert mpich.check(table, text, GENERIC) == []
+
+
+DENSE: Node = {
+    **GENERIC,
+    "collective=allreduce": {
+        "comm_type=intra": {
+            "is_commutative=no": {"comm_avg_ppn<=2": DOUBLING, "comm_avg_ppn=any": RABENSEIFNER},
+            "is_commutative=yes": RABENSEIFNER,
+        },
+        "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
+    },
+    "collective=bcast": {
+        "comm_type=intra": {
+            "comm_size<=4": {
+                "comm_avg_ppn<=1": {"avg_msg_size<=4096": BINOMIAL, "avg_msg_size=any": RING},
+                "comm_avg_ppn=any": {"algorithm=MPIR_Bcast_intra_osu_pipelined": {}},
+            },
+            "comm_size=any": RING,
+        },
+        "comm_type=inter": {"algorithm=MPIR_Bcast_inter_remote_send_local_bcast": {}},
+    },
+}
+
+
+def test_mvapich_has_rules_by_ranks_per_node() -> None:
+    table = TuningTable(TABLE.cluster, "mvapich 4.0", TABLE.rules)
+    text = mpich.emit(table, DENSE)
+    tree = mpich.parse(text, "mvapich 4.0")
+    assert mpich.check(table, text, DENSE) == []
+
+    def found(p: int, nbytes: int, ppn: int) -> str:
+        return mpich.decide(tree, BCAST, Call(p, nbytes, ppn=ppn)).name.partition("intra_")[2]
+
+    assert [found(4, n, ppn) for n in (1023, 1024) for ppn in (1, 2)] == [
+        "binomial", "osu_pipelined", "pipelined_tree", "pipelined_tree",
+    ]  # fmt: skip
+    assert [found(3, 4096, ppn) for ppn in (1, 2)] == ["binomial", "osu_pipelined"]
+    moved = text.replace("comm_avg_ppn<=1", "comm_avg_ppn<=2", 1)
+    assert moved != text
+    assert mpich.check(table, moved, DENSE)
+
+
+def test_earlier_releases_know_less() -> None:
+    """MPICH 4.1 would abort when it starts."""
+    for library in ("mpich 4.1.2", "mpich 5.0.2"):
+        table = TuningTable(TABLE.cluster, library, TABLE.rules)
+        assert mpich.check(table, mpich.emit(table, GENERIC), GENERIC) == []
+    with pytest.raises(InputError, match=r"mpich 4\.1\.2 does not know comm_avg_ppn=any"):
+        mpich.parse(json.dumps(DENSE), "mpich 4.1.2")
+    with pytest.raises(InputError, match=r"does not know any and would abort"):
+        mpich.parse(json.dumps({"collective=bcast": {"any": SMP}}), "mpich 4.1")
+    multiplying: Node = {
+        "collective=allreduce": {"algorithm=MPIR_Allreduce_intra_recursive_multiplying": {}}
+    }
+    with pytest.raises(InputError, match=r"recursive_multiplying and .* of MPICH 4\.3"):
+        mpich.parse(json.dumps(multiplying), "mpich 4.2.3")
+    assert mpich.parse(json.dumps(multiplying), "mpich 4.3.0")
+    assert mpich.parse(json.dumps(DENSE), "mpich 4.2.0")
+
+
+@pytest.mark.parametrize("name", ["mvp_generic", "tacc_vista"])
+def test_tables_of_mvapich_are_grown_into(shared: Path, name: str) -> None:
+    generic = mpich.parse((shared / f"data/mvapich_csel/{name}.json").read_text(), "mvapich 4.0")
+    table = TuningTable(TABLE.cluster, "mvapich 4.0", TABLE.rules)
+    assert mpich.check(table, mpich.emit(table, generic), generic) == []
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(InputError, match="nested deeper than"):
+        mpich.parse('{"collective=bcast":' * 100_000)
+    with pytest.raises(InputError):
+        mpich.parse('{"collective=bcast":' * 900 + "{}" + "}" * 900)

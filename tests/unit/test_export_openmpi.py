@@ -114,11 +114,14 @@ def test_gather_must_not_depend_on_size() -> None:
     assert "\n0 2 0 0 # binomial\n" in openmpi.emit(whole)
 
 
-def test_allgather_sizes_count_the_data_of_all_ranks() -> None:
-    table = table_of({(Collective.ALLGATHER, 8): [(0, Choice("bruck")), (1000, Choice("ring"))]})
+def test_sizes_are_those_of_the_whole_buffer() -> None:
+    """As in Open MPI, which multiplies what a rank gives to an allgather by the ranks."""
+    table = table_of({(Collective.ALLGATHER, 8): [(0, Choice("bruck")), (8000, Choice("ring"))]})
     text = openmpi.emit(table)
     assert "\n8000 4 0 0 # ring\n" in text
-    assert openmpi.decide(openmpi.parse(text), Collective.ALLGATHER, 8, 999) == Choice("bruck")
+    rules = openmpi.parse(text)
+    found = [openmpi.decide(rules, Collective.ALLGATHER, 8, n).algorithm for n in (7999, 8000)]
+    assert found == ["bruck", "ring"]
 
 
 def test_keys_with_the_same_ranks_must_agree() -> None:
@@ -231,7 +234,9 @@ def test_check_sees_what_the_table_does_not_have(
 
 def test_open_mpi_6_would_read_the_file_otherwise() -> None:
     table = TuningTable(CLUSTER, "openmpi 6.0.0", TABLE.rules)
-    with pytest.raises(InputError, match=r"openmpi 6\.0\.0 reads .* differently"):
+    with pytest.raises(
+        InputError, match=r"openmpi 6\.0\.0 reads .* differently.*--to openmpi-json"
+    ):
         openmpi.emit(table)
 
 

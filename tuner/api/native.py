@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
 from tuner.api.problems import Problem
-from tuner.errors import InputError, ProbeError
-from tuner.export import mpich, openmpi
+from tuner.errors import ProbeError
+from tuner.export import mpich
+from tuner.export.formats import FORMATS, Wish
 from tuner.runtime.launch import Launcher
 from tuner.table import TuningTable, table_record
 
-TUNER, OPENMPI, MPICH = "tuner", "openmpi", "mpich"
+TUNER = "tuner"
 MEDIA_TYPES: Mapping[str, str] = {  # what may be asked for -> the format that it means
     "application/json": TUNER,
     "application/vnd.tuner.table+json": TUNER,
-    "application/vnd.tuner.openmpi-rules": OPENMPI,
-    "application/vnd.tuner.mpich-csel+json": MPICH,
+    **{form.media_type: name for name, form in FORMATS.items()},
 }
-_NAMED = {TUNER: "application/json", OPENMPI: "application/vnd.tuner.openmpi-rules",
-          MPICH: "application/vnd.tuner.mpich-csel+json"}  # fmt: skip
-Generic = Callable[[], mpich.Tree]  # the rules that an MPICH library decides with by itself
+_NAMED = {TUNER: "application/json"} | {name: form.media_type for name, form in FORMATS.items()}
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A form of a table: one of MEDIA_TYPES, and for which operators where that matters."""
+    """A form of a table: one of MEDIA_TYPES, and what `Wish` says where that matters."""
 
     media_type: str = "application/json"
     operators: str = "any"
+    otherwise: str = ""
+    ranks: int | None = None
 
     @property
     def format(self) -> str:
-        """tuner | openmpi | mpich."""
+        """`tuner`, or one of FORMATS."""
         return MEDIA_TYPES[self.media_type]
 
     @property
@@ -43,16 +43,31 @@ class Wanted:
         """Tells the ETags of different contents apart; empty for the format of tables itself."""
         words = [] if self.format == TUNER else [self.format]
         words += [] if self.operators == "any" else [self.operators]
+        words += [self.otherwise] if self.otherwise else []
+        words += [] if self.ranks is None else [str(self.ranks)]
         return "".join(f"-{word}" for word in words)
 
+    def wish(self, generic: mpich.Generic) -> Wish:
+        """What is wanted besides the table."""
+        return Wish(self.operators == "commutative", self.otherwise, self.ranks, generic)
 
-def wanted(accept: str | None, named: str | None, operators: str) -> Wanted:
-    """The form that `?format=`, else the Accept header asks for.
+
+def wanted(
+    accept: str | None, named: str | None, operators: str, otherwise: str, ranks: int | None
+) -> Wanted:
+    """The form that `?format=`, else the Accept header asks for; what it does not look at is left
+    out, so that one form has one name.
 
     Raises Problem 406 for an Accept header that allows none.
     """
-    media_type = _NAMED[named] if named else _accepted(accept or "*/*")
-    return Wanted(media_type, operators)
+    form = Wanted(_NAMED[named] if named else _accepted(accept or "*/*"))
+    asks = FORMATS[form.format].asks if form.format != TUNER else frozenset()
+    return Wanted(
+        form.media_type,
+        operators if "commutative_only" in asks else "any",
+        otherwise if "otherwise" in asks else "",
+        ranks if "ranks" in asks else None,
+    )
 
 
 @lru_cache(maxsize=256)
@@ -86,27 +101,23 @@ def _liking(offer: str, ranges: list[tuple[str, float]]) -> float:
     return 0.0
 
 
-def render(table: TuningTable, form: Wanted, generic: Generic) -> bytes:
+def render(table: TuningTable, form: Wanted, generic: mpich.Generic) -> bytes:
     """The table in this form. Raises InputError where the form cannot say what the table says."""
-    library = table.library.partition(" ")[0]
     if form.format == TUNER:
         return json.dumps(table_record(table), allow_nan=False).encode()
-    if form.format != library:
-        raise InputError(
-            f"the table is for {table.library}: its rules mean nothing in the format of"
-            f" {form.format}"
-        )
-    if form.format == OPENMPI:
-        return openmpi.emit(table, commutative_only=form.operators == "commutative").encode()
-    kept, _ = mpich.portable(table)
-    return mpich.emit(kept, generic()).encode()
+    native = FORMATS[form.format]
+    native.require(table)
+    text, _ = native.emit(table, form.wish(generic))
+    return text.encode()
 
 
-def generic_of(python: Path | None) -> Generic:
+def generic_of(python: Path | None) -> mpich.Generic:
     """The rules of the MPICH in the environment of this interpreter, read when first needed."""
 
     @cache
-    def generic() -> mpich.Tree:
+    def generic(library: str) -> mpich.Tree:
+        if library != "mpich":
+            raise Problem(501, f"the service knows no {library}: export the table by `tuner table`")
         if python is None:
             raise Problem(501, "the service knows no MPICH: start it with --mpich-python PYTHON")
         try:

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner import db
-from tuner.api.native import Generic, Wanted, render
+from tuner.api.native import Wanted, render
 from tuner.api.problems import Problem
 from tuner.errors import quoted
+from tuner.export import mpich
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, rule_record
 
 REFRESHED = 0.25  # seconds between two looks at the database
@@ -50,7 +51,7 @@ class Entry:
         table = db.load_table(session, version)
         return cls(version, stored.digest, table, _ladders(version, table))
 
-    def rendition(self, form: Wanted, generic: Generic) -> Rendition:
+    def rendition(self, form: Wanted, generic: mpich.Generic) -> Rendition:
         """Made at the first demand. Raises InputError where the form cannot say the table."""
         if form not in self.renditions:
             etag = f'"{self.version}-{self.digest[:DIGITS]}{form.suffix}"'

@@ -13,10 +13,11 @@ from fastapi import Depends, Request
 from tuner import db
 from tuner.api.access import Client, Tokens, client_of
 from tuner.api.metrics import Metrics
-from tuner.api.native import Generic, generic_of
+from tuner.api.native import generic_of
 from tuner.api.published import REFRESHED, Published
 from tuner.api.settings import Settings
 from tuner.errors import InputError
+from tuner.export import mpich
 
 log = logging.getLogger(__name__)
 UPLOADS = 4  # at the same time; the others wait, and hold up nobody else
@@ -31,7 +32,7 @@ class Service:
     published: Published
     tokens: Tokens
     metrics: Metrics
-    generic: Generic
+    generic: mpich.Generic
     uploads: CapacityLimiter  # those that are stored at the same time
     streams: set[object] = field(default_factory=set)  # of events, that are open
 

@@ -9,7 +9,10 @@ from pathlib import Path
 from tuner.runtime.launch import PACKAGE, Launcher
 
 LIBRARIES = ("openmpi", "mpich")
-MPICH_PYTHON = Path(".venv-mpich/bin/python")
+PYTHONS = {  # of the environments beside this one
+    "mpich": Path(".venv-mpich/bin/python"),
+    "intelmpi": Path(".venv-intelmpi/bin/python"),
+}
 
 
 def add_library(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +31,10 @@ def interpreter(library: str, given: Path | None = None) -> Path:
     """The interpreter for the ranks: the given one, else the one `make venv` sets up."""
     if given is not None:
         return given.absolute()
-    if library == "openmpi":
+    if library not in PYTHONS:
         return Path(sys.executable)
-    here = MPICH_PYTHON.absolute()
-    return here if here.exists() else PACKAGE.parent / MPICH_PYTHON
+    here = PYTHONS[library].absolute()
+    return here if here.exists() else PACKAGE.parent / PYTHONS[library]
 
 
 def libmpi(library: str, python: Path) -> Path:

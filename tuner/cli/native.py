@@ -1,37 +1,80 @@
-"""Tables in the libraries' own formats, by name of the library."""
+"""Tables in the runtimes' own formats, as somebody at the terminal wants them."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from tuner.cli.environments import interpreter, libmpi
-from tuner.export import mpich, openmpi
+from tuner.errors import InputError
+from tuner.export import mpich
+from tuner.export.formats import FORMATS, Wish
 from tuner.table import TuningTable
 
 
-def export(
-    table: TuningTable, to: str, python: Path | None = None, commutative_only: bool = False
-) -> tuple[str, tuple[str, ...]]:
+def options(parser: argparse.ArgumentParser) -> None:
+    """Declare what may be said about a file besides its table."""
+    parser.add_argument(
+        "--commutative-only", action="store_true",
+        help="use the rules for commutative operators in a format that cannot tell operators apart"
+        " (MPICH's can): programs with other operators would get wrong results",
+    )  # fmt: skip
+    parser.add_argument(
+        "--otherwise", default="", metavar="NAME",
+        help="nccl, intelmpi, mvapich2: what runs where the table leaves the choice to the library"
+        " and its own format cannot, such as ring_simple or preset_1",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ranks", type=int, metavar="P",
+        help="ranks of the communicators that environment variables are for; needed where the table"
+        " has several",
+    )  # fmt: skip
+    parser.add_argument(
+        "--python", type=Path, metavar="PYTHON",
+        help="interpreter of the environment with the table's library (default: this one for Open"
+        " MPI, .venv-mpich/bin/python, .venv-intelmpi/bin/python)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--generic", type=Path, metavar="FILE",
+        help="mpich, mvapich: JSON with the library's own rules, which the exported file must"
+        " contain (default: those in MPICH's libmpi)",
+    )  # fmt: skip
+
+
+def wish(options: argparse.Namespace) -> Wish:
+    """What was said."""
+    generic = generic_of(options.python, options.generic)
+    return Wish(options.commutative_only, options.otherwise, options.ranks, generic)
+
+
+def export(table: TuningTable, to: str, python: Path | None = None) -> tuple[str, tuple[str, ...]]:
     """The file's content, and the rules that this library cannot express, by name.
 
     python      interpreter of the MPICH environment; its library's own rules go into the file
     """
-    if to == "openmpi":
-        return openmpi.emit(table, commutative_only=commutative_only), ()
-    kept, lost = mpich.portable(table)
-    return mpich.emit(kept, _generic(python)), lost
+    return FORMATS[to].emit(table, Wish(generic=generic_of(python)))
 
 
-def check(
-    table: TuningTable, text: str, to: str, python: Path | None = None,
-    commutative_only: bool = False,
-) -> list[str]:  # fmt: skip
-    """Every call that the file decides otherwise than the table, one sentence each."""
-    if to == "openmpi":
-        return openmpi.check(table, text, commutative_only=commutative_only)
-    kept, _ = mpich.portable(table)
-    return mpich.check(kept, text, _generic(python))
+def generic_of(python: Path | None, file: Path | None = None) -> mpich.Generic:
+    """The rules that a library decides with by itself, read when they are needed: from a file, else
+    from the MPICH of an environment. Raises InputError where there are none."""
+
+    def generic(library: str) -> mpich.Tree:
+        if file is not None:
+            return mpich.parse(text_of(file), library)
+        if library != "mpich":
+            raise InputError(
+                f"an exported file must contain {library}'s own rules: give them (--generic FILE);"
+                " its sources have them as JSON"
+            )
+        return mpich.generic_tuning(libmpi(library, interpreter(library, python)))
+
+    return generic
 
 
-def _generic(python: Path | None) -> mpich.Tree:
-    return mpich.generic_tuning(libmpi("mpich", interpreter("mpich", python)))
+def text_of(path: Path) -> str:
+    """A file's content; raises InputError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InputError(f"{path}: cannot be read: {reason}") from None

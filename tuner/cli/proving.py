@@ -13,11 +13,14 @@ from tuner.cli import native
 from tuner.cli.environments import libmpi
 from tuner.cli.progress import Report, counted
 from tuner.errors import InputError
-from tuner.export import mpich
+from tuner.export import intelmpi, mpich
+from tuner.export.formats import Wish
 from tuner.export.heldout import heldout
+from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
 from tuner.export.prove import RuleProof
+from tuner.export.variables import ranks_of
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import Launcher, available_cores
@@ -28,10 +31,16 @@ COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed
 ACTIVATION = {"openmpi": openmpi_proof.activation, "mpich": mpich_proof.activation}
 
 
+PROVABLE = ("openmpi", "mpich", "intelmpi")
+
+
 def prove(
     table: TuningTable, python: Path, native_file: Path, report: Report
 ) -> list[dict[str, Any]]:
-    """One record per rule. Raises InputError for a table of another computer or library."""
+    """One record per rule, of a file for Open MPI or MPICH.
+
+    Raises InputError for a table of another computer or library.
+    """
     starter = launcher(table, python)
     progress = counted(report)
     with tempfile.TemporaryDirectory(prefix="tuner-prove-") as place:
@@ -45,6 +54,27 @@ def prove(
             proofs = mpich_proof.prove(
                 kept, native_file, generic, starter, Path(place), progress=progress
             )
+    return [_record(proof) for proof in proofs]
+
+
+def _prove_intelmpi(
+    table: TuningTable, python: Path, wish: Wish, report: Report
+) -> list[dict[str, Any]]:
+    """One record per rule; variables are for one number of ranks, so each has its own file."""
+    starter, otherwise = launcher(table, python), intelmpi.otherwise_of(wish.otherwise)
+    proofs = list[RuleProof]()
+    with tempfile.TemporaryDirectory(prefix="tuner-prove-") as place:
+        file = Path(place, "adjust.sh")
+        for ranks in ranks_of(table) if wish.ranks is None else (wish.ranks,):
+            file.write_text(
+                intelmpi.DIALECT.emit(
+                    table, ranks, otherwise=otherwise, commutative_only=wish.commutative_only
+                )
+            )
+            proofs += intelmpi_proof.prove(
+                table, file, starter, Path(place), ranks=ranks, otherwise=otherwise,
+                commutative_only=wish.commutative_only, progress=counted(report),
+            )  # fmt: skip
     return [_record(proof) for proof in proofs]
 
 
@@ -65,9 +95,18 @@ def compare(
     return [{**asdict(point), "ci95": list(point.ci95)} for point in points]
 
 
-def prove_exported(table: TuningTable, python: Path, report: Report) -> list[dict[str, Any]]:
-    """Export to a temporary file and prove that."""
+def prove_exported(
+    table: TuningTable, python: Path, wish: Wish, report: Report
+) -> list[dict[str, Any]]:
+    """Export to a temporary file and prove that. Raises InputError for a library that cannot be."""
     library = table.library.partition(" ")[0]
+    if library not in PROVABLE:
+        raise InputError(
+            f"{library} is not started here: only {', '.join(PROVABLE)} are; `tuner table check`"
+            " reads the file as it does"
+        )
+    if library == "intelmpi":
+        return _prove_intelmpi(table, python, wish, report)
     text, _ = native.export(table, library, python)
     with tempfile.TemporaryDirectory(prefix="tuner-export-") as place:
         path = Path(place, "exported")

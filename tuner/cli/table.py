@@ -6,11 +6,12 @@ import argparse
 from pathlib import Path
 
 from tuner.cli import native, proving
-from tuner.cli.environments import LIBRARIES, interpreter
+from tuner.cli.environments import interpreter
 from tuner.cli.output import add_action, console, emit, print_table
 from tuner.cli.progress import Display
 from tuner.cli.rules import print_rules
 from tuner.errors import InputError
+from tuner.export.formats import FORMATS, format_of
 from tuner.files import require_target, write_atomically
 from tuner.table import read_table, table_record
 
@@ -39,37 +40,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         actions, "export", "write the rules in a library's own format", EXAMPLES, run_export
     )
     export.add_argument("table", type=Path)
-    export.add_argument("--to", choices=LIBRARIES, required=True)
+    export.add_argument("--to", choices=FORMATS, required=True)
     export.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
-    _native_options(export)
+    native.options(export)
     check = add_action(
         actions, "check", "parse an exported file and compare its decisions", EXAMPLES, run_check
     )
     check.add_argument("file", type=Path)
     check.add_argument("--table", type=Path, required=True, metavar="FILE")
-    check.add_argument("--from", dest="to", choices=LIBRARIES, help="default: as the file looks")
-    _native_options(check)
+    check.add_argument("--from", dest="to", choices=FORMATS, help="default: as the file looks")
+    native.options(check)
     prove = add_action(
         actions, "prove", "show what the real library executes, per rule", EXAMPLES, run_prove
     )
     prove.add_argument("table", type=Path)
     prove.add_argument(
-        "--python", type=Path, metavar="PYTHON",
-        help="interpreter of the environment with the table's library (default: this one for Open"
-        " MPI, .venv-mpich/bin/python for MPICH)",
-    )  # fmt: skip
-
-
-def _native_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--commutative-only", action="store_true",
-        help="Open MPI: use the rules for commutative operators; its format cannot tell operators"
-        " apart, so programs with other operators would get wrong results",
-    )  # fmt: skip
-    parser.add_argument(
-        "--python", type=Path, help="mpich: interpreter of its environment, whose own rules the"
-        " exported file must contain (default: .venv-mpich/bin/python)",
-    )  # fmt: skip
+        "--runtime", choices=proving.PROVABLE, help="default: the library that the table is for"
+    )
+    native.options(prove)
 
 
 def run_show(options: argparse.Namespace) -> None:
@@ -83,7 +71,9 @@ def run_export(options: argparse.Namespace) -> None:
     if options.out is not None:
         require_target(options.out, options.table)
     table = read_table(options.table)
-    text, lost = native.export(table, options.to, options.python, options.commutative_only)
+    form = FORMATS[options.to]
+    form.require(table)
+    text, lost = form.emit(table, native.wish(options))
     for rule in lost:
         console(error=True).print(f"left to the default, {options.to} lacks it: {rule}")
     if options.out is None and not options.json:
@@ -99,18 +89,14 @@ def run_export(options: argparse.Namespace) -> None:
 def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; status 1 when they differ."""
     table = read_table(options.table)
-    text = _read(options.file)
-    to = options.to or ("mpich" if text.lstrip().startswith("{") else "openmpi")
-    if to != table.library.partition(" ")[0]:
-        raise InputError(
-            f"{options.table} is for {table.library}, but {options.file} is for {to}: give the"
-            " table that the file was made from"
-        )
+    text = native.text_of(options.file)
+    form = FORMATS[options.to] if options.to else format_of(table, text)
+    form.require(table)
     try:
-        differences = native.check(table, text, to, options.python, options.commutative_only)
+        differences = form.check(table, text, native.wish(options))
     except InputError as reason:
         raise InputError(f"{options.file}: {reason}") from None
-    record = {"file": str(options.file), "format": to, "differences": differences}
+    record = {"file": str(options.file), "format": form.name, "differences": differences}
 
     def show() -> None:
         for difference in differences:
@@ -121,19 +107,17 @@ def run_check(options: argparse.Namespace) -> int:
     return 1 if differences else 0
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path}: cannot be read: {reason}") from None
-
-
 def run_prove(options: argparse.Namespace) -> int:
     """Run the real library; status 1 when it did otherwise than a rule says."""
     table = read_table(options.table)
     library = table.library.partition(" ")[0]
+    if options.runtime not in (None, library):
+        raise InputError(
+            f"{options.table} is for {table.library}: its rules prove nothing in {options.runtime}"
+        )
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
-        proofs = proving.prove_exported(table, interpreter(library, options.python), report)
+        python, wish = interpreter(library, options.python), native.wish(options)
+        proofs = proving.prove_exported(table, python, wish, report)
     emit(options, proofs, lambda: _print_proofs(proofs))
     return 0 if all(proof["confirmed"] for proof in proofs) else 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.collective import Collective
@@ -22,20 +22,51 @@ def by_ranks(
     The formats know how many ranks a communicator has but not how they are spread over nodes:
     keys with the same p are merged when they decide alike, else InputError is raised.
     """
-    found: dict[Collective, dict[int, tuple[Rule, ...]]] = {}
+    return {
+        collective: {p: _agreed(ladders) for p, ladders in sizes.items()}
+        for collective, sizes in places_by_ranks(table, operators).items()
+    }
+
+
+def places_by_ranks(
+    table: TuningTable, operators: str = "any"
+) -> dict[Collective, dict[int, dict[Key, tuple[Rule, ...]]]]:
+    """collective -> p -> place -> its ladder, all ascending; operators as in `by_ranks`."""
+    found: dict[Collective, dict[int, dict[Key, tuple[Rule, ...]]]] = {}
     places = {replace(key, operators="any") for key in table.keys}
     for key in sorted(places, key=lambda key: (key.collective, key.p, key.nodes, key.memory)):
         ladder = table.ladder(replace(key, operators=operators)) or table.ladder(key)
-        if not ladder:
-            continue
-        other = found.setdefault(key.collective, {}).setdefault(key.p, ladder)
-        if _decisions(other) != _decisions(ladder):
+        if ladder:
+            found.setdefault(key.collective, {}).setdefault(key.p, {})[key] = ladder
+    return found
+
+
+def _agreed(ladders: Mapping[Key, tuple[Rule, ...]]) -> tuple[Rule, ...]:
+    """The one ladder of several places; raises InputError where they differ."""
+    first, *others = ladders
+    for key in others:
+        if _decisions(ladders[first]) != _decisions(ladders[key]):
             raise InputError(
-                f"{key.collective} on {key.p} ranks: the rules for {_place(other[0].key)} and"
+                f"{key.collective} on {key.p} ranks: the rules for {_place(first)} and"
                 f" {_place(key)} differ, but this format knows only the number of ranks:"
                 " export a table with one of them"
             )
-    return found
+    return ladders[first]
+
+
+def by_place(table: TuningTable) -> dict[Key, tuple[Rule, ...]]:
+    """Key for any operator -> the ladder of its calls, ascending.
+
+    For runtimes all of whose operators commute: the ladder for these where there is one.
+    """
+    places = sorted(
+        {replace(key, operators="any") for key in table.keys},
+        key=lambda key: (key.collective, key.nodes, key.ppn, key.memory),
+    )
+    return {
+        key: table.ladder(replace(key, operators="commutative")) or table.ladder(key)
+        for key in places
+    }
 
 
 def probe_sizes(ladder: Sequence[Rule], others: Collection[int] = ()) -> list[int]:

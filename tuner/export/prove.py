@@ -2,7 +2,8 @@
 
 Open MPI: a preloaded watcher reports what each call is told and which algorithm it enters; without
 a C compiler, and for MPICH whose algorithms cannot be watched, a rule is poisoned instead (given
-an impossible algorithm), so that exactly the calls which reach that rule fail.
+an impossible algorithm), so that exactly the calls which reach that rule fail. Intel MPI: a watcher
+reports the functions that each call enters, which a launch with the preset alone must enter, too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ PROVER = ("-m", "mpi4py", "-m", "tuner.runtime.prover")  # mpi4py ends all ranks
 ITEM = 4  # bytes of the elements it sends where the size allows, else 1
 LARGEST = 1 << 25  # bytes of the largest call of a proof
 TIMEOUT = 300.0  # seconds of one launch
+NO_SIZE = "no call has a size in this range"  # why a rule cannot be tried
 Progress = Callable[[int, int], None]  # calls made, calls altogether
 
 
@@ -37,7 +39,7 @@ class Starter(Protocol):
 
     @property
     def library(self) -> str:
-        """`openmpi` or `mpich`."""
+        """`openmpi`, `mpich` or `intelmpi`."""
 
     def run(
         self,
@@ -85,19 +87,29 @@ class Trial:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the ranks said about a trial: MPI error class and the watcher's numbers."""
+    """What the ranks said about a trial: MPI error class, and what a watcher saw.
+
+    executed    the numbers of Open MPI's watcher
+    entered     the functions that Intel MPI's watcher saw, by name
+    """
 
     error: int
     executed: tuple[int, ...]
+    entered: tuple[str, ...] = ()
 
 
 def sizes_of(rule: Rule) -> tuple[int, ...]:
-    """Bytes at which a rule is tried: its bounds and the probed sizes within."""
+    """Bytes at which a rule is tried: its bounds and the probed sizes within.
+
+    Buffers that are divided have as many bytes for each rank; a rule may hold for none of them.
+    """
+    p = rule.key.p if rule.key.collective.divided else 1
     probed = [n for n in rule.evidence.nbytes if rule.lo <= n < rule.hi]
     last = [int(rule.hi) - 1] if rule.hi <= LARGEST else []
-    fallback = max(rule.lo, min(ITEM, rule.hi - 1))  # a call without data runs nothing
-    sizes = {int(n) for n in (fallback, *probed, *last) if 0 < n <= LARGEST}
-    return tuple(sorted(sizes or {int(fallback)}))
+    fallback = int(max(rule.lo, min(ITEM, rule.hi - 1)))  # a call without data runs nothing
+    near = {m for n in (fallback, *probed, *last) for m in (n // p * p, -(-n // p) * p)}
+    within = {n for n in near if rule.lo <= n < rule.hi}
+    return tuple(sorted({n for n in within if 0 < n <= LARGEST} or within))
 
 
 def item_of(nbytes: int) -> int:
@@ -128,7 +140,9 @@ def ask(
     def note(line: str) -> None:
         if line.startswith('{"call"'):
             record = json.loads(line)
-            answers[record["call"]] = Answer(record["error"], tuple(record["executed"]))
+            answers[record["call"]] = Answer(
+                record["error"], tuple(record["executed"]), tuple(record["entered"])
+            )
             if progress:
                 progress(len(answers), len(trials))
 

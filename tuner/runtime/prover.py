@@ -1,8 +1,10 @@
 """The program of ranks that make given calls and tell what ran: `tuner.runtime.prover CALLS`.
 
 CALLS is a JSON list of {collective, p, nbytes, commutative}. Rank 0 prints one line for each:
-{call, error, executed}. `error` is the MPI error class, 0 for success; `executed` is what the
-preloaded watcher saw on rank 0 (see tuner/export/openmpi/interpose.c), [] without a watcher.
+{call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
+`entered` are what a preloaded watcher saw on rank 0 (tuner/export/openmpi/interpose.c,
+tuner/export/intelmpi/watch.c), [] without it. Where functions are watched each call is made twice:
+what a communicator needs once belongs to no call.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 ITEM = 4  # bytes of an element where the size allows, else 1
+WATCHES_FUNCTIONS = hasattr(ctypes.CDLL(None), "tuner_entered")
 
 
 def left(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
@@ -35,19 +38,43 @@ def executed() -> list[int]:
     return list(out) if ask(out) == 1 else []
 
 
+def entered() -> list[str]:
+    """The functions that a call entered, in no order; asking begins the next observation."""
+    if not WATCHES_FUNCTIONS:
+        return []
+    ask = ctypes.CFUNCTYPE(ctypes.c_char_p)(("tuner_entered", ctypes.CDLL(None)))
+    return str(ask().decode()).split()
+
+
 def perform(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
     """Make one call; returns the MPI error class."""
-    nbytes = call["nbytes"]
+    name, nbytes = call["collective"], call["nbytes"]
     kind = np.int32 if nbytes % ITEM == 0 else np.int8
     data = np.zeros(nbytes // np.dtype(kind).itemsize, kind)
+    part = np.zeros(nbytes // comm.size, np.int8)
+    whole = np.zeros(part.size * comm.size, np.int8)
+    calls: dict[str, Callable[[], None]] = {
+        "bcast": lambda: comm.Bcast(data, 0),
+        "allreduce": lambda: comm.Allreduce(data, np.empty_like(data), operator),
+        "reduce": lambda: comm.Reduce(data, np.empty_like(data), operator),
+        "allgather": lambda: comm.Allgather(part, whole),
+        "gather": lambda: comm.Gather(part, whole),
+        "scatter": lambda: comm.Scatter(whole, part),
+    }
     try:
-        if call["collective"] == "bcast":
-            comm.Bcast(data, 0)
-        else:
-            comm.Allreduce(data, np.empty_like(data), operator)
+        calls[name]()
     except MPI.Exception as reason:
         return int(reason.Get_error_class())
     return 0
+
+
+def answer(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> dict[str, Any]:
+    """What is to be said about a call."""
+    if WATCHES_FUNCTIONS:
+        perform(comm, call, operator)
+    executed(), entered()
+    error = perform(comm, call, operator)
+    return {"error": error, "executed": executed(), "entered": entered()}
 
 
 def main(path: str) -> None:
@@ -61,10 +88,9 @@ def main(path: str) -> None:
             comms[p] = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
         if comms[p] == MPI.COMM_NULL:
             continue
-        executed()
-        error = perform(comms[p], call, operators[call["commutative"]])
+        said = answer(comms[p], call, operators[call["commutative"]])
         if first:
-            print(json.dumps({"call": number, "error": error, "executed": executed()}), flush=True)
+            print(json.dumps({"call": number, **said}), flush=True)
     world.Barrier()
 
 

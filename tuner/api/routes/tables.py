@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
-from tuner.api.native import MEDIA_TYPES, wanted
+from tuner.api.native import MEDIA_TYPES, Wanted, wanted
 from tuner.api.problems import documented
 from tuner.api.published import Entry, Rendition
-from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Name, Page
+from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Name, Page, Word
 from tuner.api.service import Service, Serving
 from tuner.table import parse_table
 
@@ -54,10 +54,24 @@ class StoredTable(BaseModel):
 class Form(BaseModel):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
-    format: Literal["tuner", "openmpi", "mpich"] | None = None
+    format: Literal[
+        "tuner", "openmpi", "openmpi-json", "mpich", "mvapich", "nccl", "ucc", "intelmpi",
+        "mvapich2",
+    ] | None = None  # fmt: skip
     operators: Literal["any", "commutative"] = Field(
         "any", description="whose rules to use where the format cannot tell operators apart"
     )
+    otherwise: Word | None = Field(
+        None, examples=["ring_simple"],
+        description="what runs where the table leaves the choice to a library whose format cannot",
+    )  # fmt: skip
+    ranks: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="of the communicators that variables are for"
+    )
+
+    def wanted(self, accept: str | None) -> Wanted:
+        """The form that is asked for; raises Problem 406."""
+        return wanted(accept, self.format, self.operators, self.otherwise or "", self.ranks)
 
 
 class PublishedQuery(Form):
@@ -105,7 +119,7 @@ def published(
 ) -> Response:  # fmt: skip
     """The table that is published now; ask again with its ETag, 304 says that it still is."""
     entry = service.published.find(query.cluster, query.library)
-    rendition = entry.rendition(wanted(accept, query.format, query.operators), service.generic)
+    rendition = entry.rendition(query.wanted(accept), service.generic)
     return answer(rendition, if_none_match)
 
 
@@ -116,7 +130,7 @@ def from_memory(service: Service, request: Request) -> Response | None:
         query = _QUERY.validate_strings(dict(request.query_params))
     except ValidationError:
         return None
-    form = wanted(headers.get("accept"), query.format, query.operators)
+    form = query.wanted(headers.get("accept"))
     entry = service.published.find(query.cluster, query.library)
     rendition = entry.renditions.get(form)
     return answer(rendition, headers.get("if-none-match")) if rendition else None
@@ -130,7 +144,7 @@ def one(
     """One version, which never changes."""
     with db.reading(service.engine) as session:
         entry = Entry.load(session, version)
-    rendition = entry.rendition(wanted(accept, form.format, form.operators), service.generic)
+    rendition = entry.rendition(form.wanted(accept), service.generic)
     return answer(rendition, if_none_match, FOREVER)
 
 

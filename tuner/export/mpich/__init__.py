@@ -1,10 +1,11 @@
 """MPICH 4.1 and later: its collective selection (csel) JSON."""
 
 from tuner.export.mpich.emitter import check, emit, leaf_of, portable
-from tuner.export.mpich.selection import Call, Leaf, Tree, decide, generic_tuning, parse
+from tuner.export.mpich.selection import Call, Generic, Leaf, Tree, decide, generic_tuning, parse
 
 __all__ = [
     "Call",
+    "Generic",
     "Leaf",
     "Tree",
     "check",

@@ -191,19 +191,19 @@ def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
     neighbours, be they the table's or the file's, and for operators of every kind. Raises
     InputError when the library would not accept the file.
     """
-    tree = parse(text)
+    tree = parse(text, table.library)
     differences = _untouched(tree, generic, {f"collective={name}" for name in by_ranks(table)})
     for operators in ("any", "commutative"):
         for collective, ladders in by_ranks(table, operators).items():
             branch = tree.get(f"collective={collective}", {})
-            sizes = bounds(branch, "avg_msg_size")
+            sizes, densities = bounds(branch, "avg_msg_size"), bounds(branch, "comm_avg_ppn")
             for p in beside({*ladders, *bounds(branch, "comm_size")}, least=1):
                 ladder = ladders.get(p, ())
                 for nbytes in probe_sizes(ladder, sizes):
                     rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-                    differences += _differences(
-                        tree, generic, rule, collective, p, nbytes, operators == "commutative"
-                    )
+                    for ppn in (n for n in beside(densities | {1}, least=1) if n <= p):
+                        call = Call(p, nbytes, commutative=operators == "commutative", ppn=ppn)
+                        differences += _differences(tree, generic, rule, collective, call)
     return differences
 
 
@@ -217,19 +217,18 @@ def _untouched(tree: Tree, generic: Tree, changed: Collection[str]) -> list[str]
 
 
 def _differences(
-    tree: Tree, generic: Tree, rule: Rule | None, collective: Collective, p: int, nbytes: int,
-    commutative: bool,
-) -> list[str]:  # fmt: skip
+    tree: Tree, generic: Tree, rule: Rule | None, collective: Collective, call: Call
+) -> list[str]:
     found = []
     for built_in in (True, False):
-        call = Call(p, nbytes, commutative=commutative, built_in=built_in)
+        call = replace(call, built_in=built_in)
         wanted = _wanted(rule, call) or decide(generic, collective, call)
         decided = decide(tree, collective, call)
         if decided != wanted:
             found.append(
-                f"{collective} of {nbytes} bytes on {p} ranks"
-                f" ({'' if commutative else 'non-'}commutative operator): the table says {wanted},"
-                f" the file {decided}"
+                f"{collective} of {call.nbytes} bytes on {call.p} ranks"
+                f" ({'' if call.commutative else 'non-'}commutative operator): the table says"
+                f" {wanted}, the file {decided}"
             )
     return found
 

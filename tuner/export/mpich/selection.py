@@ -2,7 +2,8 @@
 
 A tree is nested objects whose keys are conditions. Siblings are tried in file order and the first
 that holds is followed, down to a leaf that names an algorithm with all its parameters. Sizes are
-inclusive upper bounds (src/mpi/coll/src/csel.c of MPICH 5.0).
+inclusive upper bounds (src/mpi/coll/src/csel.c of MPICH 5.0). MVAPICH 3 and 4 are made of MPICH
+and read the same, with algorithms of their own; MPICH 4.1 knows fewer conditions.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 
 Tree = Mapping[str, Any]
+# The rules that a library decides with by itself, by its name: `mpich` or `mvapich`.
+Generic = Callable[[str], Tree]
 LARGEST = 2**31 - 1  # bounds are ints in the library
 LEAF = re.compile(r"(algorithm|composition)=\w+")
 NUMERIC = re.compile(r"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)(\d+)")
@@ -30,6 +33,11 @@ OTHER = re.compile(
     r"|is_block_regular)=(yes|no)"
 )
 _COMPARE = {"<=": operator.le, "<": operator.lt}
+SINCE = (  # what no MPICH before these releases has for certain
+    ((4, 2), re.compile(r"comm_avg_ppn<\d+|comm_avg_ppn=any|any")),
+    ((4, 3), re.compile(r"algorithm=\w+_recursive_multiplying")),
+    ((5, 0), re.compile(r"algorithm=\w+_ccl")),
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Call:
     commutative: bool = True
     built_in: bool = True
     hierarchy: str = "parent"
+    ppn: int = 1  # ranks per node, on average
 
 
 @dataclass(frozen=True)
@@ -56,8 +65,18 @@ class Leaf:
         return f"{self.name}({inside})" if inside else self.name
 
 
-def parse(text: str) -> Tree:
-    """The tree in a JSON file; raises InputError where the library would abort or misread it."""
+def parse(text: str, library: str = "mpich") -> Tree:
+    """The tree in a JSON file for `mpich 4.1.2` (without version the newest) or `mvapich`.
+
+    Raises InputError where the library would abort or misread it.
+    """
+    try:
+        return _parsed(text, library)
+    except RecursionError:
+        raise InputError("MPICH tuning file: nested deeper than any library reads") from None
+
+
+def _parsed(text: str, library: str) -> Tree:
     try:
         tree = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as reason:
@@ -68,7 +87,30 @@ def parse(text: str) -> Tree:
         if not key.startswith("collective="):
             raise InputError(f"MPICH tuning file: {key!r} is no collective")
         _require_valid(node, key)
+    _require_version(tree, library)
     return tree
+
+
+def _require_version(tree: Tree, library: str) -> None:
+    name, _, version = library.partition(" ")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if name != "mpich" or len(numbers) < 2:
+        return
+    later = [(since, new) for since, new in SINCE if numbers < since]
+    for key in conditions(tree):
+        for since, new in later:
+            if new.fullmatch(key):
+                raise InputError(
+                    f"MPICH tuning file: {library} does not know {key} and would abort: that is of"
+                    f" MPICH {'.'.join(map(str, since))}"
+                )
+
+
+def conditions(node: Tree) -> Iterator[str]:
+    """Every key of a tree, algorithms included."""
+    for key, below in node.items():
+        yield key
+        yield from conditions(below)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -100,7 +142,7 @@ def _require_valid(node: Any, where: str) -> None:
 def holds(condition: str, call: Call) -> bool:
     """Whether a condition is met; raises InputError for one that depends on more than the call."""
     numeric = NUMERIC.fullmatch(condition)
-    if numeric and numeric[1] in ("comm_size", "avg_msg_size", "count"):
+    if numeric and numeric[1] in ("comm_size", "comm_avg_ppn", "avg_msg_size", "count"):
         return bool(_COMPARE[numeric[2]](_quantity(numeric[1], call), int(numeric[3])))
     if condition.endswith("any"):
         return True
@@ -122,9 +164,10 @@ def holds(condition: str, call: Call) -> bool:
 
 
 def _quantity(name: str, call: Call) -> int:
-    return {"comm_size": call.p, "avg_msg_size": call.nbytes, "count": call.nbytes // call.item}[
-        name
-    ]
+    return {
+        "comm_size": call.p, "comm_avg_ppn": call.ppn, "avg_msg_size": call.nbytes,
+        "count": call.nbytes // call.item,
+    }[name]  # fmt: skip
 
 
 def decide(tree: Tree, collective: Collective, call: Call) -> Leaf:

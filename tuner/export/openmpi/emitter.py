@@ -1,7 +1,7 @@
-"""Writing Open MPI's classic rules file, and comparing a file with its table.
+"""Writing Open MPI's rules, classic or as JSON, and comparing a file with its table.
 
-Whatever was not measured is fenced in with rows of algorithm 0, the library's own decision: below
-the first communicator size, between two sizes and above the last.
+In the classic file whatever was not measured is fenced in with rows of algorithm 0, the library's
+own decision: below the first communicator size, between two sizes and above the last.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.export.ladders import beside, by_ranks, describe, probe_sizes
+from tuner.export.ladders import beside, by_ranks, describe, places_by_ranks, probe_sizes
+from tuner.export.openmpi import json_rules
 from tuner.export.openmpi.parser import parse
 from tuner.export.openmpi.rules import (
     Row,
     Rules,
     bounds,
-    compared_bytes,
     decide,
     render,
 )
@@ -29,7 +29,7 @@ from tuner.libraries.openmpi import (
 from tuner.table import Choice, Rule, TuningTable
 
 FENCE = (Row(0, 0),)
-READERS = ("4", "5")  # major versions that read a file as `decide` does
+READERS = ("4", "5")  # major versions that read a classic file as `decide` does
 # Their ranks may see different message sizes in one call (MPI_IN_PLACE, counts that only the root
 # gives): rules that split by size make them disagree and hang.
 UNSPLIT = (Collective.GATHER, Collective.SCATTER)
@@ -46,10 +46,8 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     table is for a version that reads such a file otherwise.
     """
     _require_readable(table)
+    _require_all_expressible(table, commutative_only)
     ladders = by_ranks(table, "commutative" if commutative_only else "any")
-    for ladder in (ladder for sizes in ladders.values() for ladder in sizes.values()):
-        for rule in ladder:
-            _require_expressible(rule, commutative_only)
     text = render(
         Rules({COLLECTIVE_IDS[name]: _fenced(name, sizes) for name, sizes in ladders.items()})
     )
@@ -59,12 +57,43 @@ def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     return text
 
 
+def emit_json(table: TuningTable, *, commutative_only: bool = False) -> str:
+    """The JSON rules of a table for Open MPI 6.0 or later; else as `emit`."""
+    name, _, version = table.library.partition(" ")
+    major = version.partition(".")[0]
+    if name == "openmpi" and major.isdigit() and int(major) < json_rules.FIRST:
+        raise InputError(
+            f"{table.library} drops a JSON file without a word: it reads classic rules"
+            " (--to openmpi)"
+        )
+    _require_all_expressible(table, commutative_only)
+    text = json_rules.render(table, "commutative" if commutative_only else "any")
+    differences = check_json(table, text, commutative_only=commutative_only)
+    if differences:
+        raise InputError(f"the JSON rules would not say what the table says: {differences[0]}")
+    return text
+
+
+def check_json(table: TuningTable, text: str, *, commutative_only: bool = False) -> list[str]:
+    """As `check`, of JSON rules."""
+    operators = "commutative" if commutative_only else "any"
+    return list(json_rules.differences(table, json_rules.parse(text), operators))
+
+
+def _require_all_expressible(table: TuningTable, commutative_only: bool) -> None:
+    places = places_by_ranks(table, "commutative" if commutative_only else "any")
+    for ladders in (ladders for sizes in places.values() for ladders in sizes.values()):
+        for rule in (rule for ladder in ladders.values() for rule in ladder):
+            _require_expressible(rule, commutative_only)
+
+
 def _require_readable(table: TuningTable) -> None:
     name, _, version = table.library.partition(" ")
     if name == "openmpi" and version.partition(".")[0] not in READERS:
         raise InputError(
             f"{table.library} reads a classic rules file differently, its rules would hit other"
-            f" communicators: only versions {' and '.join(READERS)} are supported"
+            f" communicators than in versions {' and '.join(READERS)}: write JSON rules"
+            " (--to openmpi-json)"
         )
 
 
@@ -94,10 +123,7 @@ def _fenced(
 ) -> tuple[tuple[int, tuple[Row, ...]], ...]:
     entries: list[tuple[int, tuple[Row, ...]]] = [(0, FENCE)]
     for p, ladder in ladders.items():
-        rows = tuple(
-            Row(compared_bytes(collective, p, rule.lo), *parameters(collective, rule.choice))
-            for rule in ladder
-        )
+        rows = tuple(Row(rule.lo, *parameters(collective, rule.choice)) for rule in ladder)
         entries.append((p, rows))
         if p + 1 not in ladders:
             entries.append((p + 1, FENCE))
@@ -116,7 +142,7 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
     foreign = sorted(rules.collectives.keys() - {COLLECTIVE_IDS[name] for name in ladders_of})
     differences = [f"the table has no rules for collective number {n}" for n in foreign]
     for collective, ladders in ladders_of.items():
-        entries, _ = bounds(rules, collective, 1)
+        entries, _ = bounds(rules, collective)
         for p in beside({*ladders, *entries}, least=1):
             differences += _differences(rules, collective, p, ladders.get(p, ()))
     return differences
@@ -125,7 +151,7 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
 def _differences(
     rules: Rules, collective: Collective, p: int, ladder: Sequence[Rule]
 ) -> Iterator[str]:
-    _, sizes = bounds(rules, collective, p)
+    _, sizes = bounds(rules, collective)
     for nbytes in probe_sizes(ladder, sizes):
         rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
         wanted = normal(collective, rule.choice) if rule else Choice()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.export import watcher
 from tuner.export.ladders import by_ranks
 from tuner.export.openmpi.emitter import check
 from tuner.export.openmpi.parser import parse
 from tuner.export.openmpi.rules import render
 from tuner.export.prove import (
+    NO_SIZE,
     Answer,
     Progress,
     RuleProof,
@@ -29,7 +29,7 @@ from tuner.libraries.openmpi import COLLECTIVE_IDS, choice_of, normal, redirecte
 from tuner.table import Choice, Key, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("interpose.c")
-COMPILERS = ("cc", "gcc", "clang")
+WATCHED = (Collective.BCAST, Collective.ALLREDUCE)  # what the watcher stands before
 IMPOSSIBLE = 99  # an algorithm number that Open MPI reads, but refuses when a call reaches it
 
 
@@ -43,16 +43,7 @@ def activation(rules_file: Path) -> dict[str, str]:
 
 def build_watcher(directory: Path) -> Path | None:
     """The compiled library to preload; None without a working C compiler."""
-    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    if compiler is None:
-        return None
-    target = directory.resolve() / "watcher.so"
-    directory.mkdir(parents=True, exist_ok=True)
-    built = subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", "-o", target, SOURCE, "-ldl"],
-        capture_output=True, check=False,
-    )  # fmt: skip
-    return target if built.returncode == 0 else None
+    return watcher.build(SOURCE, directory)
 
 
 def prove(
@@ -70,6 +61,8 @@ def prove(
     directory   where the watcher and the list of calls go
     watch       False: use poisoned rows even where a watcher could be compiled
 
+    Collectives that the watcher does not know are tried by poisoned rows.
+
     Raises InputError when the file is not that of the table, ProbeError when the ranks fail.
     """
     text = rules_file.read_text(encoding="utf-8")
@@ -78,14 +71,19 @@ def prove(
         raise InputError(f"{rules_file}: not the file of this table: {differences[0]}")
     ladders = by_ranks(table, "commutative" if commutative_only else "any")
     rules = [rule for sizes in ladders.values() for ladder in sizes.values() for rule in ladder]
-    watcher = build_watcher(directory) if watch else None
-    if watcher is None:
-        return _by_poison(text, rules, starter, directory, progress)
-    return _by_watching(watcher, rules_file, rules, starter, directory, progress)
+    preloaded = build_watcher(directory) if watch else None
+    watched = [rule for rule in rules if preloaded and rule.key.collective in WATCHED]
+    proofs = dict[Rule, RuleProof]()
+    if preloaded and watched:
+        seen_at_work = _by_watching(preloaded, rules_file, watched, starter, directory, progress)
+        proofs |= zip(watched, seen_at_work, strict=True)
+    others = [rule for rule in rules if rule not in proofs]
+    proofs |= zip(others, _by_poison(text, others, starter, directory, progress), strict=True)
+    return [proofs[rule] for rule in rules]
 
 
 def _by_watching(
-    watcher: Path, rules_file: Path, rules: Sequence[Rule], starter: Starter, directory: Path,
+    preloaded: Path, rules_file: Path, rules: Sequence[Rule], starter: Starter, directory: Path,
     progress: Progress | None,
 ) -> list[RuleProof]:  # fmt: skip
     trials = [Trial(rule, nbytes) for rule in rules for nbytes in sizes_of(rule)]
@@ -95,7 +93,7 @@ def _by_watching(
     def counting_from(done: int) -> Progress | None:
         return (lambda calls, _: progress(done + calls, total)) if progress else None
 
-    environment = {"LD_PRELOAD": str(watcher)}
+    environment = {"LD_PRELOAD": str(preloaded)}
     with_file = ask(
         starter, trials, directory, settings=activation(rules_file), environment=environment,
         progress=counting_from(0),
@@ -144,7 +142,10 @@ def _judge(
 def _by_poison(
     text: str, rules: Sequence[Rule], starter: Starter, directory: Path, progress: Progress | None
 ) -> list[RuleProof]:
-    """One launch for the n-th rules of all communicator sizes of a collective."""
+    """One launch for the n-th rules of all communicator sizes of a collective.
+
+    Making a communicator calls collectives of all ranks: a spare one keeps them from the rules.
+    """
     proofs: dict[Rule, RuleProof] = {}
     for collective in sorted({rule.key.collective for rule in rules}):
         mine = [rule for rule in rules if rule.key.collective is collective]
@@ -152,7 +153,7 @@ def _by_poison(
         measured, poisoned = {rule.key.p for rule in mine}, directory / "poisoned.conf"
         for position in range(max(_position(rule, mine) for rule in mine) + 1):
             write_atomically(poisoned, _poisoned(text, collective, position, measured))
-            answers = ask(starter, trials, directory, settings=activation(poisoned))
+            answers = ask(starter, trials, directory, settings=activation(poisoned), spare=1)
             failed = {trials[i].rule: set[int]() for i in answers}
             for i, answer in answers.items():
                 if answer.error:
@@ -170,6 +171,7 @@ def _poison_proof(rule: Rule, failed: set[int], others: list[Rule]) -> RuleProof
     reached = tuple(rule.choice if nbytes in failed else Choice() for nbytes in sizes)
     missed = [nbytes for nbytes in sizes if nbytes not in failed]
     reason = f"calls of {missed} bytes do not reach this rule" if missed else ""
+    reason = reason if sizes else NO_SIZE
     if others and not reason:
         reason = f"calls that belong to the rule from {others[0].lo} bytes on reach it too"
     return RuleProof(rule, sizes, reached, not reason, reason)

@@ -3,6 +3,9 @@
 A file lists collectives, per collective ascending communicator sizes, per communicator size
 ascending message sizes, each with an algorithm. All sizes are lower bounds: the last one that a
 call reaches counts, and a communicator below the first entry gets the first entry.
+
+What is compared with them are the bytes of the whole buffer: for allgather, gather and scatter the
+library multiplies what one rank gives or gets by the number of ranks.
 """
 
 from __future__ import annotations
@@ -14,8 +17,6 @@ from dataclasses import dataclass
 from tuner.collective import Collective
 from tuner.libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS, choice_of
 from tuner.table import Choice
-
-SCALED_BY_P = (Collective.ALLGATHER, Collective.GATHER, Collective.SCATTER)
 
 
 @dataclass(frozen=True)
@@ -36,28 +37,20 @@ class Rules:
 
 
 def decide(rules: Rules, collective: Collective, p: int, nbytes: int) -> Choice:
-    """What Open MPI 5.x takes from the file for a call of `nbytes` bytes per rank."""
+    """What Open MPI 5.x takes from the file for a call of `nbytes` of the whole buffer."""
     entries = rules.collectives.get(COLLECTIVE_IDS[collective])
     if not entries:
         return Choice()
     above = bisect.bisect_right([ranks for ranks, _ in entries], p)
     rows = entries[max(0, above - 1)][1]
-    size = compared_bytes(collective, p, nbytes)
-    row = rows[bisect.bisect_right([row.size for row in rows], size) - 1]
+    row = rows[bisect.bisect_right([row.size for row in rows], nbytes) - 1]
     return choice_of(collective, row.algorithm, row.chains, row.segment)
 
 
-def compared_bytes(collective: Collective, p: int, nbytes: int) -> int:
-    """What the library compares with its rules: for some collectives the data of all ranks."""
-    return nbytes * p if collective in SCALED_BY_P else nbytes
-
-
-def bounds(rules: Rules, collective: Collective, p: int) -> tuple[set[int], set[int]]:
-    """Where decisions on `collective` may change: numbers of ranks, and bytes per rank on `p`."""
+def bounds(rules: Rules, collective: Collective) -> tuple[set[int], set[int]]:
+    """Where decisions on `collective` may change: numbers of ranks, and bytes."""
     entries = rules.collectives.get(COLLECTIVE_IDS[collective], ())
-    scale = compared_bytes(collective, p, 1)
-    sizes = {-(-row.size // scale) for _, rows in entries for row in rows}
-    return {ranks for ranks, _ in entries}, sizes
+    return {ranks for ranks, _ in entries}, {row.size for _, rows in entries for row in rows}
 
 
 def render(rules: Rules) -> str:

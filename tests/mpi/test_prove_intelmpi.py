@@ -1,0 +1,134 @@
+"""What the real Intel MPI runs under emitted variables, and whether the proof notices a lie."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.test_prove import Deaf
+from tests.support.ladders import table_of
+from tuner.cli.main import main
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export import watcher
+from tuner.export.intelmpi import DIALECT, proof
+from tuner.export.prove import Trial, ask
+from tuner.libraries.intelmpi import choice_of
+from tuner.probe.machine import local_cluster
+from tuner.runtime.launch import Launcher
+from tuner.table import Choice, TuningTable, write_table
+
+BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
+TABLE = table_of(
+    {
+        (ALLREDUCE, 3): [(0, choice_of(5)), (1024, choice_of(16)), (65536, choice_of(8))],
+        (BCAST, 3): [(0, choice_of(3)), (4096, Choice())],
+        (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
+        (Collective.REDUCE, 3): [(0, choice_of(1)), (512, choice_of(4))],
+        (Collective.GATHER, 3): [(0, choice_of(3))],
+        (Collective.SCATTER, 3): [(0, Choice())],
+    },
+    probed=(64, 2048, 1 << 17), library="intelmpi 2021.18.1",
+)  # fmt: skip
+OTHERWISE = choice_of(1)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "adjust.sh"
+    path.write_text(DIALECT.emit(TABLE, otherwise=OTHERWISE))
+    return path
+
+
+def test_every_rule_runs_its_preset(
+    intelmpi_launcher: Launcher, tmp_path: Path, file: Path
+) -> None:
+    seen = list[tuple[int, int]]()
+    proofs = proof.prove(
+        TABLE, file, intelmpi_launcher, tmp_path, otherwise=OTHERWISE,
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    assert len(proofs) == len(TABLE.rules)
+    assert [p.reason for p in proofs if not p.confirmed] == []
+    assert seen[-1] == (len(seen), len(seen))
+    ran = {(p.rule.key.collective, p.rule.lo): str(p.executed[-1]) for p in proofs}
+    assert ran[ALLREDUCE, 0] == "Bcast_binomial + Reduce_binomial"
+    assert "Allreduce_shumilin" in ran[ALLREDUCE, 1024]
+    assert ran[ALLGATHER, 0] == "Allgather_ring"
+    assert ran[ALLGATHER, 3000] == "Allgather_brucks"
+    assert ran[BCAST, 0] == "Bcast_scatter_ring_allgather"
+
+
+def test_variables_that_are_not_followed_are_noticed(
+    intelmpi_launcher: Launcher, tmp_path: Path
+) -> None:
+    table = table_of({(BCAST, 3): [(0, choice_of(3))], (ALLGATHER, 3): [(0, Choice())]},
+                     library=TABLE.library)  # fmt: skip
+    file = tmp_path / "adjust.sh"
+    file.write_text(DIALECT.emit(table))
+    proofs = proof.prove(table, file, Deaf(intelmpi_launcher), tmp_path)
+    assert [p.rule.key.collective for p in proofs if p.confirmed] == [ALLGATHER]
+    assert all("nothing tells them apart" in p.reason for p in proofs if not p.confirmed)
+
+
+def test_the_variables_of_another_table_are_refused(
+    intelmpi_launcher: Launcher, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = table_of({(BCAST, 3): [(0, choice_of(7))]}, library=TABLE.library)
+    with pytest.raises(InputError, match="not the file of this table"):
+        proof.prove(other, file, intelmpi_launcher, tmp_path)
+    monkeypatch.setenv("I_MPI_ADJUST_BCAST", "1")
+    with pytest.raises(InputError, match="I_MPI_ADJUST_BCAST is set"):
+        proof.prove(TABLE, file, intelmpi_launcher, tmp_path, otherwise=OTHERWISE)
+
+
+SIZES = (512, 1024, 4096)
+MISREAD = {  # value -> the preset that Intel MPI runs at each of SIZES
+    "5:1024-4095": (5, 5, 5),  # the lower bound is ignored, the last entry takes what is left
+    "5:0-1023;16:2048-4000": (5, 16, 16),
+    "5:0-1k;16": (16, 16, 16),  # one byte
+    "99:0-1023;5": (0, 5, 5),
+}
+
+
+def test_what_the_parser_refuses_is_really_misread(
+    intelmpi_launcher: Launcher, tmp_path: Path
+) -> None:
+    alone = {n: entered_under(intelmpi_launcher, tmp_path, str(n)) for n in (0, 5, 16)}
+    assert entered_under(intelmpi_launcher, tmp_path, "") not in alone.values(), "0 is no default"
+    for value, presets in MISREAD.items():
+        with pytest.raises(InputError):
+            DIALECT.parse(f"export I_MPI_ADJUST_ALLREDUCE='{value}'\n")
+        seen = entered_under(intelmpi_launcher, tmp_path, value)
+        assert seen == [alone[preset][i] for i, preset in enumerate(presets)], value
+
+
+def entered_under(launcher: Launcher, directory: Path, value: str) -> list[set[str]]:
+    """The functions that allreduces of SIZES on 3 ranks enter under a value of the variable."""
+    preloaded = watcher.build(proof.SOURCE, directory)
+    assert preloaded is not None
+    rule = next(rule for rule in TABLE.rules if rule.key.collective is ALLREDUCE)
+    answers = ask(
+        launcher, [Trial(rule, nbytes) for nbytes in SIZES], directory,
+        settings={"I_MPI_ADJUST_ALLREDUCE": value} if value else {},
+        environment={"LD_PRELOAD": str(preloaded)},
+    )  # fmt: skip
+    return [set(answers[i].entered) for i in range(len(SIZES))]
+
+
+def test_the_command_line_proves_each_number_of_ranks(
+    intelmpi_launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = table_of({(BCAST, p): [(0, choice_of(3))] for p in (2, 3)})
+    table = TuningTable(local_cluster(), intelmpi_launcher.version(), made.rules)
+    write_table(table, tmp_path / "table.json")
+    words = ["table", "prove", str(tmp_path / "table.json"), "--runtime", "intelmpi", "--json",
+             "--python", str(intelmpi_launcher.python)]  # fmt: skip
+    assert main(words) == 0
+    proofs = json.loads(capsys.readouterr().out)
+    assert [(p["p"], p["confirmed"]) for p in proofs] == [(2, True), (3, True)]
+    assert proofs[0]["executed"] == "Bcast_scatter_ring_allgather"
+    assert main([*words[:4], "openmpi", "--json"]) == 1
+    assert "its rules prove nothing in openmpi" in capsys.readouterr().err

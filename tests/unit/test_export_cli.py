@@ -1,0 +1,75 @@
+"""`tuner table export` and `check`, for every format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import CLUSTER, table_of
+from tuner.cli.main import main
+from tuner.collective import Collective
+from tuner.export.formats import FORMATS
+from tuner.table import Choice, TuningTable, write_table
+
+ALLREDUCE = Collective.ALLREDUCE
+OF = {
+    "openmpi": ("openmpi 5.0.11", "ring", "rabenseifner"),
+    "openmpi-json": ("openmpi 6.0.0", "ring", "rabenseifner"),
+    "mvapich2": ("mvapich2 2.3.7", "rabenseifner", "recursive_doubling"),
+    "intelmpi": ("intelmpi 2021.18.1", "preset_5", "preset_16"),
+    "ucc": ("ucc 1.8.0", "ring", "knomial"),
+    "nccl": ("nccl 2.30.7", "ring_ll", "tree_ll"),
+}
+
+
+@pytest.fixture(params=sorted(set(FORMATS) - {"mpich", "mvapich"}))
+def form(request: pytest.FixtureRequest) -> str:
+    """Every format but those that need a library's own rules."""
+    return str(request.param)
+
+
+@pytest.fixture
+def table(form: str, tmp_path: Path) -> Path:
+    """Two rules on 8 ranks, the first of them for commutative operators in most libraries."""
+    library, first, second = OF[form]
+    made = table_of(
+        {
+            (ALLREDUCE, 8): [(0, Choice(second)), (4096, Choice(second))],
+            (ALLREDUCE, 8, "commutative"): [(0, Choice(first)), (4096, Choice(second))],
+        }
+    )
+    memory = "cuda" if form == "nccl" else "host"
+    rules = tuple(replace(r, key=replace(r.key, memory=memory)) for r in made.rules)
+    path = tmp_path / "table.json"
+    write_table(TuningTable(CLUSTER, library, rules), path)
+    return path
+
+
+def test_a_file_is_that_of_its_table(
+    form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    words = ["--commutative-only"]
+    assert main(["table", "export", str(table), "--to", form, "--out", str(file), *words]) == 0
+    assert main(["table", "check", str(file), "--table", str(table), *words]) == 0
+    assert "no differences" in capsys.readouterr().out
+    assert main(["table", "check", str(file), "--table", str(table), *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == form
+    changed = file.read_text().replace("4095", "4094").replace("4096", "4095")
+    file.write_text(changed)
+    assert main(["table", "check", str(file), "--table", str(table), *words]) == 1
+    assert "allreduce of 4095 bytes" in capsys.readouterr().out
+    file.write_text("nonsense\n")
+    assert main(["table", "check", str(file), "--table", str(table)]) == 1
+    assert str(file) in capsys.readouterr().err
+
+
+def test_tables_of_other_libraries_are_refused(
+    form: str, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = "mpich" if form != "mpich" else "openmpi"
+    assert main(["table", "export", str(table), "--to", other]) == 1
+    assert f"mean nothing in the format of {other}" in capsys.readouterr().err

@@ -1,0 +1,225 @@
+"""The CSV of NCCL's tuner plugin: what is written, how it decides, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.ladders import CLUSTER, Rungs, table_of
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export import nccl
+from tuner.export.nccl import Call
+from tuner.export.nccl.rows import LARGEST
+from tuner.libraries.nccl.names import choice_of, way_of, ways_of
+from tuner.table import Choice, TuningTable
+
+ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
+TREE, RING = Choice("tree_ll128"), Choice("ring_simple", {"channels": 16})
+OTHERWISE = Choice("tree_simple")
+
+
+def on_gpus(
+    ladders: dict[tuple[Collective, int], Rungs], library: str = "nccl 2.30.7", nodes: int = 1
+) -> TuningTable:
+    """The ladders on so many nodes, in device memory."""
+    made = table_of({(c, p // nodes): rungs for (c, p), rungs in ladders.items()}, library=library)
+    rules = (replace(r, key=replace(r.key, memory="cuda", nodes=nodes)) for r in made.rules)
+    return TuningTable(CLUSTER, library, tuple(rules))
+
+
+TABLE = on_gpus(
+    {(ALLREDUCE, 16): [(0, TREE), (65536, Choice("nvls_simple")), (1 << 20, RING)],
+     (ALLGATHER, 16): [(0, Choice("ring_ll")), (4096, Choice("pat_simple"))]}, nodes=2,
+)  # fmt: skip
+FILE = """\
+# collective,first,last,algorithm,protocol,channels,nodes,ranks (0 channels: NCCL's own)
+allgather,0,4095,ring,ll,0,2,16
+allgather,4096,18446744073709551615,pat,simple,0,2,16
+allreduce,0,65535,tree,ll128,0,2,16
+allreduce,65536,1048575,nvls,simple,0,2,16
+allreduce,1048576,18446744073709551615,ring,simple,16,2,16
+broadcast,0,18446744073709551615,ring,simple,0,-1,-1
+reduce,0,18446744073709551615,ring,simple,0,-1,-1
+allreduce,0,18446744073709551615,ring,simple,0,-1,-1
+allgather,0,18446744073709551615,ring,simple,0,-1,-1
+reducescatter,0,18446744073709551615,ring,simple,0,-1,-1
+"""
+
+
+def test_golden_file() -> None:
+    assert nccl.emit(TABLE) == FILE
+
+
+@pytest.mark.parametrize(
+    ("call", "choice"),
+    [
+        (Call(ALLREDUCE, 2, 16, 65535), TREE),
+        (Call(ALLREDUCE, 2, 16, 65536), Choice("nvls_simple")),
+        (Call(ALLREDUCE, 2, 16, (1 << 20) - 1), Choice("nvls_simple")),
+        (Call(ALLREDUCE, 2, 16, 1 << 20), RING),
+        (Call(ALLREDUCE, 2, 16, 1 << 33), RING),  # above 4 GiB the plugin's own sample ends
+        (Call(ALLREDUCE, 1, 16, 0), Choice("ring_simple")),
+        (Call(ALLREDUCE, 2, 8, 0), Choice("ring_simple")),
+        (Call(BCAST, 7, 7, 9, pipe_ops=3, registered=1), Choice("ring_simple")),
+    ],
+)
+def test_decisions(call: Call, choice: Choice) -> None:
+    assert nccl.decide(nccl.parse(FILE), call) == choice
+
+
+def test_what_is_left_to_nccl_needs_a_stand_in() -> None:
+    table = on_gpus({(ALLREDUCE, 8): [(0, Choice()), (4096, RING)]})
+    with pytest.raises(InputError, match=r"\[0, 4096\) bytes: default: .* one channel: name"):
+        nccl.emit(table)
+    text = nccl.emit(table, nccl.otherwise_of("tree_simple"))
+    rows = nccl.parse(text)
+    assert nccl.decide(rows, Call(ALLREDUCE, 1, 8, 4095)) == OTHERWISE
+    assert nccl.decide(rows, Call(ALLREDUCE, 3, 9, 4096)) == OTHERWISE
+    assert nccl.decide(rows, Call(BCAST, 1, 8, 1)) == Choice("ring_simple")  # it has no tree
+    assert nccl.check(table, text, OTHERWISE) == []
+    with pytest.raises(InputError, match="no way 'tree' for allreduce: choose one of"):
+        nccl.otherwise_of("tree")
+
+
+def test_rccl_leaves_alone_what_no_row_is_for() -> None:
+    table = on_gpus({(ALLREDUCE, 8): [(0, Choice()), (4096, RING), (9999, Choice())]}, "rccl 2.27")
+    text = nccl.emit(table)
+    assert text.splitlines()[1:] == ["allreduce,4096,9998,ring,simple,16,1,8"]
+    rows = nccl.parse(text, "rccl")
+    found = [nccl.decide(rows, Call(ALLREDUCE, 1, 8, n)) for n in (4095, 4096, 9998, 9999)]
+    assert found == [None, RING, RING, None]
+    assert nccl.parse(text.replace(",16,", ",-1,"), "rccl")[0].channels == -1
+
+
+def test_operators_of_nccl_commute() -> None:
+    made = table_of({(ALLREDUCE, 8): [(0, TREE)], (ALLREDUCE, 8, "commutative"): [(0, RING)]})
+    rules = tuple(replace(r, key=replace(r.key, memory="cuda")) for r in made.rules)
+    text = nccl.emit(TuningTable(CLUSTER, "nccl 2.30.7", rules))
+    assert nccl.decide(nccl.parse(text), Call(ALLREDUCE, 1, 8, 1)) == RING
+
+
+@pytest.mark.parametrize(
+    ("collective", "choice", "message"),
+    [
+        (ALLREDUCE, Choice("ring"), r"'ring': algorithm and protocol .* as in tree_ll, tree_ll128"),
+        (ALLREDUCE, Choice("pat_simple"), "NCCL has no allreduce 'pat_simple'"),
+        (BCAST, Choice("tree_simple"), "NCCL has no bcast 'tree_simple'.*: .*, as in ring_ll,"),
+        (ALLREDUCE, Choice("nvls_ll"), "nvls_ll"),
+        (ALLREDUCE, Choice("ring_ll", {"channels": 65}), "channels, of at most 64"),
+        (ALLREDUCE, Choice("ring_ll", {"segment": 8}), "no parameter but channels"),
+        (ALLREDUCE, Choice("ring_ll", via="schedule"), "NCCL has no allreduce"),
+        (Collective.GATHER, Choice("ring_ll"), "NCCL has no gather: drop"),
+    ],
+)  # fmt: skip
+def test_inexpressible_rules_are_refused_by_name(
+    collective: Collective, choice: Choice, message: str
+) -> None:
+    with pytest.raises(InputError, match=rf"{collective} on 8 ranks, \[.*{message}"):
+        nccl.emit(on_gpus({(collective, 8): [(0, RING), (64, choice)]}, "rccl 2.27"))
+
+
+def test_rules_for_host_memory_are_refused() -> None:
+    with pytest.raises(InputError, match="no collectives of host memory"):
+        nccl.emit(table_of({(ALLREDUCE, 8): [(0, RING)]}, library="nccl 2.30.7"))
+
+
+ROW = "allreduce,0,65535,tree,ll128,0,2,16\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no row in it"),
+        ("# nothing but words\n", "no row in it"),
+        (ROW.replace("tree", "Tree"), "line 1: 'Tree,ll128' is no .* unknown algorithm for ring"),
+        (ROW.replace("allreduce", "AllReduce"), "'AllReduce' is none of .* take it for allreduce"),
+        (ROW.replace("ll128", "LL128"), "an unknown protocol for simple"),
+        (ROW.replace(",0,2,16", ",-1,2,16"), "-1 would mean one channel"),
+        (ROW.replace(",0,2,16", ",65,2,16"), "65 channels"),
+        (ROW.replace(",2,16", ",2"), "has 7 fields of 8 to 10 and would be dropped"),
+        (ROW.replace(",2,16", ",2,16,1,1,1"), "has 11 fields"),
+        (" # indented comment\n" + ROW, "first column"),
+        (ROW.replace("65535", "64k"), "'64k' is no plain decimal number"),
+        (ROW.replace("65535", "18446744073709551616"), "from 0 to 18446744073709551616"),
+        (ROW.replace(",0,65535", ",9,8"), "no size is from 9 to 8 bytes"),
+        (ROW.replace(",0,65535", ",-1,65535"), "no size is from -1"),
+        (ROW.replace("\n", "\r\n"), "is no plain decimal"),
+        (ROW.replace("2,16", "2,4294967312"), "would misread the number"),
+        ("broadcast,0,32768,tree,simple,4,1,-1\n", "no broadcast by tree Simple: .* passed over"),
+        (ROW.replace("\n", " " * 220 + "\n"), "longer than 254 characters"),
+        (ROW + ROW.replace(",0,", ",9,"), "line 2: line 1 decides calls of this row before it"),
+        (ROW.replace("2,16", "-1,-1") + ROW, "line 2: line 1 decides"),
+        ("#\n\n" + ROW + ROW.replace("tree", "ring"), "line 4: line 3 decides"),
+    ],
+)  # fmt: skip
+def test_files_that_the_plugin_would_drop_or_misread(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        nccl.parse(text)
+
+
+def test_a_general_row_may_follow_a_special_one() -> None:
+    rows = nccl.parse(ROW + ROW.replace("2,16", "-1,-1").replace("tree", "ring"))
+    assert nccl.decide(rows, Call(ALLREDUCE, 2, 16, 0)) == TREE
+    assert nccl.decide(rows, Call(ALLREDUCE, 3, 16, 0)) == Choice("ring_ll128")
+    assert nccl.decide(rows, Call(ALLREDUCE, 3, 16, 65536)) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "difference"),
+    [
+        (",0,65535,tree", ",0,65534,tree", "65535 bytes on 2 nodes, 16 ranks: the table says tree"),
+        ("ring,simple,16", "ring,simple,8", "the file ring_simple(channels=8)"),
+        ("pat,simple,0,2,16", "pat,simple,0,2,16,1", "the file ring_simple"),
+        ("reduce,0,", "reduce,1,", "reduce of 0 bytes"),
+        ("broadcast,0", "broadcast,0,99,ring,ll,0,3,7\nbroadcast,0", "99 bytes on 3 nodes"),
+        ("broadcast,0", "broadcast,0,99,ring,ll,0,-1,7\nbroadcast,0", "7 ranks"),
+    ],
+)  # fmt: skip
+def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
+    assert old in FILE
+    found = nccl.check(TABLE, FILE.replace(old, new))
+    assert any(difference in sentence for sentence in found), found
+
+
+CHOICES = st.sampled_from([
+    choice_of(way, channels) for way in ways_of(ALLREDUCE) for channels in (0, 1, 64)
+])  # fmt: skip
+LADDERS = st.dictionaries(
+    st.integers(2, 40), st.dictionaries(st.integers(1, 1 << 40), CHOICES, max_size=6),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(ladders=LADDERS, first=CHOICES | st.just(Choice()), family=st.sampled_from(["nccl", "rccl"]))
+def test_any_table_reads_back(
+    ladders: dict[int, dict[int, Choice]], first: Choice, family: str
+) -> None:
+    table = on_gpus({(ALLREDUCE, p): [(0, first), *sorted(r.items())] for p, r in ladders.items()},
+                    f"{family} 2.27")  # fmt: skip
+    text = nccl.emit(table, OTHERWISE)
+    assert nccl.check(table, text, OTHERWISE) == []
+    rows = nccl.parse(text, family)
+    for rule in table.rules:
+        last = int(rule.hi) - 1 if rule.hi < float("inf") else LARGEST
+        expected: Choice | None = OTHERWISE if family == "nccl" else None
+        if not rule.choice.is_default:
+            expected = choice_of(*way_of(ALLREDUCE, rule.choice))
+        for nbytes in (rule.lo, last):
+            assert nccl.decide(rows, Call(ALLREDUCE, 1, rule.key.p, nbytes)) == expected
+            if family == "nccl":
+                assert nccl.decide(rows, Call(ALLREDUCE, 1, 99, nbytes)) == OTHERWISE
+
+
+def test_the_samples_that_come_with_nccl(shared: Path) -> None:
+    """NCCL's own sample has rows that do nothing, or put everything on one channel."""
+    text = (shared / "data/samples/nccl/tuner_example.conf").read_text()
+    with pytest.raises(InputError, match="line 26: -1 channels"):
+        nccl.parse(text)
+    with pytest.raises(InputError, match="no broadcast by tree"):
+        nccl.parse(text, "rccl")

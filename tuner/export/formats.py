@@ -1,0 +1,156 @@
+"""Every runtime's own format by name: whose tables it holds, how it is written and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from tuner.errors import InputError
+from tuner.export import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
+from tuner.table import TuningTable
+
+
+def _no_generic(library: str) -> mpich.Tree:
+    raise InputError(f"there is no {library} whose own rules could complete the file")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody who wants a file says besides the table.
+
+    commutative_only    use the rules for commutative operators where a format cannot tell operators
+                        apart
+    otherwise           what runs where the table leaves the choice to a runtime whose file cannot
+    ranks               of the communicators that a file is for which can be for one size alone
+    generic             the rules that MPICH or MVAPICH decides with by itself
+    """
+
+    commutative_only: bool = False
+    otherwise: str = ""
+    ranks: int | None = None
+    generic: mpich.Generic = _no_generic
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format.
+
+    libraries   names of the libraries whose tables it holds
+    asks        what of a wish it looks at
+    emit        the file's content, and the rules that it cannot express, by name
+    check       every call that a file decides otherwise than the table, one sentence each
+    """
+
+    name: str
+    libraries: tuple[str, ...]
+    media_type: str
+    asks: frozenset[str]
+    emit: Callable[[TuningTable, Wish], tuple[str, tuple[str, ...]]]
+    check: Callable[[TuningTable, str, Wish], list[str]]
+
+    @property
+    def json(self) -> bool:
+        """Whether its files are JSON."""
+        return self.media_type.endswith("+json")
+
+    def require(self, table: TuningTable) -> None:
+        """Raises InputError for a table of another library."""
+        if _name(table) not in self.libraries:
+            raise InputError(
+                f"the table is for {table.library}: its rules mean nothing in the format of"
+                f" {self.name}"
+            )
+
+
+def _emit_mpich(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
+    kept, lost = mpich.portable(table)
+    return mpich.emit(kept, wish.generic(_name(table))), lost
+
+
+def _check_mpich(table: TuningTable, text: str, wish: Wish) -> list[str]:
+    return mpich.check(mpich.portable(table)[0], text, wish.generic(_name(table)))
+
+
+def _name(table: TuningTable) -> str:
+    return table.library.partition(" ")[0]
+
+
+def _intelmpi(wish: Wish) -> Mapping[str, Any]:
+    otherwise = intelmpi.otherwise_of(wish.otherwise)
+    return {"otherwise": otherwise, "commutative_only": wish.commutative_only}
+
+
+def _mvapich2(table: TuningTable, wish: Wish) -> Mapping[str, Any]:
+    if not wish.commutative_only:
+        mvapich2.require_safe(table)
+    otherwise = mvapich2.otherwise_of(wish.otherwise)
+    return {"otherwise": otherwise, "commutative_only": wish.commutative_only}
+
+
+_ALL = (
+    Format(
+        "openmpi", ("openmpi",), "application/vnd.tuner.openmpi-rules",
+        frozenset({"commutative_only"}),
+        lambda table, wish: (openmpi.emit(table, commutative_only=wish.commutative_only), ()),
+        lambda table, text, wish: openmpi.check(
+            table, text, commutative_only=wish.commutative_only
+        ),
+    ),
+    Format(
+        "openmpi-json", ("openmpi",), "application/vnd.tuner.openmpi-rules+json",
+        frozenset({"commutative_only"}),
+        lambda table, wish: (openmpi.emit_json(table, commutative_only=wish.commutative_only), ()),
+        lambda table, text, wish: openmpi.check_json(
+            table, text, commutative_only=wish.commutative_only
+        ),
+    ),
+    Format(
+        "mpich", ("mpich",), "application/vnd.tuner.mpich-csel+json", frozenset({"generic"}),
+        _emit_mpich, _check_mpich,
+    ),
+    Format(
+        "mvapich", ("mvapich",), "application/vnd.tuner.mvapich-csel+json", frozenset({"generic"}),
+        _emit_mpich, _check_mpich,
+    ),
+    Format(
+        "nccl", ("nccl", "rccl"), "application/vnd.tuner.nccl-csv", frozenset({"otherwise"}),
+        lambda table, wish: (nccl.emit(table, nccl.otherwise_of(wish.otherwise)), ()),
+        lambda table, text, wish: nccl.check(table, text, nccl.otherwise_of(wish.otherwise)),
+    ),
+    Format(
+        "ucc", ("ucc",), "application/vnd.tuner.ucc-conf", frozenset(),
+        lambda table, _: (ucc.emit(table), ()),
+        lambda table, text, _: ucc.check(table, text),
+    ),
+    Format(
+        "intelmpi", ("intelmpi",), "application/vnd.tuner.intelmpi-environment",
+        frozenset({"commutative_only", "otherwise", "ranks"}),
+        lambda table, wish: (intelmpi.DIALECT.emit(table, wish.ranks, **_intelmpi(wish)), ()),
+        lambda table, text, wish: intelmpi.DIALECT.check(
+            table, text, wish.ranks, **_intelmpi(wish)
+        ),
+    ),
+    Format(
+        "mvapich2", ("mvapich2",), "application/vnd.tuner.mvapich2-environment",
+        frozenset({"commutative_only", "otherwise", "ranks"}),
+        lambda table, wish: (
+            mvapich2.DIALECT.emit(table, wish.ranks, **_mvapich2(table, wish)), ()
+        ),
+        lambda table, text, wish: mvapich2.DIALECT.check(
+            table, text, wish.ranks, **_mvapich2(table, wish)
+        ),
+    ),
+)  # fmt: skip
+FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _ALL})
+
+
+def format_of(table: TuningTable, text: str) -> Format:
+    """The format that a file for this table is in, as it looks; raises InputError for none."""
+    library = _name(table)
+    offered = [form for form in _ALL if library in form.libraries]
+    if not offered:
+        raise InputError(f"there is no format for tables of {table.library}")
+    is_json = text.lstrip().startswith("{")
+    return next((form for form in offered if form.json == is_json), offered[0])

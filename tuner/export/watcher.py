@@ -1,0 +1,23 @@
+"""Compiling what is preloaded into ranks to see which algorithm a library runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+COMPILERS = ("cc", "gcc", "clang")
+
+
+def build(source: Path, directory: Path) -> Path | None:
+    """The compiled library to preload; None without a C compiler that can make it."""
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        return None
+    target = directory.resolve() / "watcher.so"
+    directory.mkdir(parents=True, exist_ok=True)
+    built = subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-o", target, source, "-ldl"],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    return target if built.returncode == 0 else None

@@ -1,0 +1,49 @@
+"""What MVAPICH2 has for each collective, by the number that its variables take.
+
+Names: `bcast_tuning.c` and `allreduce_tuning.c` of MVAPICH2 2.x; the numbers that need multicast by
+the adapter are left out. An algorithm of two levels goes between the leaders of the nodes, and
+within a node through shared memory.
+"""
+
+from __future__ import annotations
+
+from tuner.collective import Collective
+from tuner.errors import InputError, quoted
+from tuner.table import LIBRARY, Choice
+
+ALGORITHMS = {
+    Collective.BCAST: {
+        "binomial": 1, "two_level_binomial": 2, "scatter_allgather": 3,
+        "two_level_scatter_allgather": 4, "scatter_allgather_ring": 5,
+        "two_level_scatter_allgather_ring": 6, "two_level_scatter_allgather_ring_shared": 7,
+        "two_level_knomial": 8, "two_level_pipeline": 9,
+    },
+    Collective.ALLREDUCE: {"recursive_doubling": 1, "rabenseifner": 2},
+}  # fmt: skip
+# Nobody has tried them with operators that do not commute.
+UNTRIED_ORDER = {Collective.ALLREDUCE: ("rabenseifner",)}
+
+
+def number_of(collective: Collective, choice: Choice) -> int:
+    """The number of a choice; raises InputError for what MVAPICH2 does not have."""
+    known = ALGORITHMS.get(collective)
+    if known is None:
+        raise InputError(f"MVAPICH2 rules for {collective} are not supported: drop these rules")
+    if choice.via != LIBRARY or choice.algorithm not in known:
+        raise InputError(
+            f"MVAPICH2 has no {collective} algorithm {quoted(choice.algorithm)}: it has"
+            f" {', '.join(known)}"
+        )
+    if choice.params:
+        raise InputError(f"{collective} {choice}: a rule of MVAPICH2 takes no parameters")
+    return known[choice.algorithm]
+
+
+def choice_of(collective: Collective, number: int) -> Choice:
+    """The choice that `number_of` turns into this number."""
+    return Choice(next(name for name, n in ALGORITHMS[collective].items() if n == number))
+
+
+def order_safe(collective: Collective, choice: Choice) -> bool:
+    """Whether non-commutative operators are known to keep their result under `choice`."""
+    return choice.algorithm not in UNTRIED_ORDER.get(collective, ())
