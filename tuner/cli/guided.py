@@ -16,7 +16,7 @@ from tuner.cost import Calibration
 from tuner.measurement import Measurements
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.plan import WARM_UP
-from tuner.probe.request import Request, shapes
+from tuner.probe.request import Request, Shape, shapes
 from tuner.probe.rounds import Chosen
 from tuner.probe.watch import Progress
 from tuner.runtime.launch import Launcher
@@ -28,7 +28,7 @@ from tuner.table import Choice, TuningTable
 from tuner.topologies import as_probed
 from tuner.topology import HOST
 
-MOST_HOSTS = 16  # of which every number gets rules
+MOST_HOSTS = 16  # of which every number is a candidate to be measured and gets rules
 MESSAGES = 0.4  # of the budget at most: everything is predicted from them
 ROUND = 0.1  # of the budget at most: after a look at the results the next round is better chosen
 PER_REPETITION = 5e-3  # s besides the call itself: agreeing on a start, and waiting for it
@@ -78,7 +78,7 @@ def guided(
     )
     calibration = calibrate(measurements, topology)
     simulate = simulator(calibration, topology or as_probed(measurements.cluster, calibration))
-    grid = candidates(request)
+    grid = candidates(replace(request, shapes=_all_shapes(request)))
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
         design.learn(label(measurements, simulate))
@@ -92,9 +92,7 @@ def guided(
             out, asked, launcher, _chosen(tasks), name=name,
             budget=min(left, sum(task.seconds for task in tasks)), on_progress=on_progress,
         )  # fmt: skip
-    _, table = make_table(
-        measurements, calibration, topology=topology, shapes=_all_shapes(request), points=list(grid)
-    )
+    _, table = make_table(measurements, calibration, topology=topology, points=list(grid))
     return Guided(measurements, calibration, table, bound)
 
 
@@ -127,9 +125,10 @@ def _chosen(tasks: Sequence[Task]) -> list[Chosen]:
     ]  # fmt: skip
 
 
-def _all_shapes(request: Request) -> list[tuple[int, int]]:
+def _all_shapes(request: Request) -> tuple[Shape, ...]:
     """Those that were asked for; else of small clusters every number of hosts."""
     if request.shapes or request.nodes > MOST_HOSTS:
-        return [(shape.nodes, shape.ppn) for shape in shapes(request)]
-    found = {(n, k) for n in range(2, request.nodes + 1) for k in (1, request.ppn)}
-    return sorted(found | ({(1, request.ppn)} if request.ppn > 1 else set()))
+        return shapes(request)
+    each = {1, request.ppn}
+    found = {Shape(n, k) for n in range(1, request.nodes + 1) for k in each} - {Shape(1, 1)}
+    return tuple(sorted(found, key=lambda one: (one.ranks, one.nodes)))
