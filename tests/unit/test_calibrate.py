@@ -225,3 +225,14 @@ def meeting(name: str, factor: float) -> Calibration:
         truth(),
         paths={**truth().paths, (name, "host"): replace(alone, segments=(short, slow))},
     )
+
+
+def test_the_latency_of_links_is_what_the_software_does_not_take() -> None:
+    measured = MACHINE.measured(MACHINE.messages())
+    own = {**measured.provenance, "loopback": [4e-5, 5e-5, 4e-5]}
+    link = calibrate(replace(measured, provenance=own), RACKS).provenance["links"]["network"]
+    short = MACHINE.one_way([0, 1], 8)
+    assert link["latency"][0] == pytest.approx(short - 4e-5, rel=0.02)
+    slower = {**measured.provenance, "loopback": [1.0]}
+    link = calibrate(replace(measured, provenance=slower), RACKS).provenance["links"]["network"]
+    assert link["latency"][0] == pytest.approx(short, rel=0.02)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tuner.calibrate.capacities import capacities
 from tuner.calibrate.devices import devices
 from tuner.calibrate.distances import Distances
@@ -161,16 +163,23 @@ def _goodness(one: Fitted) -> list[dict[str, Any]]:
 
 
 def _link(series: Series, one: Fitted) -> dict[str, Any]:
-    """Rate of long messages, and latency: what a short message takes without the software's part
-    at both ends, as far as the sender's is known."""
+    """Rate of long messages, and latency: what a short message takes without the software's part.
+
+    That is what a message between two ranks of a host takes over the same transport; if nobody
+    measured it, or other messages are faster, twice what the sender is busy with.
+    """
     beta = one.cost.segments[-1].beta
     handed = series.of("overhead", one.ladder.path, one.ladder.memory)
     short = one.ladder.times[:, 0]
-    software = 2 * series.median(handed[0]) if handed else 0.0
+    own = np.median(series.measurements.provenance.get("loopback") or [np.inf])
+    software = 2 * series.median(handed[0]) if handed else np.zeros_like(short)
+    between = one.ladder.path not in PATH_CLASSES or one.ladder.path == NETWORK
+    if between and own < short.min():
+        software = np.full_like(short, own)
     latency = estimate((short - software).clip(0.0))
     rate = None if beta.low == 0.0 else [1 / beta.value, 1 / beta.high, 1 / beta.low]
     return {
         "bytes_per_second": rate,
         "latency": [latency.value, latency.low, latency.high],
-        "software": bool(handed),
+        "software": float(software[0]),
     }

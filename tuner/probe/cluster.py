@@ -7,11 +7,13 @@ copies of it, which measure side by side.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from tuner.errors import InputError, ProbeError
 from tuner.measurement import Measurements
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
@@ -22,12 +24,15 @@ from tuner.probe.request import USUAL, Request, check, cluster_name, shapes
 from tuner.probe.rounds import Chosen, points_of, rounds_of
 from tuner.probe.run import carry_out
 from tuner.probe.watch import Progress
-from tuner.runtime.launch import Launcher, Template
+from tuner.runtime.launch import Hosts, Launcher, Template
 from tuner.topology import NETWORK, NODE
 
 SENTINEL_SIZE = 2**16
 SENTINELS = 8  # through one probe
 BUDGET = 300.0  # seconds
+# Settings under which ranks of one host talk over the network's transport: of Open MPI over TCP.
+OWN_HOST = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
+PATIENCE = 60.0  # seconds
 
 
 def probe_cluster(
@@ -86,8 +91,24 @@ def _carried_out(
              "plan": first.fingerprint}  # fmt: skip
     if rounds:
         about["rounds"] = [[asdict(one) for one in chosen] for chosen in rounds]
+    if request.nodes > 1 and "messages" in request.parts and not out.exists():
+        about["loopback"] = _loopback(request, launcher)
     plan = replace(first, points=(*first.points, *further))
     return carry_out(plan, launcher, out, cluster, about, budget, on_progress)
+
+
+def _loopback(request: Request, launcher: Launcher) -> list[float]:
+    """One-way seconds of short messages between two ranks of the first host; empty where they
+    cannot be had, for nothing but the latency of the links depends on them."""
+    try:
+        run = launcher.run(
+            2, ["-m", "mpi4py", "-m", "tuner.probe.loopback"],
+            hosts=Hosts(request.hosts.names[:1], 2), ppn=2, settings=OWN_HOST[request.library],
+            timeout=PATIENCE,
+        )  # fmt: skip
+        return [float(seconds) for seconds in json.loads(run.stdout.splitlines()[-1])]
+    except (ProbeError, InputError, ValueError, IndexError):
+        return []
 
 
 def plan_cluster(request: Request) -> Plan:
