@@ -42,11 +42,11 @@ class Support:
         """This choice was measured at a probed size next to `point`, on its shape or next to it.
 
         Between two probed sizes either will do; beyond the last, no further than one ladder gap.
-        A shape that was measured speaks for itself. For others those do that have the next fewer
-        and the next more nodes, or where there is only one of these, it up to a factor `reach`;
-        their ppn is the same, or the next on both sides.
+        A shape that was measured there speaks for itself. For others those do that have the next
+        fewer and the next more nodes, or where there is only one of these, it up to a factor
+        `reach`; their ppn is the same, or the next on both sides.
         """
-        shapes = self._shapes(point)
+        shapes = self._near(point)
         return any(
             (Point(point.collective, *shape, point.memory, size), choice) in self._measured
             for shape in _speaking(shapes, point, reach)
@@ -55,9 +55,15 @@ class Support:
 
     def within(self, point: Point, reach: float = REACH) -> bool:
         """Whether anything was measured at a size next to `point`, on its shape or next to it."""
-        shapes = self._shapes(point)
-        speaking = _speaking(shapes, point, reach)
-        return any(neighbours(shapes[shape], point.nbytes) for shape in speaking)
+        return bool(_speaking(self._near(point), point, reach))
+
+    def _near(self, point: Point) -> dict[Shape, list[int]]:
+        """The ladders of the shapes that were measured at a size next to `point`."""
+        return {
+            shape: sizes
+            for shape, sizes in self._shapes(point).items()
+            if neighbours(sizes, point.nbytes)
+        }
 
     def _shapes(self, point: Point) -> dict[Shape, list[int]]:
         return self._ladders.get((point.collective, point.memory), {})
