@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from tuner.errors import InputError
+from tuner.gain import over_launches
 from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.regressor import ArmKernel, ResidualRegressor
 from tuner.table import Choice
@@ -52,6 +53,25 @@ class Belief:
 def deviation(variance: float) -> float:
     """Its root; rounding may have left it below 0."""
     return math.sqrt(max(variance, 0.0))
+
+
+def variance(row: Row) -> float:
+    """Of the logarithm of a measured time.
+
+    Of several launches it is what single ones are uncertain by, or if that is more, what they are
+    apart: a handful of launches alone would say little about how far they are.
+    """
+    launches = [over_launches([samples]) for samples in row.samples.values()]
+    if len(launches) < 2:
+        return _squared_deviation(row.low, row.high)
+    single = np.mean([_squared_deviation(low, high) for _, low, high in launches])
+    apart = np.var(np.log([median for median, _, _ in launches]), ddof=1)
+    return float(max(single, apart)) / len(launches)
+
+
+def _squared_deviation(low: float, high: float) -> float:
+    """Of a 95 % interval's logarithm."""
+    return (math.log(high / low) / (2 * NORMAL_95)) ** 2
 
 
 class Beliefs:
@@ -115,7 +135,7 @@ class Beliefs:
     def _fit(self, rows: Sequence[Row]) -> ResidualRegressor:
         regressor = ResidualRegressor()
         features = [self._features(row.point, row.choice) for row in rows]
-        variances = [(math.log(row.high / row.low) / (2 * NORMAL_95)) ** 2 for row in rows]
+        variances = [variance(row) for row in rows]
         weights = [regressor.noise / max(variance, regressor.noise) for variance in variances]
         return regressor.fit(features, [math.log(row.median) for row in rows], weights)
 

@@ -16,7 +16,7 @@ from scipy.stats import gamma
 
 from tuner.errors import InputError
 from tuner.select import worth
-from tuner.select.belief import Belief, Beliefs, Pair
+from tuner.select.belief import Belief, Beliefs, Pair, variance
 from tuner.select.dataset import NOISE, Point, Row, Simulate
 from tuner.select.influence import Influence
 from tuner.table import Choice
@@ -26,8 +26,9 @@ Array = NDArray[np.float64]
 LEVEL = 0.95
 REPETITIONS, PER_CALL = 12, 1e-3  # of each choice; seconds beside those of the call itself
 _DRAWS, _FREEDOM = 256, 5.0
-_OFTEN, _PRECISE = 3, 0.02  # a choice is measured again if it is not known to so much, so often
+_OFTEN, _PRECISE = 3, 0.05  # a choice is measured again if it is not known to so much, so often
 _FIRST = (1, 2, 3, 5, 8, 13, 21)  # numbers of choices that are considered beside the default
+_USUAL = 2e-4  # variance of the logarithm of a measured time
 _LEAST = 1e-6  # regret that is not worth any measuring
 
 
@@ -171,11 +172,17 @@ class Design:
         options = []
         for count in sorted({min(first, len(order)) for first in _FIRST} - {0}):
             chosen = [default, *map(int, order[:count])]
-            saved = worth.saved(belief, chosen, self._noise, self._draws)
+            known = [self._variance(point, belief.choices[n]) for n in chosen]
+            saved = worth.saved(belief, chosen, self._noise, self._draws, known)
             cost = sum(self._price(float(np.exp(belief.mean[n]))) for n in chosen)
             task = Task(point, tuple(belief.choices[n] for n in chosen), cost)
             options.append(Option(task, min(max(saved / regret, 0.0), 1.0)))
         return options
+
+    def _variance(self, point: Point, choice: Choice) -> float:
+        """What a further measurement would be uncertain by: as much as the last one."""
+        row = self._rows.get((point, choice))
+        return _USUAL if row is None else max(variance(row) * max(len(row.samples), 1), _USUAL)
 
     def _open(self, point: Point, choice: Choice) -> bool:
         """Whether measuring it there tells anything: it was not measured, or not well."""

@@ -19,7 +19,6 @@ from tuner.table import Choice
 Array = NDArray[np.float64]
 
 _MOST = 20.0  # a call that much slower than the best one counts as so many times
-_MEASURED = 1e-4  # variance of what will be measured: 1 %
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,20 @@ def likely(belief: Belief, normal: Array) -> Array:
     return np.bincount(fastest, minlength=len(belief.choices)) / len(normal)
 
 
-def saved(belief: Belief, measured: Sequence[int], noise: float, normal: Array) -> float:
-    """By how much the expected regret is less once the choices of these numbers are measured."""
+def saved(
+    belief: Belief,
+    measured: Sequence[int],
+    noise: float,
+    normal: Array,
+    variances: Sequence[float],
+) -> float:
+    """By how much the expected regret is less once the choices of these numbers are measured, with
+    these variances of the logarithms of their times.
+    """
     draws, c = _draws(belief, normal), belief.covariance
     now = _decided(belief, belief.mean[None], c, noise)
     seen = list(measured)
-    weights = np.linalg.solve(c[np.ix_(seen, seen)] + _MEASURED * np.eye(len(seen)), c[seen])
+    weights = np.linalg.solve(c[np.ix_(seen, seen)] + np.diag(variances), c[seen])
     means = belief.mean + (draws[:, seen] - belief.mean[seen]) @ weights
     then = _decided(belief, means, c - c[:, seen] @ weights, noise)
     before = _regrets(draws, np.broadcast_to(now, len(draws)))
