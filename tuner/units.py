@@ -13,7 +13,7 @@ SIZES = {
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
     "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 }  # fmt: skip
-TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+TIMES = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 RATES = {f"{unit}/s": factor for unit, factor in SIZES.items() if unit} | {
     "Mb/s": 1e6 / 8, "Gb/s": 1e9 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
 }  # fmt: skip

@@ -1,7 +1,10 @@
-"""The whole way on an emulated cluster: probe its hosts, calibrate, make and export a table."""
+"""The whole way on an emulated cluster: probe its hosts, calibrate, make and export a table; or all
+of it by one command.
+"""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,21 +14,33 @@ import pytest
 from tests.lab.labs import FLAT
 from tuner.cost import Calibration, read_calibration
 from tuner.measurement import Measurements, read_measurements
+from tuner.table import read_table
 
-PROBE = ("--hosts", "node0,node1,node2,node3", "--budget", "120s", "--sizes", "16KiB,256KiB",
-         "--shapes", "4x1", "--repetitions", "6")  # fmt: skip
+TUNER = (sys.executable, "-m", "tuner.cli.main")
+HOSTS = ("--hosts", "node0,node1,node2,node3", "--sizes", "16KiB,256KiB", "--repetitions", "6")
+PROBE = ("probe", "run", *HOSTS, "--budget", "120s", "--shapes", "4x1", "--out", "m.ndjson")
+TUNE = ("tune", *HOSTS, "--topology", "flat.yaml", "--budget", "60s", "--target-regret", "99%",
+        "--measurements", "m.ndjson", "--calibration", "c.json", "--out", "t.json")  # fmt: skip
+ROUND = re.compile(
+    r"after (\d+) s of measuring a table would have a mean regret of ([\d.]+)%, with 95 %"
+    r" certainty below ([\d.]+)%"
+)
 ENOUGH = 400.0  # seconds
 RATE = 100e6 / 8 * 8948 / 9014  # bytes of messages per second, without what headers take
 
 
-def tuner(*words: str | Path, folder: Path) -> str:
-    """One command in `folder`, which must succeed."""
+def tuner(*words: str, folder: Path) -> str:
+    """One command in `folder`, which must succeed; what it said beside its result."""
     done = subprocess.run(
-        [sys.executable, "-m", "tuner.cli.main", *map(str, words)],
-        cwd=folder, capture_output=True, text=True, timeout=ENOUGH, check=False,
-    )  # fmt: skip
+        [*TUNER, *words], cwd=folder, capture_output=True, text=True, timeout=ENOUGH, check=False
+    )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return " ".join(done.stderr.split())
+
+
+def on_hosts(*words: str, folder: Path) -> str:
+    """`tuner`, on the first host of the flat cluster."""
+    return tuner("lab", "run", "flat.yaml", "--", *TUNER, *words, folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the flat cluster was probed and calibrated."""
     made = tmp_path_factory.mktemp("chain")
     (made / "flat.yaml").write_text(FLAT)
-    probe = (sys.executable, "-m", "tuner.cli.main", "probe", "run", *PROBE, "--out", "m.ndjson")
-    tuner("lab", "run", "flat.yaml", "--", *probe, folder=made)
+    on_hosts(*PROBE, folder=made)
     tuner("calibrate", "m.ndjson", "--topology", "flat.yaml", "--out", "c.json", folder=made)
     return made
 
@@ -66,3 +80,26 @@ def test_a_table_for_the_cluster_becomes_rules_that_the_library_reads(folder: Pa
           "flat.yaml", "--out", "t.json", folder=folder)  # fmt: skip
     tuner("table", "export", "t.json", "--to", "openmpi", "--out", "o.rules", folder=folder)
     tuner("table", "check", "o.rules", "--table", "t.json", folder=folder)
+
+
+def bounds(said: str) -> list[float]:
+    """The mean regrets that tables would stay below, after the messages and after every round."""
+    return [float(below) / 100 for _, _, below in ROUND.findall(said)]
+
+
+def test_one_command_measures_until_the_table_is_good_enough_and_need_not_measure_again(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "flat.yaml").write_text(FLAT)
+    *before, last = bounds(on_hosts(*TUNE, folder=tmp_path))
+    assert before
+    assert min(before) > 0.99 >= last
+
+    measured = read_measurements(tmp_path / "m.ndjson").series
+    assert "collective" in {one.kind for one in measured}
+    assert read_calibration(tmp_path / "c.json").provenance["topology"] == "flat4"
+    keys = {(key.collective, key.nodes, key.ppn) for key in read_table(tmp_path / "t.json").keys}
+    assert keys == {(name, n, 1) for name in ("bcast", "allreduce") for n in (2, 3, 4)}
+
+    assert bounds(on_hosts(*TUNE, folder=tmp_path)) == [last]
+    assert read_measurements(tmp_path / "m.ndjson").series == measured

@@ -69,6 +69,7 @@ def test_bad_sizes(text: object) -> None:
 
 def test_times_and_rates() -> None:
     assert parse_time("2us") == pytest.approx(2e-6)
+    assert parse_time("10min") == 600.0
     assert parse_bandwidth("12.5GB/s") == 12.5e9
     assert parse_bandwidth("100Gb/s") == 12.5e9
     for parse, text in ((parse_time, "2"), (parse_bandwidth, "12.5"), (parse_bandwidth, "0GB/s")):

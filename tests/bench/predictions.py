@@ -1,0 +1,132 @@
+"""Measured collectives against predictions from messages alone.
+
+    python -m tests.bench.predictions GRID.ndjson TOPOLOGY [MESSAGES.ndjson] [--table 8x1]
+
+GRID is of `tuner probe run` with all collectives, on the hosts of TOPOLOGY. The calibration is made
+of its messages, or of those in MESSAGES. Prints how far predictions are off and how they rank: all,
+by collective, by shape, by algorithm and band of sizes; then measured over predicted time of every
+algorithm at every size, for every shape or the one that is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tuner.calibrate import calibrate
+from tuner.calibrate.calls import VIA, calls, predict
+from tuner.calibrate.quality import Case, Errors, by_algorithm, errors, ranking
+from tuner.cli.output import print_table
+from tuner.measurement import Measurements, read_measurements
+from tuner.probe.request import Shape, shape
+from tuner.table import DEFAULT
+from tuner.topologies import load_topology
+from tuner.units import format_size
+
+LEAST = 1 << 14  # bytes: below, the processors of a lab set the pace
+ERRORS = ("cases", "median", "mean", "p95", "bias")
+RANKS = ("points", "regret", "tau", "within 5 %")
+
+
+def print_figures(title: str, groups: Mapping[str, Sequence[Case]]) -> None:
+    """A line for each group: how far predictions are off, and what choosing by them costs."""
+    rows = []
+    for name, own in groups.items():
+        ranks = ranking(own)
+        rows.append(
+            (name, *_written(errors(own)), str(ranks.points), f"{ranks.regret:.1%}",
+             f"{ranks.tau:.2f}", f"{ranks.close:.0%}")
+        )  # fmt: skip
+    print_table(title, ("", *ERRORS, *RANKS), rows, right=(*ERRORS, *RANKS))
+
+
+def _written(found: Errors) -> tuple[str, ...]:
+    sizes = (f"{value:.1%}" for value in (found.median, found.mean, found.p95))
+    return (str(found.cases), *sizes, f"{found.bias:+.1%}")
+
+
+def grouped(cases: Iterable[Case]) -> dict[str, list[Case]]:
+    """All of them, those of each collective, those of each of its shapes."""
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for case in sorted(cases, key=lambda case: case.point):
+        collective = str(case.point[0])
+        for name in ("all", collective, f"{collective} {_shape(case)}"):
+            groups[name].append(case)
+    return dict(sorted(groups.items(), key=lambda group: group[0] != "all"))
+
+
+def _shape(case: Case) -> Shape:
+    return Shape(*case.point[1:3])
+
+
+def print_bands(cases: Sequence[Case]) -> None:
+    """A line of errors for each algorithm and band of sizes."""
+    rows = [
+        (f"{collective} {algorithm}", _band(low, high), *_written(found))
+        for (collective, algorithm, low, high), found in by_algorithm(cases).items()
+    ]
+    print_table("by algorithm", ("", "sizes", *ERRORS), rows, right=ERRORS)
+
+
+def _band(low: int, high: int) -> str:
+    return f"{format_size(low)} " + ("up" if high > 1 << 40 else f"< {format_size(high)}")
+
+
+def print_ratios(cases: Iterable[Case], on: Shape) -> None:
+    """Measured over predicted times at one shape, sizes across."""
+    ratios: dict[str, dict[int, float]] = defaultdict(dict)
+    for case in cases:
+        if _shape(case) == on:
+            name = f"{case.point[0]} {case.choice}"
+            ratios[name][case.point[-1]] = case.measured / case.predicted
+    sizes = sorted({size for found in ratios.values() for size in found})
+    rows = [
+        (name, *(f"{found[size]:.2f}" if size in found else "" for size in sizes))
+        for name, found in sorted(ratios.items())
+    ]
+    columns = [format_size(size) for size in sizes]
+    print_table(f"measured / predicted on {on}", ("", *columns), rows, right=columns)
+
+
+def algorithms_measured(grid: Measurements) -> int:
+    """Algorithms at points, LEAST bytes or more, but the library's default."""
+    return len(
+        {(one.point, one.algorithm, frozenset(one.params.items())) for one in grid.series
+         if one.kind in VIA and one.algorithm != DEFAULT and one.nbytes >= LEAST}
+    )  # fmt: skip
+
+
+def predicted(grid: Measurements, messages: Measurements, topology: Path) -> list[Case]:
+    """Everything of the grid that a schedule describes, from the messages alone."""
+    where = load_topology(topology)
+    own = [call for call in calls(grid, where) if call.point[-1] >= LEAST]
+    return predict(own, calibrate(messages, where))
+
+
+def main(options: argparse.Namespace) -> None:
+    """Predict and print."""
+    grid = read_measurements(options.grid)
+    messages = read_measurements(options.messages) if options.messages else grid
+    cases = predicted(grid, messages, options.topology)
+    print_figures("from messages alone", grouped(cases))
+    print(f"{len(cases)} of {algorithms_measured(grid)} have a schedule and so a prediction\n")
+    print_bands(cases)
+    for on in [options.table] if options.table else sorted(set(map(_shape, cases)), key=str):
+        print_ratios(cases, on)
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """Which files."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("grid", type=Path)
+    parser.add_argument("topology", type=Path)
+    parser.add_argument("messages", type=Path, nargs="?")
+    return parser
+
+
+if __name__ == "__main__":
+    asked = arguments("Measured collectives against predictions from messages alone.")
+    asked.add_argument("--table", type=shape, metavar="HOSTSxRANKS")
+    main(asked.parse_args())

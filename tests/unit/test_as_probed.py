@@ -1,0 +1,88 @@
+"""The topology of a cluster of which nothing but its calibration is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tuner import algorithms
+from tuner.collective import Collective
+from tuner.cost import Calibration, Estimate, PathCost
+from tuner.errors import InputError
+from tuner.measurement import Cluster
+from tuner.sim import simulate
+from tuner.topologies import as_probed, single_node
+from tuner.topology import MEMORY_BUS, Placement
+
+FOUR = Cluster("ares", nodes=4, cores=8, cpu="any cpu", memory=2**30)
+ALPHA, RATE = 5e-5, 1e8
+PATHS = {
+    ("node", "host"): PathCost.line(1e-6, 1e-9),
+    ("network", "host"): PathCost.line(ALPHA, 1 / RATE),
+}
+BUS: Mapping[str, Estimate] = {MEMORY_BUS: Estimate.exact(2e10)}
+CALIBRATION = Calibration("ares", "openmpi 5.0.11", PATHS, capacities=BUS)
+
+
+@pytest.mark.parametrize("capacities", [{}, BUS])
+def test_one_node_is_its_memory_bus(capacities: Mapping[str, Estimate]) -> None:
+    one = replace(CALIBRATION, capacities=capacities)
+    found = as_probed(replace(FOUR, nodes=1), one)
+    assert found == single_node(replace(FOUR, nodes=1), one)
+    assert [node.name for node in found.nodes] == ["ares"]
+    assert (found.nodes[0].cores, found.links) == (8, ())
+    assert found.memory_bandwidth == (2e10 if capacities else math.inf)
+
+
+def test_several_hosts_are_at_one_switch_at_the_rate_of_a_message() -> None:
+    found = as_probed(FOUR, CALIBRATION)
+    assert [node.cores for node in found.nodes] == [8] * 4
+    assert len(found.switches) == 1
+    assert [link.capacity for link in found.links] == pytest.approx([RATE] * 8)
+    ends = {(link.source, link.target) for link in found.links}
+    names = {node.name for node in found.nodes}
+    assert ends == {(n, found.switches[0]) for n in names} | {(found.switches[0], n) for n in names}
+    assert found.memory_bandwidth == 2e10
+
+
+def test_a_message_costs_there_what_was_measured_between_two_hosts() -> None:
+    found, nbytes = as_probed(FOUR, CALIBRATION), 10**6
+    one = algorithms.build(Collective.BCAST, "linear", 2, nbytes=nbytes)
+    seconds = simulate(one, Placement.consecutive(found, 1, 2), CALIBRATION, nbytes)
+    assert seconds == pytest.approx(ALPHA + nbytes / RATE)
+
+
+def test_pairs_that_do_not_share_a_host_do_not_share_the_network() -> None:
+    found, nbytes = as_probed(FOUR, CALIBRATION), 10**6
+    ring = algorithms.build(Collective.ALLGATHER, "ring", 4, nbytes=nbytes)
+    seconds = simulate(ring, Placement.consecutive(found, 1, 4), CALIBRATION, nbytes)
+    assert seconds == pytest.approx(3 * (ALPHA + nbytes / 4 / RATE))
+
+
+def test_messages_that_take_no_time_per_byte_are_not_slowed_by_links() -> None:
+    free = {**PATHS, ("network", "host"): PathCost.line(ALPHA, 0.0)}
+    found = as_probed(FOUR, replace(CALIBRATION, paths=free))
+    assert {link.capacity for link in found.links} == {math.inf}
+
+
+def test_a_calibration_that_left_the_latency_of_links_to_a_topology_needs_it() -> None:
+    made = replace(CALIBRATION, provenance={"topology": "racks"})
+    with pytest.raises(InputError, match="with topology racks: give the topology of its 4 hosts"):
+        as_probed(FOUR, made)
+
+
+def test_several_hosts_without_messages_between_them_need_a_topology() -> None:
+    lone = replace(CALIBRATION, paths={("node", "host"): PATHS["node", "host"]})
+    with pytest.raises(InputError, match="has no messages between hosts: give the topology"):
+        as_probed(FOUR, lone)
+
+
+def test_one_node_needs_no_messages_between_hosts_whatever_it_was_calibrated_with() -> None:
+    made = replace(
+        CALIBRATION, paths={("node", "host"): PATHS["node", "host"]},
+        provenance={"topology": "racks"},
+    )  # fmt: skip
+    assert as_probed(replace(FOUR, nodes=1), made).links == ()

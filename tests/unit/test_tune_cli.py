@@ -1,0 +1,139 @@
+"""`tuner tune`, and the options of verbs that start ranks on several hosts: what they refuse."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from tuner.cli import clusters, parsing
+from tuner.cli.main import main
+from tuner.cli.tune import arguments
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.probe import request
+from tuner.runtime.launch import LOCAL
+
+FLAT = "{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}"
+WORDS = ["--measurements", "m.ndjson", "--out", "t.json"]
+HOSTS = ["--hosts", "a:2,b:2"]
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    arguments(parser)
+    return parser.parse_args([*WORDS, *words])
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside of any job."""
+    for name in ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "LSB_MCPU_HOSTS", "LSB_HOSTS",
+                 "PBS_NODEFILE", "SLURM_JOB_ID", "LSB_JOBID"):  # fmt: skip
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("text", ["2%", "0.02", " 2.0 % ", "2e-2"])
+def test_a_part_of_a_whole_is_a_percentage_or_a_number(text: str) -> None:
+    assert parsing.fraction(text) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "%", "2", "0%", "0", "100%", "150%", "-2%", "nan", "inf%", "two%", "2%%", "2% up"]
+)
+def test_no_part_of_a_whole(text: str) -> None:
+    with pytest.raises(InputError, match="write it like 2%"):
+        parsing.fraction(text)
+
+
+def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
+    (tmp_path / "flat.yaml").write_text(FLAT)
+    options = parsed(
+        *HOSTS, "--shapes", "2x1,2x2", "--sizes", "1KiB,64KiB", "--collectives", "reduce,bcast",
+        "--schedules", "ring", "--repetitions", "5", "--topology", str(tmp_path / "flat.yaml"),
+    )  # fmt: skip
+    found = clusters.request_of(options, clusters.hosts_of(options))
+    assert (found.hosts.names, found.ppn) == (("a", "b"), 2)
+    assert found.shapes == (request.Shape(2, 1), request.Shape(2, 2))
+    assert found.sizes == (1024, 65536)
+    assert found.collectives == (Collective.REDUCE, Collective.BCAST)
+    assert (found.schedules, found.fewest) == (("ring",), 5)
+    assert found.topology is not None
+    assert found.topology.name == "flat"
+    assert "collectives" not in found.parts  # those are chosen round by round
+
+
+def test_what_is_asked_where_nothing_is_said() -> None:
+    options = parsed("--hosts", "a,b")
+    found = clusters.request_of(options, options.hosts)
+    assert (found.ppn, found.shapes, found.topology) == (1, (), None)
+    assert (found.collectives, found.sizes) == (request.USUAL, request.Request.sizes)
+    assert (options.budget, options.target_regret) == (600.0, 0.02)
+    assert clusters.request_of(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_hosts_are_those_named_else_those_of_the_job_else_this_computer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hosts").write_text("c slots=3\nd slots=3\n")
+    listed = clusters.hosts_of(parsed("--hostfile", str(tmp_path / "hosts")))
+    assert (listed.names, listed.slots) == (("c", "d"), 3)
+    assert clusters.hosts_of(parsed()) == LOCAL
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
+    assert clusters.hosts_of(parsed()).names == ("n1", "n2", "n3")
+    assert clusters.hosts_of(parsed(*HOSTS)).names == ("a", "b")
+
+
+def test_the_launcher_of_the_job_is_used_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    job = {"SLURM_JOB_ID": "7"}
+    assert clusters.usual_template("openmpi", job) == clusters.usual_template("openmpi", {})
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    (tmp_path / "srun").chmod(0o755)
+    assert clusters.usual_template("openmpi", job) != clusters.usual_template("openmpi", {})
+    assert clusters.usual_template("openmpi", {}) == clusters.Template.parse("openmpi")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "what the measurements were calibrated to: --calibration FILE"),
+        (["--calibration", "none.json"], "m.ndjson: cannot be read"),
+        ([*HOSTS, "--topology", "none.yaml"], "none.yaml: cannot be read"),
+        ([*HOSTS, "--topology", "odd.yaml"], "odd.yaml"),
+        ([*HOSTS, "--target-regret", "2"], "'2' is no part of a whole"),
+        ([*HOSTS, "--target-regret", "200%"], "'200%' is no part of a whole"),
+        ([*HOSTS, "--budget", "10"], "write it like 2us"),
+        ([*HOSTS, "--shapes", "3x1"], "shape 3x1 does not fit 2 hosts"),
+        ([*HOSTS, "--shapes", "2"], "write HOSTSxRANKS"),
+        ([*HOSTS, "--collectives", "shout"], "no collective 'shout'"),
+        (["--hosts", "a", "--ppn", "1"], "nobody to talk to"),
+        ([*HOSTS, "--out", "folder"], "folder"),
+    ],
+)
+def test_what_cannot_be_tuned_is_said_in_one_sentence_and_nothing_is_written(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odd.yaml").write_text("{name: odd, nodes: many}")
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    assert failed(["tune", *WORDS, *words])
+    said = capsys.readouterr()
+    assert sentence in " ".join(said.err.split())
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def failed(words: list[str]) -> bool:
+    """Wrong values of options end in the parser."""
+    try:
+        return main(words) == 1
+    except SystemExit as ended:
+        return ended.code == 2
