@@ -16,10 +16,8 @@ from tuner.libraries.schedules import schedule_of
 from tuner.measurement import Measurements
 from tuner.schedule import Schedule
 from tuner.sim import simulate
-from tuner.table import LIBRARY, SCHEDULE, Choice
+from tuner.table import RUNNER, Choice
 from tuner.topology import Placement, Topology
-
-VIA = {"collective": LIBRARY, "schedule": SCHEDULE}  # who ran it, by kind of series
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,10 @@ def calls(measurements: Measurements, topology: Topology) -> list[Call]:
     """
     samples: dict[tuple[Point, Choice], list[tuple[float, ...]]] = defaultdict(list)
     for one in measurements.series:
-        if one.kind not in VIA or one.nbytes == 0 or one.p != one.nodes * one.ppn:
+        if one.kind not in RUNNER or one.nbytes == 0 or one.p != one.nodes * one.ppn:
             continue
         point = (Collective(one.subject), one.nodes, one.ppn, one.memory, one.nbytes)
-        choice = Choice(one.algorithm, one.params, VIA[one.kind])
+        choice = Choice(one.algorithm, one.params, RUNNER[one.kind])
         if not choice.is_default:
             samples[point, choice].append(one.samples)
     found = []
