@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from tests.support.probed import RATE, Machine, racks, truth
-from tuner import algorithms
 from tuner.calibrate.calls import calls, predict, thinned
 from tuner.calibrate.quality import Case, by_algorithm, errors, ranking
 from tuner.calibrate.refine import refine
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate
 from tuner.errors import InputError
+from tuner.libraries.schedules import schedule_of
 from tuner.measurement import Measurement, Measurements
 from tuner.sim import simulate
 from tuner.table import Choice
@@ -21,6 +21,7 @@ from tuner.topology import Placement
 
 RACKS = racks(2, uplink=4 * RATE)
 SIZES = (1024, 4096, 16384, 65536, 2**18, 2**20)
+LIBRARY = truth().library
 NAMES = ("binomial", "chain", "scatter_allgather_ring")
 
 
@@ -34,7 +35,8 @@ def collectives(beta: float, shape: float = 0.0) -> Measurements:
     series = []
     for number, name in enumerate(NAMES):
         for nbytes in SIZES:
-            schedule = algorithms.build(Collective.BCAST, name, 4, nbytes=nbytes)
+            schedule = schedule_of(LIBRARY, Collective.BCAST, Choice(name), 4, nbytes)
+            assert schedule is not None
             seconds = simulate(schedule, Placement.consecutive(RACKS, 1), crowded, nbytes)
             seconds *= 1 + shape * (-1) ** (number + SIZES.index(nbytes))
             rng = np.random.default_rng([number, nbytes])
@@ -120,3 +122,23 @@ def test_errors_are_listed_by_algorithm_and_band_of_sizes() -> None:
     assert first.mean == pytest.approx(0.1)
     assert first.bias == pytest.approx(0.0)
     assert second.bias == pytest.approx(0.5)
+
+
+def test_device_memory_that_nobody_can_price_is_left_out() -> None:
+    """On a topology without GPUs, and without messages between them in the calibration."""
+    taken = collectives(1.25)
+    on_gpus = tuple(replace(one, memory="cuda") for one in taken.series)
+    both = replace(taken, series=taken.series + on_gpus)
+    refined = refine(truth(), both, RACKS)
+    assert refined.factors == refine(truth(), taken, RACKS).factors
+    with pytest.raises(InputError, match="a refinement needs 6 or more"):
+        refine(truth(), replace(taken, series=on_gpus), RACKS)
+
+
+def test_collectives_that_say_nothing_are_left_out() -> None:
+    """Times below what a clock resolves, and collectives that nothing here simulates."""
+    taken = collectives(1.0)
+    still = replace(taken.series[0], samples=(0.0, 1e-6))
+    other = replace(taken.series[0], subject="alltoall")
+    odd = replace(taken, series=(still, other, *taken.series[1:]))
+    assert len(calls(odd, RACKS)) == len(taken.series) - 1
