@@ -20,4 +20,6 @@
 .. include:: decisions/0013-rounds-first.md
 .. include:: decisions/0014-clusters.md
 .. include:: decisions/0015-exchanges.md
+.. include:: decisions/0016-rounds-of-a-probe.md
+.. include:: decisions/0017-gpus.md
 """

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import InputError
+from tuner.errors import InputError, UnpricedError
 from tuner.files import finite, from_record, write_atomically
 
 
@@ -114,12 +114,12 @@ class Calibration:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def path(self, path_class: str, memory: str = "host") -> PathCost:
-        """Raises InputError when this path class was never measured."""
+        """Raises UnpricedError when this path class was never measured."""
         try:
             return self.paths[path_class, memory]
         except KeyError:
             known = ", ".join(sorted(f"{c} ({m})" for c, m in self.paths))
-            raise InputError(
+            raise UnpricedError(
                 f"calibration of {self.cluster} has no path class {path_class!r} in {memory}"
                 f" memory (it has {known}): probe that path or choose another topology"
             ) from None

@@ -25,6 +25,7 @@ OPERATORS = ("any", "commutative")
 DEFAULT = "default"  # the algorithm name that means: leave the choice to the library
 LIBRARY, SCHEDULE, NCCL = "library", "schedule", "nccl"
 RUNNERS = (LIBRARY, SCHEDULE, NCCL)
+RUNNER = {"collective": LIBRARY, SCHEDULE: SCHEDULE}  # kind of a measured series -> who ran it
 MEASURED, LEARNED, SIMULATED, NOTHING = "measured", "learned", "simulated", "none"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import InputError
+from tuner.hostlist import expanded
 from tuner.topologies import load_topology, parse_topology
-from tuner.topologies.hostlist import expanded
 from tuner.topology import Link, Topology
 
 # ---- ibnetdiscover

@@ -24,6 +24,7 @@ TWO = Hosts(("a", "b"), 2)
         ("node[01-03,7],login", ("node01", "node02", "node03", "node7", "login")),
         ("a,b", ("a", "b")),
         ("r[1-2]-ib", ("r1-ib", "r2-ib")),
+        ("r[1-2]n[01-02]", ("r1n01", "r1n02", "r2n01", "r2n02")),
     ],
 )
 def test_slurm_lists_are_expanded(text: str, names: tuple[str, ...]) -> None:

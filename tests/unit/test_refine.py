@@ -21,6 +21,7 @@ from tuner.topology import Placement
 
 RACKS = racks(2, uplink=4 * RATE)
 SIZES = (1024, 4096, 16384, 65536, 2**18, 2**20)
+LIBRARY = truth().library
 NAMES = ("binomial", "chain", "scatter_allgather_ring")
 
 
@@ -34,7 +35,7 @@ def collectives(beta: float, shape: float = 0.0) -> Measurements:
     series = []
     for number, name in enumerate(NAMES):
         for nbytes in SIZES:
-            schedule = schedule_of("openmpi 5.0.11", Collective.BCAST, Choice(name), 4, nbytes)
+            schedule = schedule_of(LIBRARY, Collective.BCAST, Choice(name), 4, nbytes)
             assert schedule is not None
             seconds = simulate(schedule, Placement.consecutive(RACKS, 1), crowded, nbytes)
             seconds *= 1 + shape * (-1) ** (number + SIZES.index(nbytes))
@@ -121,3 +122,23 @@ def test_errors_are_listed_by_algorithm_and_band_of_sizes() -> None:
     assert first.mean == pytest.approx(0.1)
     assert first.bias == pytest.approx(0.0)
     assert second.bias == pytest.approx(0.5)
+
+
+def test_device_memory_that_nobody_can_price_is_left_out() -> None:
+    """On a topology without GPUs, and without messages between them in the calibration."""
+    taken = collectives(1.25)
+    on_gpus = tuple(replace(one, memory="cuda") for one in taken.series)
+    both = replace(taken, series=taken.series + on_gpus)
+    refined = refine(truth(), both, RACKS)
+    assert refined.factors == refine(truth(), taken, RACKS).factors
+    with pytest.raises(InputError, match="a refinement needs 6 or more"):
+        refine(truth(), replace(taken, series=on_gpus), RACKS)
+
+
+def test_collectives_that_say_nothing_are_left_out() -> None:
+    """Times below what a clock resolves, and collectives that nothing here simulates."""
+    taken = collectives(1.0)
+    still = replace(taken.series[0], samples=(0.0, 1e-6))
+    other = replace(taken.series[0], subject="alltoall")
+    odd = replace(taken, series=(still, other, *taken.series[1:]))
+    assert len(calls(odd, RACKS)) == len(taken.series) - 1

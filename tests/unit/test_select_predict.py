@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.test_paths import cluster, interior
 from tuner import algorithms
 from tuner.collective import Collective
 from tuner.cost import Calibration, PathCost
@@ -88,7 +89,25 @@ def test_a_table_of_several_hosts_is_made_on_their_topology_of_what_rules_can_sa
     assert chosen == {("default", None), ("knomial", 4)}
 
 
-def test_several_hosts_need_a_topology_unless_their_messages_were_measured() -> None:
+def test_several_hosts_without_messages_between_them_need_a_topology() -> None:
     calibration = replace(CALIBRATION, library="openmpi 5.0.11")
     with pytest.raises(InputError, match="give the topology of its 4 hosts"):
         make_table(on_four_hosts(), calibration)
+
+
+def test_calls_on_device_memory_are_priced_as_such_or_not_at_all() -> None:
+    def price(beta: float) -> PathCost:
+        return PathCost.line(1e-6, beta)
+
+    gpus = cluster(interior(1), interior(1))
+    paths = {("network", "host"): price(1e-9), ("network", "cuda"): price(1e-8)}
+    calibration = Calibration("ares", "openmpi", paths)
+    host = Point(Collective.BCAST, 2, 1, "host", 2**20)
+    device, linear = replace(host, memory="cuda"), Choice("linear")
+    seconds = simulator(calibration, gpus)
+    assert seconds(device, linear) == pytest.approx(10 * seconds(host, linear), rel=0.01)
+    hosts_alone = simulator(replace(calibration, paths={("network", "host"): price(1e-9)}), gpus)
+    assert hosts_alone(host, linear) == seconds(host, linear)
+    assert math.isnan(hosts_alone(device, linear))
+    undrawn = replace(gpus, nodes=tuple(replace(node, interior=None) for node in gpus.nodes))
+    assert math.isnan(simulator(calibration, undrawn)(device, linear))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,9 @@ from tuner.gain import over_launches
 from tuner.libraries.schedules import schedule_of
 from tuner.measurement import Measurements
 from tuner.schedule import Schedule
-from tuner.sim import simulate
-from tuner.table import LIBRARY, SCHEDULE, Choice
-from tuner.topology import Placement, Topology
-
-VIA = {"collective": LIBRARY, "schedule": SCHEDULE}  # who ran it, by kind of series
+from tuner.sim import where_priced
+from tuner.table import RUNNER, Choice
+from tuner.topology import HOST, Placement, Topology
 
 
 @dataclass(frozen=True)
@@ -32,25 +31,31 @@ class Call:
     placement: Placement
     measured: float
 
+    def priced(self, calibration: Calibration) -> bool:
+        """Whether topology and calibration know the memory of its buffers."""
+        return self.point[-2] == HOST or not math.isnan(self.predicted(calibration).predicted)
+
     def predicted(self, calibration: Calibration) -> Case:
-        """Simulated."""
+        """Simulated; NaN for device memory that topology or calibration do not know."""
         nbytes, memory = self.point[-1], self.point[-2]
-        seconds = simulate(self.schedule, self.placement, calibration, nbytes, memory=memory)
+        seconds = where_priced(self.schedule, self.placement, calibration, nbytes, memory)
         return Case(self.point, self.choice, self.measured, seconds)
 
 
 def calls(measurements: Measurements, topology: Topology) -> list[Call]:
     """In the order of the file. Raises InputError where ranks do not fit on the topology.
 
-    Left out are the library's default, as nobody knows what it ran, and algorithms that no
-    schedule of ours describes.
+    Left out are the library's default, as nobody knows what it ran, algorithms that no schedule of
+    ours describes, and times of 0, below what a clock resolves.
     """
     samples: dict[tuple[Point, Choice], list[tuple[float, ...]]] = defaultdict(list)
     for one in measurements.series:
-        if one.kind not in VIA or one.nbytes == 0 or one.p != one.nodes * one.ppn:
+        if one.kind not in RUNNER or one.nbytes == 0 or one.p != one.nodes * one.ppn:
+            continue
+        if min(one.samples) <= 0 or one.subject not in list(Collective):
             continue
         point = (Collective(one.subject), one.nodes, one.ppn, one.memory, one.nbytes)
-        choice = Choice(one.algorithm, one.params, VIA[one.kind])
+        choice = Choice(one.algorithm, one.params, RUNNER[one.kind])
         if not choice.is_default:
             samples[point, choice].append(one.samples)
     found = []

@@ -76,7 +76,8 @@ def refine(
     Raises InputError when fewer than two points for each fold can be simulated.
     """
     where = topology or as_probed(measurements.cluster, calibration)
-    own = thinned(calls(measurements, where), MOST_CALLS)
+    priced = [call for call in calls(measurements, where) if call.priced(calibration)]
+    own = thinned(priced, MOST_CALLS)
     points = list(dict.fromkeys(call.point for call in own))
     if len(points) < 2 * folds:
         raise InputError(

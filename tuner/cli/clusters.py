@@ -75,7 +75,7 @@ def hosts_of(options: argparse.Namespace) -> Hosts:
 
 
 def launcher_of(options: argparse.Namespace, python: Path) -> Launcher:
-    """What starts ranks on them; raises InputError if it is not there."""
+    """What starts ranks on them; raises ProbeError if it is not there."""
     template = options.launch or usual_template(options.library)
     return Launcher.find(options.library, python, template)
 

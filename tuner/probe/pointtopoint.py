@@ -32,7 +32,7 @@ def warmed(call: Callable[[], object], nbytes: int) -> Arm:
 def pingpong(comm: MPI.Comm, nbytes: int, empty: Empty = zeros) -> Arm:
     """There and back between ranks 2i and 2i+1, all pairs at once; the call is a round trip.
 
-    Half of it is the one-way time: `ranks.py` halves the samples.
+    Half of it is the one-way time: `session.py` halves the samples.
     """
     buffer = empty(nbytes)
     peer = comm.rank ^ 1

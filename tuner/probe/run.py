@@ -172,25 +172,36 @@ def _launch(launcher: Launcher, plan: Plan, out: Path, watch: Watch) -> ProbeErr
     hosts = Hosts(plan.hosts, plan.ppn)
     # Other hosts see the directory of the results, not this computer's /tmp.
     shelf = None if hosts.local else out.resolve().parent
-    with tempfile.TemporaryDirectory(prefix=".tuner-probe-", dir=shelf) as place:
-        written = Path(place, "plan.json")
-        write_plan(plan, written)
-        try:
-            run = launcher.run(
-                plan.ranks,
-                [*RANKS, str(written), str(out.resolve()), str(watch.budget)],
-                hosts=hosts,
-                ppn=plan.ppn or None,
-                settings=SETTINGS[plan.library],
-                on_line=watch.line,
-                patience=STARTING if plan.hosts else None,
-                timeout=None if plan.hosts else 3 * watch.budget + PATIENCE,
-            )
-            # Launchers have been seen to lose a host and to end as if all were well.
-            if watch.finished < len(plan.points):
-                raise ProbeError(launcher.explained(run, plan.ranks, hosts))
-        except ProbeError as reason:
-            return ProbeError(f"{watch.lost or reason} (while measuring {watch.current})")
-        except OSError as reason:
-            raise InputError(f"{place}: cannot be written: {reason.strerror}") from None
+    try:
+        with tempfile.TemporaryDirectory(prefix=".tuner-probe-", dir=shelf) as place:
+            written = Path(place, "plan.json")
+            write_plan(plan, written)
+            _started(launcher, plan, hosts, [str(written), str(out.resolve())], watch)
+    except ProbeError as reason:
+        return ProbeError(f"{watch.lost or reason} (while measuring {watch.current})")
+    except OSError as reason:
+        where = shelf or "the directory of temporary files"
+        raise InputError(
+            f"{where}: what the ranks are to measure cannot be written: {reason.strerror}; make"
+            " room and run the same command again"
+        ) from None
     return None
+
+
+def _started(
+    launcher: Launcher, plan: Plan, hosts: Hosts, files: Sequence[str], watch: Watch
+) -> None:
+    """Start the ranks and see them through; raises ProbeError when they fail."""
+    run = launcher.run(
+        plan.ranks,
+        [*RANKS, *files, str(watch.budget)],
+        hosts=hosts,
+        ppn=plan.ppn or None,
+        settings=SETTINGS[plan.library],
+        on_line=watch.line,
+        patience=STARTING if plan.hosts else None,
+        timeout=None if plan.hosts else 3 * watch.budget + PATIENCE,
+    )
+    # Launchers have been seen to lose a host and to end as if all were well.
+    if watch.finished < len(plan.points):
+        raise ProbeError(launcher.explained(run, plan.ranks, hosts))

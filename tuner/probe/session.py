@@ -91,8 +91,8 @@ class Session:
         if point.kind == "sweep":
             return self._sweep(point)
         arms = self._admitted(point)
-        if arms is None:
-            return None
+        if not arms:  # too late, or every one of them was refused
+            return None if arms is None else ""
         fewest = max(self._plan.fewest, FEWEST * (point.kind == "sentinel"))
         samples = self._stopwatch.sample(
             self._timed(point, arms),

@@ -11,9 +11,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.gain import over_launches
 from tuner.measurement import Measurement, Measurements
-from tuner.table import LIBRARY, SCHEDULE, Choice, Key
-
-RUNNER = {"collective": LIBRARY, SCHEDULE: SCHEDULE}  # kind of a series -> who ran it
+from tuner.table import RUNNER, Choice, Key
 
 
 @dataclass(frozen=True, order=True)

@@ -8,13 +8,14 @@ from functools import cache
 from tuner.cost import Calibration
 from tuner.libraries.schedules import schedule_of
 from tuner.select.dataset import Point, Simulate
-from tuner.sim import simulate
+from tuner.sim import where_priced
 from tuner.table import Choice
 from tuner.topology import Placement, Topology
 
 
 def simulator(calibration: Calibration, topology: Topology) -> Simulate:
-    """Seconds of (point, choice), remembered; NaN for an algorithm that has no schedule.
+    """Seconds of (point, choice), remembered; NaN for an algorithm that has no schedule, and for
+    device memory that topology or calibration do not know.
 
     Raises InputError when the point's ranks do not fit on the topology.
     """
@@ -26,6 +27,6 @@ def simulator(calibration: Calibration, topology: Topology) -> Simulate:
         if schedule is None:
             return math.nan
         placement = Placement.consecutive(topology, point.ppn, point.p)
-        return simulate(schedule, placement, calibration, point.nbytes)
+        return where_priced(schedule, placement, calibration, point.nbytes, point.memory)
 
     return seconds

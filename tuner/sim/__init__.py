@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost import Calibration
-from tuner.errors import InputError
+from tuner.errors import InputError, UnpricedError
 from tuner.schedule import Schedule
 from tuner.sim import events, fast
 from tuner.sim.traffic import traffic
@@ -58,6 +59,24 @@ def simulate(
     """Seconds until the last rank is done; arguments and errors as for `finish_times`."""
     times = finish_times(schedule, placement, calibration, nbytes, itemsize, engine, memory)
     return float(times.max())
+
+
+def where_priced(
+    schedule: Schedule, placement: Placement, calibration: Calibration, nbytes: int, memory: str
+) -> float:
+    """`simulate`; NaN for device memory that topology or calibration do not know.
+
+    Collectives on device buffers are measured wherever there are GPUs, also where nobody drew them
+    or no message between them was timed.
+    """
+    if memory == HOST:
+        return simulate(schedule, placement, calibration, nbytes)
+    if not placement.topology.has_gpus:
+        return math.nan
+    try:
+        return simulate(schedule, placement, calibration, nbytes, memory=memory)
+    except UnpricedError:
+        return math.nan
 
 
 def sweep(

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuner.errors import InputError, quoted
-from tuner.topologies.hostlist import expanded
+from tuner.hostlist import expanded
 from tuner.topologies.written import MOST_NODES
 from tuner.topology import Link, Node, Topology
 

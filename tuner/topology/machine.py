@@ -188,6 +188,11 @@ class Topology:
                 found.setdefault(id(node.interior), (node.interior, []))[1].append(number)
         return tuple((interior, np.array(nodes)) for interior, nodes in found.values())
 
+    @property
+    def has_gpus(self) -> bool:
+        """Every node has one or more."""
+        return all(n.interior is not None and len(n.interior.numbers(GPU)) for n in self.nodes)
+
     @cached_property
     def first_inner_link(self) -> Indices:
         """Links inside node n have the numbers first_inner_link[n] .. first_inner_link[n + 1] - 1;

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import InputError, quoted
+from tuner.hostlist import expanded
 
 MOST_HOSTS = 100_000
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_RANGE = re.compile(r"([^\[\],]*)\[([^\]]*)\]([^\[\],]*)|([^\[\],]+)")
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,12 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Hosts:
 
 def expand(text: str) -> tuple[str, ...]:
     """The names of a Slurm host list such as `node[01-03,7],login`; raises InputError."""
-    names: list[str] = []
-    for before, ranges, after, plain in _RANGE.findall(text):
-        if plain:
-            names.append(plain.strip())
-        for part in ranges.split(",") if ranges else ():
-            names += [f"{before}{number}{after}" for number in _span(part, text)]
-        if len(names) > MOST_HOSTS:
-            raise InputError(f"the host list {quoted(text)} names more than {MOST_HOSTS} hosts")
+    try:
+        names = expanded(text, MOST_HOSTS)
+    except InputError as reason:
+        raise InputError(f"the host list is wrong: {reason}") from None
     _checked(names, "the host list")
     return tuple(names)
-
-
-def _span(part: str, text: str) -> Iterable[str]:
-    low, _, high = part.strip().partition("-")
-    if not low.isdigit() or (high and not high.isdigit()):
-        raise InputError(f"the host list {quoted(text)} has the range {part!r}: write [01-08]")
-    last = int(high or low)
-    if last - int(low) >= MOST_HOSTS:
-        raise InputError(f"the host list {quoted(text)} names more than {MOST_HOSTS} hosts")
-    return (str(number).zfill(len(low)) for number in range(int(low), last + 1))
 
 
 def _numbers(text: str) -> list[int]:

@@ -55,9 +55,8 @@ def stream(
     """Run a launcher to its end, every line of its standard output handed to `on_line`.
 
     The first line may take `patience` seconds, and what `on_line` returns, if anything, is how many
-    it may take to the next one. The
-    launcher leads a process group of its own: what it started ends with it. Raises ProbeError when
-    it is late.
+    it may take to the next one. The launcher leads a process group of its own: what it started ends
+    with it. Raises ProbeError when it is late.
     """
     try:
         process = subprocess.Popen(
