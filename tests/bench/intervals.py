@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from tuner.calibrate.calls import VIA
 from tuner.cli.output import print_table
 from tuner.gain import over_launches, paired_gain
 from tuner.measurement import Measurements, read_measurements
-from tuner.table import DEFAULT
+from tuner.table import DEFAULT, RUNNER
 
 Launches = dict[int, tuple[float, ...]]  # samples by launch
 Series = dict[tuple[object, ...], dict[tuple[object, ...], Launches]]  # by point, by algorithm
@@ -62,7 +61,7 @@ def cases(short: Series, long: Series) -> dict[str, list[Case]]:
             value, low, high = over_launches(list(own[name].values()))
             longer = over_launches(list(long[point][name].values()))[0]
             found[str(point[KIND])].append(Case(value, low, high, longer))
-        if point[KIND] in VIA:
+        if point[KIND] in RUNNER:
             found[GAIN] += gains(own, long.get(point, {}))
     return {kind: own for kind, own in sorted(found.items()) if own}
 

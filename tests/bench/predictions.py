@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tuner.calibrate import calibrate
-from tuner.calibrate.calls import VIA, calls, predict
+from tuner.calibrate.calls import calls, predict
 from tuner.calibrate.quality import Case, Errors, by_algorithm, errors, ranking
 from tuner.cli.output import print_table
 from tuner.measurement import Measurements, read_measurements
 from tuner.probe.request import Shape, shape
-from tuner.table import DEFAULT
+from tuner.table import DEFAULT, RUNNER
 from tuner.topologies import load_topology
 from tuner.units import format_size
 
@@ -94,7 +94,7 @@ def algorithms_measured(grid: Measurements) -> int:
     """Algorithms at points, LEAST bytes or more, but the library's default."""
     return len(
         {(one.point, one.algorithm, frozenset(one.params.items())) for one in grid.series
-         if one.kind in VIA and one.algorithm != DEFAULT and one.nbytes >= LEAST}
+         if one.kind in RUNNER and one.algorithm != DEFAULT and one.nbytes >= LEAST}
     )  # fmt: skip
 
 

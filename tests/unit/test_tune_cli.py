@@ -13,7 +13,7 @@ from tuner.cli.tune import arguments
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.probe import request
-from tuner.runtime.launch import LOCAL
+from tuner.runtime.launch import LOCAL, Template
 
 FLAT = "{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}"
 WORDS = ["--measurements", "m.ndjson", "--out", "t.json"]
@@ -95,7 +95,7 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
     (tmp_path / "srun").write_text("#!/bin/sh\n")
     (tmp_path / "srun").chmod(0o755)
     assert clusters.usual_template("openmpi", job) != clusters.usual_template("openmpi", {})
-    assert clusters.usual_template("openmpi", {}) == clusters.Template.parse("openmpi")
+    assert clusters.usual_template("openmpi", {}) == Template.parse("openmpi")
 
 
 @pytest.mark.parametrize(
