@@ -21,11 +21,6 @@ Trainer = Callable[[Sequence[Case]], Pick]
 _TREES, _NEIGHBOURS, _SEED = 200, 3, 0
 
 
-def place(point: Point) -> tuple[float, float, float]:
-    """Logarithms of nodes, ppn and bytes."""
-    return math.log(point.nodes), math.log(point.ppn), math.log(max(point.nbytes, 1))
-
-
 def first(choices: Collection[Choice]) -> Choice:
     """The default where it can be had, or any other; always the same."""
     return Choice() if Choice() in choices else min(choices, key=str)
@@ -33,11 +28,11 @@ def first(choices: Collection[Choice]) -> Choice:
 
 def nearest(cases: Sequence[Case]) -> Pick:
     """What won at the nearest measured call whose winner can be had."""
-    places = np.array([place(case.point) for case in cases])
+    places = np.array([case.point.place for case in cases])
     winners = [min(case.rows, key=lambda choice: case.rows[choice].median) for case in cases]
 
     def pick(point: Point, choices: Collection[Choice]) -> Choice:
-        far = np.square(places - place(point)).sum(axis=1).round(9)
+        far = np.square(places - point.place).sum(axis=1).round(9)
         order = np.argsort(far, kind="stable")
         return next((winners[n] for n in order if winners[n] in choices), first(choices))
 
@@ -66,7 +61,7 @@ def _regression(cases: Sequence[Case], make: Callable[[int], RegressorMixin]) ->
     logs: dict[Choice, list[float]] = defaultdict(list)
     for case in cases:
         for choice, row in case.rows.items():
-            features[choice].append(place(case.point))
+            features[choice].append(case.point.place)
             logs[choice].append(math.log(row.median))
     fitted = {choice: make(len(own)).fit(own, logs[choice]) for choice, own in features.items()}
 
@@ -74,6 +69,6 @@ def _regression(cases: Sequence[Case], make: Callable[[int], RegressorMixin]) ->
         known = sorted((choice for choice in choices if choice in fitted), key=str)
         if not known:
             return first(choices)
-        return min(known, key=lambda choice: float(fitted[choice].predict([place(point)])[0]))
+        return min(known, key=lambda choice: float(fitted[choice].predict([point.place])[0]))
 
     return pick

@@ -32,6 +32,11 @@ class Point:
         """Ranks of the communicator."""
         return self.nodes * self.ppn
 
+    @property
+    def place(self) -> tuple[float, float, float]:
+        """Logarithms of nodes, ppn and bytes, in which distances are told."""
+        return math.log(self.nodes), math.log(self.ppn), math.log(max(self.nbytes, 1))
+
     def key(self, operators: str = "any") -> Key:
         """The key of a table that this call falls under; ValueError where tables know none."""
         return Key(Collective(self.collective), self.nodes, self.ppn, self.memory, operators)

@@ -107,7 +107,7 @@ class Selector:
 
     def _nearest_winner(self, point: Point, candidates: Collection[Choice]) -> Choice | None:
         places, winners = self._winners[point.collective, point.memory]
-        far = np.square(places - _place(point)).sum(axis=1).round(9)
+        far = np.square(places - point.place).sum(axis=1).round(9)
         order = np.argsort(far, kind="stable")
         return next((winners[n] for n in order if winners[n] in candidates), None)
 
@@ -121,13 +121,9 @@ def train(rows: Sequence[Row], simulate: Simulate, designed: bool = False) -> Se
     return Selector(rows, simulate, designed)
 
 
-def _place(point: Point) -> tuple[float, float, float]:
-    return math.log(point.nodes), math.log(point.ppn), math.log(max(point.nbytes, 1))
-
-
 def _winners(rows: Sequence[Row]) -> tuple[np.ndarray[tuple[int, int]], list[Choice]]:
     """Where it was measured, and what was the fastest there."""
     fastest = {
         point: min(own, key=lambda row: row.median).choice for point, own in by_point(rows).items()
     }
-    return np.array([_place(point) for point in fastest]), list(fastest.values())
+    return np.array([point.place for point in fastest]), list(fastest.values())
