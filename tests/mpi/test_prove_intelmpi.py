@@ -26,7 +26,6 @@ TABLE = table_of(
         (ALLREDUCE, 3): [(0, choice_of(5)), (1024, choice_of(16)), (65536, choice_of(8))],
         (BCAST, 3): [(0, choice_of(3)), (4096, Choice())],
         (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
-        (Collective.REDUCE, 3): [(0, choice_of(1)), (512, choice_of(4))],
         (Collective.GATHER, 3): [(0, choice_of(3))],
         (Collective.SCATTER, 3): [(0, Choice())],
     },
@@ -88,7 +87,6 @@ SIZES = (512, 1024, 4096)
 MISREAD = {  # value -> the preset that Intel MPI runs at each of SIZES
     "5:1024-4095": (5, 5, 5),  # the lower bound is ignored, the last entry takes what is left
     "5:0-1023;16:2048-4000": (5, 16, 16),
-    "5:0-1k;16": (16, 16, 16),  # one byte
     "99:0-1023;5": (0, 5, 5),
 }
 

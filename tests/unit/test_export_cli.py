@@ -73,3 +73,9 @@ def test_tables_of_other_libraries_are_refused(
     other = "mpich" if form != "mpich" else "openmpi"
     assert main(["table", "export", str(table), "--to", other]) == 1
     assert f"mean nothing in the format of {other}" in capsys.readouterr().err
+
+
+def test_every_format_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    table = page[page.index("| format | for |") : page.index("Sizes in a table")]
+    assert {row.split("`")[1] for row in table.splitlines()[2:] if row} == set(FORMATS)

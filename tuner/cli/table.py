@@ -19,10 +19,13 @@ EXAMPLES = """examples:
   tuner table show tuner-out/openmpi/table.json
   tuner table export tuner-out/openmpi/table.json --to openmpi --out openmpi.rules
   tuner table export tuner-out/mpich/table.json --to mpich --out mpich.json
+  tuner table export table.json --to nccl --otherwise ring_simple --out nccl_tuner.conf
+  tuner table export table.json --to ucc --out ucc.conf
+  tuner table export table.json --to intelmpi --ranks 64 --out adjust.sh
   tuner table check openmpi.rules --table tuner-out/openmpi/table.json
   tuner table prove tuner-out/openmpi/table.json
 
-Using an exported file:
+Using an exported file (docs/formats.md has the others):
   mpirun --mca coll_tuned_use_dynamic_rules 1 \\
       --mca coll_tuned_dynamic_rules_filename $PWD/openmpi.rules ...
   MPIR_CVAR_DEVICE_COLLECTIVES=none \\

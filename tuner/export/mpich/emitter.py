@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from tuner.export.mpich.selection import (
     decide,
     holds,
     parse,
+    seen_by,
 )
 from tuner.libraries.mpich import leaf_parameters, native, order_safe
 from tuner.table import Choice, Rule, TuningTable
@@ -195,16 +196,29 @@ def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
     differences = _untouched(tree, generic, {f"collective={name}" for name in by_ranks(table)})
     for operators in ("any", "commutative"):
         for collective, ladders in by_ranks(table, operators).items():
-            branch = tree.get(f"collective={collective}", {})
-            sizes, densities = bounds(branch, "avg_msg_size"), bounds(branch, "comm_avg_ppn")
+            name = f"collective={collective}"
+            branch = tree.get(name, {})
             for p in beside({*ladders, *bounds(branch, "comm_size")}, least=1):
-                ladder = ladders.get(p, ())
-                for nbytes in probe_sizes(ladder, sizes):
-                    rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-                    for ppn in (n for n in beside(densities | {1}, least=1) if n <= p):
-                        call = Call(p, nbytes, commutative=operators == "commutative", ppn=ppn)
-                        differences += _differences(tree, generic, rule, collective, call)
+                mine = {name: seen_by(branch, p)}
+                own = {name: seen_by(generic.get(name, {}), p)}
+                for rule, call in _calls((mine, own), p, ladders.get(p, ()), operators):
+                    differences += _differences(mine, own, rule, collective, call)
     return differences
+
+
+def _calls(
+    trees: Sequence[Tree], p: int, ladder: Sequence[Rule], operators: str
+) -> Iterator[tuple[Rule | None, Call]]:
+    """Calls of `p` ranks on each side of every bound that they meet, and the rule of each."""
+    sizes, densities = (
+        {n for tree in trees for n in bounds(tree, quantity)}
+        for quantity in ("avg_msg_size", "comm_avg_ppn")
+    )
+    for nbytes in probe_sizes(ladder, sizes):
+        rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
+        for ppn in beside(densities | {1}, least=1):
+            if ppn <= p:
+                yield rule, Call(p, nbytes, commutative=operators == "commutative", ppn=ppn)
 
 
 def _untouched(tree: Tree, generic: Tree, changed: Collection[str]) -> list[str]:

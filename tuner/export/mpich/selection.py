@@ -25,6 +25,7 @@ Generic = Callable[[str], Tree]
 LARGEST = 2**31 - 1  # bounds are ints in the library
 LEAF = re.compile(r"(algorithm|composition)=\w+")
 NUMERIC = re.compile(r"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)(\d+)")
+SIZES = re.compile(r"comm_size(<=?\d+|=pow2|=any)")
 OTHER = re.compile(
     r"any|(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count|comm_hierarchy)=any"
     r"|comm_type=(intra|inter)|comm_size=(pow2|node_comm_size)|count<pow2"
@@ -189,6 +190,18 @@ def decide(tree: Tree, collective: Collective, call: Call) -> Leaf:
                 f" none of {', '.join(node)}"
             )
         node = node[met]
+
+
+def seen_by(node: Tree, p: int) -> Tree:
+    """What is left of a tree for communicators of `p` ranks: their number decides nothing more."""
+    kept: dict[str, Any] = {}
+    for condition, below in node.items():
+        if not SIZES.fullmatch(condition):
+            kept[condition] = below if LEAF.fullmatch(condition) else seen_by(below, p)
+        elif holds(condition, Call(p, 0)):
+            last = seen_by(below, p)
+            return {**kept, "comm_size=any": last} if kept else last
+    return kept
 
 
 def bounds(node: Tree, quantity: str) -> set[int]:
