@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from tuner.calibrate import calibrate
 from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
 from tuner.measurement import read_measurements, read_partial
-from tuner.probe.run import LAUNCHES, Progress, probe
+from tuner.probe.machine import local_cluster
+from tuner.probe.run import LAUNCHES, Progress, carry_out, plan_here, probe
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice
 
@@ -124,6 +127,29 @@ def test_an_algorithm_with_a_wrong_result_is_named_and_not_timed(tmp_path: Path)
     excluded = measurements.provenance["excluded"]
     assert any("allreduce p=3 4096 B: ring: wrong result" in line for line in excluded)
     assert read_measurements(tmp_path / "m.ndjson") == measurements
+
+
+def test_a_point_all_of_whose_algorithms_are_wrong_is_passed_over(tmp_path: Path) -> None:
+    made = plan_here("openmpi", 3, [4096], 0.5, 1, "any", ("collectives",))
+    wrong, right = (
+        next(q for q in made.points if (q.subject, q.p) == (subject, 3))
+        for subject in ("allreduce", "bcast")
+    )
+    ring = tuple(arm for arm in wrong.arms if arm.algorithm == "ring")
+    plan = replace(made, points=(replace(wrong, arms=ring), right))
+    found = carry_out(
+        plan, Launcher.find("openmpi"), tmp_path / "m.ndjson", local_cluster(), {}, budget=2.0
+    )
+    assert {series.subject for series in found.series} == {"bcast"}
+    assert found.provenance["excluded"] == ["collective allreduce p=3 4096 B: ring: wrong result"]
+
+
+def test_a_plan_that_finds_no_room_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(InputError, match="cannot be written: No such file or directory; make room"):
+        probe(tmp_path / "m.ndjson", **QUICK)
 
 
 @pytest.mark.parametrize(

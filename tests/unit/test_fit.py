@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from tuner.calibrate import calibrate
+from tuner.calibrate.draws import Draws
+from tuner.calibrate.ladders import MOST_SIZES, ladder
 from tuner.calibrate.piecewise import breaks, fit_lines
+from tuner.calibrate.series import Series
 from tuner.cost import Calibration, Estimate, read_calibration, write_calibration
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
@@ -169,3 +172,16 @@ def test_times_too_flat_for_a_bandwidth_do_not_break_the_capacity() -> None:
     fitted = calibrate(replace(probed(), series=tuple(flat)))
     assert fitted.path("node").segments[-1].beta.value == 0.0
     assert any("below resolution" in line for line in fitted.provenance["undetermined"])
+
+
+def test_a_file_with_very_many_sizes_or_samples_takes_no_longer_than_a_probes() -> None:
+    """Sizes are taken evenly from all, and draws from millions of samples a part at a time."""
+    sizes = range(1024, 1024 * 301, 1024)
+    taken = [Measurement("pingpong", "node", 1, 2, 2, n, (1e-6 + n * 1e-9,)) for n in sizes]
+    series = Series(Measurements(Cluster("c", 1, 2, "", 0), "openmpi", {}, tuple(taken)))
+    found = ladder(series, "node", "host", series.of("pingpong", "node"))
+    assert found is not None
+    assert len(found.sizes) == MOST_SIZES
+    assert (found.sizes[0], found.sizes[-1]) == (sizes[0], sizes[-1])
+    many = Measurement("pingpong", "node", 1, 2, 2, 8, (1.0, 3.0, 2.0) * 10_000)
+    assert Draws().median([many]) == pytest.approx(2.0)

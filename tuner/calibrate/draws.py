@@ -2,7 +2,7 @@
 from what might have been measured instead.
 
 A drawn quantity is an array of shape (1 + RESAMPLES,): its value, then its value in each resample.
-Samples that follow one another are alike, so blocks of them are drawn (Künsch, Annals of Statistics
+Samples that follow one another are alike, so runs of them are drawn (Künsch, Annals of Statistics
 17, 1989), and launches differ, so of several launches some are drawn.
 """
 
@@ -23,6 +23,7 @@ from tuner.measurement import Measurement
 Floats = NDArray[np.float64]
 
 RESAMPLES = 400
+AT_ONCE = 1 << 22  # samples that are drawn together; a file may have series of millions
 SEED = 20240301
 INSTANT = 1e-9  # s; no message is faster
 QUARTILES = 1.349  # standard deviations between those of a normal distribution
@@ -107,13 +108,16 @@ def _logs(launches: Sequence[Measurement]) -> Floats:
 
 
 def _medians(samples: Sequence[float], generator: np.random.Generator) -> Floats:
-    """Of the samples and of RESAMPLES draws of blocks of them; blocks wrap round at the end."""
+    """Of the samples and of RESAMPLES draws of runs of them; runs wrap round at the end."""
     taken = np.asarray(samples, dtype=float)
     count = len(taken)
     length = max(1, round(count ** (1 / 3)))
     begin = generator.integers(0, count, (RESAMPLES, -(-count // length)))
-    chosen = (begin[:, :, None] + np.arange(length)).reshape(RESAMPLES, -1)[:, :count] % count
-    return np.concatenate([[np.median(taken)], np.median(taken[chosen], axis=1)])
+    medians = [np.array([np.median(taken)])]
+    for some in np.array_split(begin, min(RESAMPLES, 1 + RESAMPLES * count // AT_ONCE)):
+        chosen = (some[:, :, None] + np.arange(length)).reshape(len(some), -1)[:, :count] % count
+        medians.append(np.median(taken[chosen], axis=1))
+    return np.concatenate(medians)
 
 
 def _launches(count: int) -> NDArray[np.int64]:

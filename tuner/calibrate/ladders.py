@@ -13,6 +13,7 @@ from tuner.calibrate.piecewise import MISFIT, SHORTEST, Line, fit_lines, refit
 from tuner.calibrate.series import Launches, Series, nbytes
 from tuner.topology import CROSS_SOCKET, NODE, NODE_OVERSUBSCRIBED
 
+MOST_SIZES = 64  # of a ladder, evenly over all; finding breaks takes the fourth power of time
 FAR = 0.05  # a size with less than this of its weight is called an outlier
 ROBUST = 1.4826  # median absolute deviation to standard deviation, for a normal distribution
 FREE = 2  # numbers of a line that its own sizes decide: alpha and beta
@@ -88,6 +89,8 @@ def ladder(
     """
     if len(found) < SHORTEST:
         return None
+    if len(found) > MOST_SIZES:
+        found = [found[int(k)] for k in np.linspace(0, len(found) - 1, MOST_SIZES).round()]
     sizes = nbytes(found)
     raw = np.stack([series.median(one) for one in found], axis=1)
     call = np.asarray(series.call)[..., None]

@@ -93,6 +93,8 @@ def _made(options: argparse.Namespace) -> TuningTable:
 def _measured(options: argparse.Namespace) -> TuningTable:
     written = [options.measurements, *filter(None, [options.calibration])]
     require_target(options.out, *written, *filter(None, [options.topology]))
+    if options.calibration is not None:
+        require_target(options.calibration, options.measurements, *filter(None, [options.topology]))
     display = Display(console(error=True))
     request = clusters.request_of(options, options.hosts)
     launcher = clusters.launcher_of(options, interpreter(options.library, options.python))

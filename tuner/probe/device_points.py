@@ -19,7 +19,7 @@ COPY_SIZES = (1024, 8192, 32768, 2**17, 2**19, 2**21, 2**23, 2**25)
 OPERATORS = ("sum", "prod", "min", "max")
 DTYPES = ("float32", "float64", "int32", "int64")
 REDUCTION_SIZES = (1024, 16384, 2**17, 2**20, 2**22, 2**24)
-MESSAGE_SIZES = (
+PINGPONG_SIZES = (
     8, 64, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 2**17, 2**18, 2**19, 2**20,
     2**21, 2**22, 2**23,
 )  # fmt: skip
@@ -53,7 +53,7 @@ def device_points(nodes: int, ppn: int) -> Iterator[Point]:
 
 
 def _messages(subject: str, nodes: int, ppn: int) -> Iterator[Point]:
-    ladder = _ladder("pingpong", subject, MESSAGE_SIZES, 2, nodes=nodes, ppn=ppn)
+    ladder = _ladder("pingpong", subject, PINGPONG_SIZES, 2, nodes=nodes, ppn=ppn)
     yield replace(ladder, kind="eager", arms=(Arm(),))
     yield ladder
     bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)

@@ -8,7 +8,7 @@
 
 Sizes are of what one rank gives or gets: allgather, gather, scatter, all-to-all and
 reduce-scatter-block have buffers of p times that. The time taken is t_max, that of the slowest
-rank. A block of fewer processes than were started is that of the first ones, taken to fill nodes in
+rank. A table of fewer ranks than were started is that of the first ones, taken to fill nodes in
 turn. The root of rooted collectives goes round, so times are not those of OSU's.
 """
 
@@ -54,7 +54,7 @@ _TIMES = {"t_max[usec]": "slowest rank", "t[usec]": "mean"}
 
 
 @dataclass(kw_only=True)
-class _Block(Table):
+class _Table(Table):
     """What is said between `Benchmarking` and the rows."""
 
     name: str
@@ -86,33 +86,33 @@ class _Block(Table):
 
 def parse_imb(lines: Lines, told: Told) -> Iterator[Reading]:
     """One reading per row. Raises InputError naming the line."""
-    for block, number, words in rows_of(lines, _begin, "# Benchmarking Allreduce"):
-        yield _reading(lines.source, number, words, block, told)
+    for table, number, words in rows_of(lines, _begin, "# Benchmarking Allreduce"):
+        yield _reading(lines.source, number, words, table, told)
     begun = any(WHOLE_RUN.match(line) for line in lines.lines)
     if begun and not any(END.match(line) for line in lines.lines):
         raise InputError(f"line {len(lines.lines)}: it ends without `# All processes entering"
                          " MPI_Finalize`: the run did not finish; measure again")  # fmt: skip
 
 
-def _begin(number: int, line: str) -> _Block | None:
+def _begin(number: int, line: str) -> _Table | None:
     found = BEGIN.match(line)
-    return _Block(number, f"`Benchmarking {found[1]}`", name=found[1]) if found else None
+    return _Table(number, f"`Benchmarking {found[1]}`", name=found[1]) if found else None
 
 
-def _reading(source: str, line: int, words: list[str], block: _Block, told: Told) -> Reading:
-    benchmark = block.benchmark
+def _reading(source: str, line: int, words: list[str], table: _Table, told: Told) -> Reading:
+    benchmark = table.benchmark
     if not benchmark.kind:
         return Reading(source, line, benchmark)
-    if block.p is None or not block.columns:
+    if table.p is None or not table.columns:
         raise InputError(f"line {line}: a row before `# #processes = ...` and the header `#bytes"
                          " ...`")  # fmt: skip
-    shape = _shape(line, block.p, block.idle, told)
+    shape = _shape(line, table.p, table.idle, told)
     size = text.whole(words[0], "the size", line)
     whole = size * shape.p if benchmark.per_rank else size
     if len(words) > 1 and words[1].lower().startswith(NOT_RUN):
         return Reading(source, line, benchmark, whole, shape=shape, left_out="it was not run")
-    text.require_fields(words, len(block.columns), line)
-    row = dict(zip(block.columns, words, strict=True))
+    text.require_fields(words, len(table.columns), line)
+    row = dict(zip(table.columns, words, strict=True))
     column = next((name for name in _TIMES if name in row), None)
     if column is None:
         raise InputError(f"line {line}: the header names neither t_max[usec] nor t[usec]")
@@ -125,12 +125,12 @@ def _reading(source: str, line: int, words: list[str], block: _Block, told: Told
         params=dict(told.params) if benchmark.kind == COLLECTIVE else {},
         memory=told.memory or "host",
         iterations=told_in(row, "#repetitions", text.whole, line),
-        left_out="several groups were measured at the same time" if block.groups else "",
+        left_out="several groups were measured at the same time" if table.groups else "",
     )  # fmt: skip
 
 
 def _shape(line: int, p: int, idle: int, told: Told) -> Shape:
-    """Of a block: the first `p` of all ranks that were started, of which `idle` wait."""
+    """Of a table: the first `p` of all ranks that were started, of which `idle` wait."""
     started = p + idle
     if told.p not in (None, started):
         raise InputError(f"line {line}: {started} ranks were started, but --p says {told.p}: leave"
