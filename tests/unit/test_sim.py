@@ -252,5 +252,14 @@ def test_missing_prices_are_named() -> None:
     placement = star(2)
     with pytest.raises(InputError, match="does not say what a message inside a node costs"):
         simulate(made, placement, given_calibration(placement.topology), 1000)
-    with pytest.raises(InputError, match="no path class 'node_oversubscribed'"):
+    with pytest.raises(InputError, match="no path class 'node'"):
         simulate(made, placement, Calibration("lab", "x", {}), 1000)
+
+
+def test_crowded_hosts_cost_what_was_measured_on_them() -> None:
+    """A probe with as many ranks on a host as it is used with knows no other price."""
+    made = algorithms.build(BCAST, "linear", 4)
+    inside, between = PathCost.line(1e-6, 1e-9), PathCost.line(1e-5, 1e-9)
+    probed = Calibration("lab", "x", {("node", "host"): inside, ("network", "host"): between})
+    whole = replace(probed, paths={**probed.paths, ("node_oversubscribed", "host"): inside})
+    assert simulate(made, star(2), probed, 1000) == simulate(made, star(2), whole, 1000)
