@@ -23,4 +23,5 @@
 .. include:: decisions/0016-rounds-of-a-probe.md
 .. include:: decisions/0017-gpus.md
 .. include:: decisions/0018-one-belief.md
+.. include:: decisions/0019-native-formats.md
 """
