@@ -135,9 +135,9 @@ def test_exported_file_checks_against_its_table(
     rules.write_text(lines)
     assert main(["table", "check", str(rules), "--table", str(table)]) == 1
     assert "the table says" in capsys.readouterr().out
-    other = finished / "mpich/mpich.json"
-    assert main(["table", "check", str(other), "--table", str(table)]) == 1
-    assert "is for mpich: give the table that the file was made from" in capsys.readouterr().err
+    rules.write_text("{}")  # as MPICH's begin, or those of Open MPI 6
+    assert main(["table", "check", str(rules), "--table", str(table)]) == 1
+    assert 'own.rules: JSON rules: needed are "rule_file_version": 3' in capsys.readouterr().err
 
 
 def test_its_own_file_keeps_the_order_of_operands(finished: Path, launcher: Launcher) -> None:
