@@ -81,9 +81,11 @@ def guided(
     grid = candidates(replace(request, shapes=_all_shapes(request)))
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
-        design.learn(label(measurements, simulate))
+        rows = label(measurements, simulate)
+        design.learn(rows)
         bound, spent = design.bound(), time.monotonic() - begin
-        on_round(bound, spent)
+        if rows:  # before that a bound only says that nothing is known
+            on_round(bound, spent)
         left = goal.budget - spent
         tasks = design.next(min(left, ROUND * goal.budget)) if left > 0 else ()
         if bound.upper <= goal.regret or not tasks:
