@@ -180,6 +180,8 @@ def test_slow_pairs_and_slow_hosts_are_named_and_racks_are_not() -> None:
     (host,) = outliers(swept(lambda a, b: 2e-3 if 3 in (a, b) else 1e-3), names)
     assert "host node3 is slow to most others" in host
     assert outliers(swept(lambda a, b: 2e-3 if a < 4 <= b else 1e-3), names) == []
+    (nameless,) = outliers(swept(lambda a, b: 2e-3 if 3 in (a, b) else 1e-3), [])
+    assert nameless.startswith("host number 3 is slow")
 
 
 def sentinels(medians: list[float], spread: float = 0.005) -> list[Measurement]:

@@ -39,12 +39,17 @@ def tournament(hosts: int) -> list[list[tuple[int, int]]]:
 
 
 def outliers(series: Sequence[Measurement], hosts: Sequence[str]) -> list[str]:
-    """Sentences about the pairs of the sweep that take much longer than the others."""
+    """Sentences about the pairs of the sweep that take much longer than the others.
+
+    hosts   names by number; a file that lacks them has its hosts called by their numbers
+    """
     swept = [one for one in series if one.kind == "sweep"]
+    most = max((max(one.params["first"], one.params["second"]) for one in swept), default=-1)
+    names = [*hosts, *(f"number {n}" for n in range(len(hosts), most + 1))]
     return [
         sentence
         for nbytes in sorted({one.nbytes for one in swept})
-        for sentence in _at(nbytes, [one for one in swept if one.nbytes == nbytes], hosts)
+        for sentence in _at(nbytes, [one for one in swept if one.nbytes == nbytes], names)
     ]
 
 
