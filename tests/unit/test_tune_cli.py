@@ -40,9 +40,9 @@ def test_a_part_of_a_whole_is_a_percentage_or_a_number(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "%", "2", "0%", "0", "100%", "150%", "-2%", "nan", "inf%", "two%", "2%%", "2% up"]
+    "text", ["", "%", "20", "0%", "0", "1001%", "-2%", "nan", "inf%", "two%", "2%%", "2% up"]
 )
-def test_no_part_of_a_whole(text: str) -> None:
+def test_no_percentage(text: str) -> None:
     with pytest.raises(InputError, match="write it like 2%"):
         parsing.fraction(text)
 
@@ -105,8 +105,8 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
         (["--calibration", "none.json"], "m.ndjson: cannot be read"),
         ([*HOSTS, "--topology", "none.yaml"], "none.yaml: cannot be read"),
         ([*HOSTS, "--topology", "odd.yaml"], "odd.yaml"),
-        ([*HOSTS, "--target-regret", "2"], "'2' is no part of a whole"),
-        ([*HOSTS, "--target-regret", "200%"], "'200%' is no part of a whole"),
+        ([*HOSTS, "--target-regret", "20"], "'20' is no percentage"),
+        ([*HOSTS, "--target-regret", "0%"], "'0%' is no percentage"),
         ([*HOSTS, "--budget", "10"], "write it like 2us"),
         ([*HOSTS, "--shapes", "3x1"], "shape 3x1 does not fit 2 hosts"),
         ([*HOSTS, "--shapes", "2"], "write HOSTSxRANKS"),

@@ -13,6 +13,7 @@ from tuner import libraries
 from tuner.calibrate import calibrate
 from tuner.collective import Collective
 from tuner.cost import Calibration
+from tuner.errors import InputError
 from tuner.measurement import Measurements
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.plan import WARM_UP
@@ -27,6 +28,7 @@ from tuner.select.predict import simulator
 from tuner.table import Choice, TuningTable
 from tuner.topologies import as_probed
 from tuner.topology import HOST
+from tuner.units import format_time
 
 MOST_HOSTS = 16  # of which every number is a candidate to be measured and gets rules
 MESSAGES = 0.4  # of the budget at most: everything is predicted from them
@@ -76,6 +78,7 @@ def guided(
     measurements = probe_cluster(
         out, asked, launcher, name=name, budget=MESSAGES * goal.budget, on_progress=on_progress
     )
+    _require_messages(measurements, goal)
     calibration = calibrate(measurements, topology)
     simulate = simulator(calibration, topology or as_probed(measurements.cluster, calibration))
     grid = candidates(replace(request, shapes=_all_shapes(request)))
@@ -96,6 +99,14 @@ def guided(
         )  # fmt: skip
     _, table = make_table(measurements, calibration, topology=topology, points=list(grid))
     return Guided(measurements, calibration, table, bound)
+
+
+def _require_messages(measurements: Measurements, goal: Goal) -> None:
+    if not any(one.kind == "pingpong" for one in measurements.series):
+        raise InputError(
+            f"{format_time(goal.budget)} do not suffice for the messages between the hosts: the"
+            " same command with a larger --budget, such as 60s, goes on"
+        )
 
 
 def candidates(request: Request) -> dict[Point, tuple[Choice, ...]]:

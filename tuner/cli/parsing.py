@@ -6,6 +6,8 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.units import parse_size
 
+MOST = 10.0  # times the whole; who writes 20 means 20 %
+
 
 def sizes(text: str) -> tuple[int, ...]:
     """Bytes of a comma list such as `1KiB,64KiB`; raises InputError."""
@@ -19,8 +21,8 @@ def fraction(text: str) -> float:
         value = float(number) / (100 if percent else 1)
     except ValueError:
         value = -1.0
-    if rest or not 0 < value < 1:
-        raise InputError(f"{text!r} is no part of a whole: write it like 2% or 0.02")
+    if rest or not 0 < value <= MOST:
+        raise InputError(f"{text!r} is no percentage: write it like 2% or 0.02")
     return value
 
 

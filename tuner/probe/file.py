@@ -56,7 +56,7 @@ class ProbeFile:
         """
         header, series = self._content()
         more = False
-        if header is not None and not self._mine:
+        if header is not None and (series or self.ended) and not self._mine:
             self._require_same(header)
             more = self._continue(header["provenance"])
         kept = series if self.ended else self.plan.complete(series)
@@ -146,8 +146,9 @@ class ProbeFile:
         theirs = (header["library"], header["provenance"].get("plan"))
         if not same or theirs != (self.version, self.about["plan"]):
             raise InputError(
-                f"{self.path} holds a probe of another cluster, library or plan (it says"
-                f" {there.get('name')}, {header['library']}): choose another --out or delete it"
+                f"{self.path} holds a probe of another cluster, library or plan (its cluster is"
+                f" called {there.get('name')!r}, its library {header['library']}): choose another"
+                " file or delete it"
             )
 
     def _write(self, series: Sequence[Measurement], *, ended: bool) -> None:

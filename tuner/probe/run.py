@@ -122,7 +122,7 @@ def _told(failure: ProbeError, plan: Plan, left: Plan, out: Path) -> ProbeError:
         return failure
     return ProbeError(
         f"{failure}; {kept} of {len(plan.points)} points are kept in {out}: the same command goes"
-        " on with the rest; other hosts need another --out"
+        " on with the rest; other hosts need another file"
     )
 
 
