@@ -96,7 +96,7 @@ def test_a_probe_that_lacks_only_its_end_is_ended(whole: dict[str, Any], tmp_pat
 
 def test_a_file_of_another_plan_is_refused_and_left_alone(whole: dict[str, Any]) -> None:
     content = whole["out"].read_bytes()
-    with pytest.raises(InputError, match="--out"):
+    with pytest.raises(InputError, match="choose another file or delete it"):
         probe(whole["out"], **{**whole["arguments"], "sizes": [128]})
     assert whole["out"].read_bytes() == content
 
