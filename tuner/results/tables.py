@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Table:
+class Table(ABC):
     """What a title and the remarks below it say of the rows that follow.
 
     line, title     of the title, and how a sentence calls it
@@ -26,9 +27,9 @@ class Table:
     columns: list[str] = field(default_factory=list)
     rows: int = 0
 
+    @abstractmethod
     def remark(self, line: str) -> None:
         """Take in a line that begins with #, the header among them."""
-        raise NotImplementedError
 
     def require_rows(self) -> None:
         """Raises InputError for a table that ended before its first row."""
