@@ -71,6 +71,9 @@ class SeriesRow(Base):
         Index(
             "ix_series_point", "probe_id", "subject", "p", "nbytes", "algorithm", "ordinal",
         ),
+        Index(
+            "ix_series_algorithm", "probe_id", "algorithm", "subject", "p", "nbytes", "ordinal",
+        ),
     )  # fmt: skip
 
     id: Mapped[int] = mapped_column(primary_key=True)
