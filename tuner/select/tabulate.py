@@ -16,6 +16,7 @@ from tuner.select.contest import Contest
 from tuner.select.dataset import NOISE
 from tuner.select.selector import Selector
 from tuner.select.support import gap_above, gap_below
+from tuner.select.switch import beyond, switch
 from tuner.statistics import LEVEL
 from tuner.table import (
     LEARNED,
@@ -30,7 +31,6 @@ from tuner.table import (
 )
 
 OrderSafe = Callable[[Collective, Choice], bool]
-_CROSSING_PRECISION = 1.02  # a predicted crossing is narrowed down to this ratio of sizes
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def tabulate(
     rules: list[Rule] = []
     for key, ladder in ladders.items():
         safe = partial(order_safe, key.collective)
-        rules += _rules(key, _runs(ladder, safe), selector)
+        rules += _rules(key, _runs(ladder, safe, selector), selector)
         if key.collective.reduces:
             commutative = Key(key.collective, key.nodes, key.ppn, key.memory, "commutative")
-            rules += _rules(commutative, _runs(ladder, lambda _: True), selector)
+            rules += _rules(commutative, _runs(ladder, lambda _: True, selector), selector)
     provenance = {
         "method": "paired gain over the default, Bonferroni over the candidates of a point;"
         " elsewhere a belief learned from measurements and simulations",
@@ -75,7 +75,9 @@ def tabulate(
     return TuningTable(measurements.cluster, measurements.library, tuple(rules), provenance)
 
 
-def _runs(ladder: Sequence[Contest], allowed: Callable[[Choice], bool]) -> list[Run]:
+def _runs(
+    ladder: Sequence[Contest], allowed: Callable[[Choice], bool], selector: Selector
+) -> list[Run]:
     """As few runs as possible: each extends for as long as one choice is acceptable throughout."""
     runs: list[tuple[frozenset[Choice], tuple[Contest, ...]]] = []
     for contest in ladder:
@@ -85,22 +87,48 @@ def _runs(ladder: Sequence[Contest], allowed: Callable[[Choice], bool]) -> list[
             runs[-1] = (shared & acceptable, (*contests, contest))
         else:
             runs.append((acceptable, (contest,)))
-    return [_run(shared, contests, allowed) for shared, contests in runs]
+    sizes = [contest.point.nbytes for contest in ladder]
+    return [
+        _run(_fastest(shared, contests, _between(sizes, contests), selector), contests, allowed)
+        for shared, contests in runs
+    ]
 
 
-def _run(
-    shared: frozenset[Choice], contests: tuple[Contest, ...], allowed: Callable[[Choice], bool]
-) -> Run:
-    choice = _best(shared, contests)
+def _between(sizes: Sequence[int], contests: Sequence[Contest]) -> list[int]:
+    """Half way between probed sizes of which one at least is of these contests."""
+    first, last = contests[0].point.nbytes, contests[-1].point.nbytes
+    beside = [pair for pair in pairwise(sizes) if pair[0] <= last and pair[1] >= first]
+    return [round(math.sqrt(low * high)) for low, high in beside]
+
+
+def _fastest(
+    choices: frozenset[Choice],
+    contests: Sequence[Contest],
+    between: Iterable[int],
+    selector: Selector,
+) -> Choice:
+    """Of choices as good as one another where they were probed, by what they take there and are
+    expected to take `between`: one without segments may tie at one size and fall back soon.
+    """
+    if len(choices) == 1:
+        return next(iter(choices))
+    points = [contests[0].point.at(nbytes) for nbytes in between]
+
+    def cost(choice: Choice) -> float:
+        seconds = [contest.seconds[choice] for contest in contests]
+        seconds += [selector.seconds(point, choice)[0] for point in points]
+        return fmean(map(math.log, seconds))
+
+    return min(sorted(choices, key=str), key=cost)
+
+
+def _run(choice: Choice, contests: tuple[Contest, ...], allowed: Callable[[Choice], bool]) -> Run:
     everywhere = frozenset.intersection(
         *(frozenset([Choice(), *filter(allowed, contest.gains)]) for contest in contests)
     )
-    others = everywhere - {choice}
-    return Run(choice, contests, _best(others, contests) if others else None)
-
-
-def _best(choices: frozenset[Choice], contests: Sequence[Contest]) -> Choice:
-    return max(sorted(choices, key=str), key=lambda choice: _mean_gain(choice, contests))
+    others = sorted(everywhere - {choice}, key=str)
+    runner_up = max(others, key=partial(_mean_gain, contests=contests), default=None)
+    return Run(choice, contests, runner_up)
 
 
 def _mean_gain(choice: Choice, contests: Sequence[Contest]) -> float:
@@ -112,13 +140,10 @@ def _mean_gain(choice: Choice, contests: Sequence[Contest]) -> float:
 
 
 def _rules(key: Key, runs: Sequence[Run], selector: Selector) -> list[Rule]:
-    """The runs with the thresholds between them and a fence on either side, where nothing was
-    probed within one ladder gap and the library keeps the decision.
+    """The runs with the switches between them and a fence on either side, where nothing was probed
+    within one ladder gap, or a gain not known to last, and the library keeps the decision.
     """
-    sizes = [contest.point.nbytes for run in runs for contest in run.contests]
-    bounds: list[int] = [_lowest(sizes)]
-    bounds += [_threshold(low, high, selector) for low, high in pairwise(runs)]
-    bounds.append(max(math.ceil(sizes[-1] * gap_above(sizes)), sizes[-1] + 1))
+    bounds = [_lowest(runs), *(_switch(*pair, selector) for pair in pairwise(runs)), _highest(runs)]
     rules = [
         Rule(key, lo, hi, run.choice, _evidence(run))
         for run, (lo, hi) in zip(runs, pairwise(bounds), strict=True)
@@ -129,29 +154,25 @@ def _rules(key: Key, runs: Sequence[Run], selector: Selector) -> list[Rule]:
     return [*rules, Rule(key, bounds[-1], math.inf, Choice(), fence)]
 
 
-def _lowest(sizes: Sequence[int]) -> int:
+def _sizes(runs: Iterable[Run]) -> list[int]:
+    return [contest.point.nbytes for run in runs for contest in run.contests]
+
+
+def _lowest(runs: Sequence[Run]) -> int:
     """Below one byte there is nothing to fence off: such calls only synchronise."""
-    lowest = math.ceil(sizes[0] / gap_below(sizes))
+    sizes, first = _sizes(runs), runs[0]
+    lowest = math.ceil(sizes[0] / min(gap_below(sizes), beyond(first.contests[0], first.choice)))
     return lowest if lowest > 1 else 0
 
 
-def _threshold(low: Run, high: Run, selector: Selector) -> int:
-    """Where `high` is predicted to overtake `low` between the two probed sizes around the switch;
-    their geometric mean when the selector sees no crossing there.
-    """
-    below, above = low.contests[-1].point, high.contests[0].point
+def _highest(runs: Sequence[Run]) -> int:
+    sizes, last = _sizes(runs), runs[-1]
+    ratio = min(gap_above(sizes), beyond(last.contests[-1], last.choice))
+    return max(math.ceil(sizes[-1] * ratio), sizes[-1] + 1)
 
-    def ahead(nbytes: int) -> float:
-        point = below.at(nbytes)
-        return selector.seconds(point, low.choice)[0] - selector.seconds(point, high.choice)[0]
 
-    lo, hi = below.nbytes, above.nbytes
-    if not ahead(lo) < 0 < ahead(hi):
-        return max(round(math.sqrt(lo * hi)), lo + 1)
-    while hi - lo > 1 and hi > lo * _CROSSING_PRECISION:
-        middle = min(max(round(math.sqrt(lo * hi)), lo + 1), hi - 1)
-        lo, hi = (middle, hi) if ahead(middle) < 0 else (lo, middle)
-    return hi
+def _switch(low: Run, high: Run, selector: Selector) -> int:
+    return switch(low.contests[-1], high.contests[0], low.choice, high.choice, selector)
 
 
 def _evidence(run: Run) -> Evidence:
