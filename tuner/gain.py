@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,9 +74,15 @@ def _geometric(logs: NDArray[np.float64], level: float) -> tuple[float, float, f
 
 def _widened(value: float, low: float, high: float, level: float) -> tuple[float, float, float]:
     """With the spread between launches; both are independent, so their squares add up."""
-    apart = float(norm.ppf((1 + level) / 2)) * BETWEEN_LAUNCHES
+    apart = _quantile(level) * BETWEEN_LAUNCHES
     down, up = (math.hypot(math.log(value / low), apart), math.hypot(math.log(high / value), apart))
     return value, value * math.exp(-down), value * math.exp(up)
+
+
+@cache
+def _quantile(level: float) -> float:
+    """Of the normal distribution, of a two-sided interval."""
+    return float(norm.ppf((1 + level) / 2))
 
 
 def _bootstrap(

@@ -83,9 +83,9 @@ class Beliefs:
 
     def __init__(self, rows: Sequence[Row], simulate: Simulate) -> None:
         self._simulate = simulate
-        self._rows: dict[tuple[int, int], list[Row]] = defaultdict(list)
+        self._rows: dict[tuple[int, int], list[tuple[Row, float]]] = defaultdict(list)
         for row in rows:
-            self._rows[row.point.nodes, row.point.ppn].append(row)
+            self._rows[row.point.nodes, row.point.ppn].append((row, variance(row)))
         self.choices = tuple(dict.fromkeys(row.choice for row in rows))
         self._numbers = {choice: number for number, choice in enumerate(self.choices)}
         self._references = _references(rows)
@@ -132,12 +132,11 @@ class Beliefs:
         enough = max(int(np.searchsorted(total, _MOST, side="right")), 1)
         return tuple(sorted(ordered[:enough]))
 
-    def _fit(self, rows: Sequence[Row]) -> ResidualRegressor:
+    def _fit(self, rows: Sequence[tuple[Row, float]]) -> ResidualRegressor:
         regressor = ResidualRegressor()
-        features = [self._features(row.point, row.choice) for row in rows]
-        variances = [variance(row) for row in rows]
-        weights = [regressor.noise / max(variance, regressor.noise) for variance in variances]
-        return regressor.fit(features, [math.log(row.median) for row in rows], weights)
+        features = [self._features(row.point, row.choice) for row, _ in rows]
+        weights = [regressor.noise / max(uncertain, regressor.noise) for _, uncertain in rows]
+        return regressor.fit(features, [math.log(row.median) for row, _ in rows], weights)
 
     def _features(self, point: Point, choice: Choice) -> list[float]:
         """The arm's number; logarithms of nbytes, nodes, ppn and the seconds to start from."""

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from scipy.stats import gamma
 
 from tuner.errors import InputError
-from tuner.select import worth
 from tuner.select.belief import Belief, Beliefs, Pair, variance
 from tuner.select.dataset import NOISE, Point, Row, Simulate
 from tuner.select.influence import Influence
+from tuner.select.offers import Offers, Option, Task
+from tuner.select.worth import Outlook
 from tuner.table import Choice
 
 Array = NDArray[np.float64]
@@ -30,15 +31,6 @@ _OFTEN, _PRECISE = 3, 0.05  # a choice is measured again if it is not known to s
 _FIRST = (1, 2, 3, 5, 8, 13, 21)  # numbers of choices that are considered beside the default
 _USUAL = 2e-4  # variance of the logarithm of a measured time
 _LEAST = 1e-6  # regret that is not worth any measuring
-
-
-@dataclass(frozen=True)
-class Task:
-    """One point of a batch and what to measure there, the default first; about `seconds`."""
-
-    point: Point
-    choices: tuple[Choice, ...]
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -107,7 +99,7 @@ class Design:
 
     def choose(self, point: Point) -> Choice:
         """What a table would say there now."""
-        return self._decisions[list(self._candidates).index(point)].choice
+        return self._outlooks[point].decision.choice
 
     def bound(self) -> Bound:
         """Of the table that would be made now.
@@ -115,10 +107,10 @@ class Design:
         The regrets of points go together as what is known of them does. Their mean is taken to be
         gamma distributed: it is positive, and its tail is long.
         """
-        expected = np.array([decision.regret for decision in self._decisions])
-        spread = np.array([decision.spread for decision in self._decisions]) * self._weights
+        expected = np.array([own.decision.regret for own in self._outlooks.values()])
+        spread = np.array([own.decision.spread for own in self._outlooks.values()])
         mean = float(expected @ self._weights)
-        variance = float(spread @ self._influence.correlation() @ spread)
+        variance = self._influence.spread(spread * self._weights)
         if mean <= 0 or variance <= 0:
             return Bound(max(mean, 0.0), max(mean, 0.0), len(expected))
         upper = float(gamma.ppf(LEVEL, mean**2 / variance, scale=variance / mean))
@@ -129,54 +121,54 @@ class Design:
 
         Empty when everything worth it is measured.
         """
-        influence = self._influence.copy()
-        regrets = np.array([decision.regret for decision in self._decisions]) * self._weights
-        options = [self._options(n, point) for n, point in enumerate(self._candidates)]
+        offers = self._offers()
         batch: list[Task] = []
-        while True:
-            shares = influence.shares()
-            best, value = _best(options, regrets, shares, seconds if batch else np.inf)
-            if best is None or value <= 0:
-                return tuple(batch)
-            number, option = best
+        while (option := offers.best(seconds if batch else np.inf)) is not None:
             batch.append(option.task)
             self._asked.update((option.task.point, choice) for choice in option.task.choices)
             seconds -= option.task.seconds
-            regrets = regrets * (1 - option.fraction * shares[number])
-            influence.add(number)
-            options[number] = []
+            offers.take(option)
+        return tuple(batch)
 
     def _forget(self) -> None:
         points = list(self._candidates)
         known = {point for point, _ in self._rows}
         self._influence = Influence(points, [n for n, p in enumerate(points) if p in known])
-        self._believed = [self._belief(point) for point in points]
-        self._decisions = [
-            worth.decide(belief, self._noise, self._draws) for belief in self._believed
-        ]
+        self._outlooks = {
+            point: Outlook(self._belief(point), self._noise, self._draws) for point in points
+        }
 
     def _belief(self, point: Point) -> Belief:
         known = self._beliefs[point.collective, point.memory]
         return known.belief(point, self._candidates[point])
 
+    def _offers(self) -> Offers:
+        regrets = np.array([own.decision.regret for own in self._outlooks.values()])
+        options = [
+            option for n, point in enumerate(self._candidates)
+            for option in self._options(n, point)
+        ]  # fmt: skip
+        return Offers(options, regrets * self._weights, self._influence.copy())
+
     def _options(self, number: int, point: Point) -> list[Option]:
         """Ways of measuring a point: the default with ever more of the likeliest winners."""
-        belief, regret = self._believed[number], self._decisions[number].regret
+        outlook = self._outlooks[point]
+        belief, regret = outlook.belief, outlook.decision.regret
         if regret < _LEAST:
             return []
-        chances = worth.likely(belief, self._draws)
         order = [
-            n for n in np.argsort(-chances, kind="stable") if self._open(point, belief.choices[n])
-        ]
+            n for n in np.argsort(-outlook.chances, kind="stable")
+            if self._open(point, belief.choices[n])
+        ]  # fmt: skip
         default = belief.choices.index(Choice())
         options = []
         for count in sorted({min(first, len(order)) for first in _FIRST} - {0}):
             chosen = [default, *map(int, order[:count])]
             known = [self._variance(point, belief.choices[n]) for n in chosen]
-            saved = worth.saved(belief, chosen, self._noise, self._draws, known)
+            saved = outlook.saved(chosen, known)
             cost = sum(self._price(float(np.exp(belief.mean[n]))) for n in chosen)
             task = Task(point, tuple(belief.choices[n] for n in chosen), cost)
-            options.append(Option(task, min(max(saved / regret, 0.0), 1.0)))
+            options.append(Option(number, task, min(max(saved / regret, 0.0), 1.0)))
         return options
 
     def _variance(self, point: Point, choice: Choice) -> float:
@@ -197,25 +189,3 @@ def _draws(seed: int, columns: int) -> Array:
     random = np.random.default_rng(seed)
     scale = np.sqrt(_FREEDOM / random.chisquare(_FREEDOM, (_DRAWS, 1)))
     return np.asarray(random.standard_normal((_DRAWS, columns)) * scale)
-
-
-@dataclass(frozen=True)
-class Option:
-    """A task and the fraction of its point's regret that it saves."""
-
-    task: Task
-    fraction: float
-
-
-def _best(
-    options: Sequence[Sequence[Option]], regrets: Array, shares: Array, seconds: float
-) -> tuple[tuple[int, Option] | None, float]:
-    """The point's number and option of most regret saved per second, and how much that is."""
-    best, most = None, 0.0
-    for number, own in enumerate(options):
-        reached = float(shares[number] @ regrets)
-        for option in own:
-            value = option.fraction * reached / option.task.seconds
-            if value > most and option.task.seconds <= seconds:
-                best, most = (number, option), value
-    return best, most

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from copy import copy
+from copy import deepcopy
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dger
 
 from tuner.select.dataset import Point
 from tuner.select.regressor import ArmKernel
@@ -15,47 +16,83 @@ from tuner.select.regressor import ArmKernel
 Array = NDArray[np.float64]
 
 _KNOWN = 1e-4  # variance that is left where a point was measured, of a prior one of 1
-_LEVEL = 0.05  # prior variance beside it that is the same everywhere in a group
+_LEVEL = 0.05  # prior variance beside it that is the same everywhere among fellows
 
 
 class Influence:
     """The covariance of what is not known of one arm, over points, given those measured.
 
     It is that of the regressor's kernel, for an arm as such: which arms were measured is left out.
+    A point tells something about its fellows alone, those of its collective and memory.
     """
 
     def __init__(self, points: Sequence[Point], measured: Iterable[int]) -> None:
-        groups = {kind: n for n, kind in enumerate({(p.collective, p.memory): 0 for p in points})}
-        places = np.array([
-            (groups[p.collective, p.memory], math.log(max(p.nbytes, 1)), math.log(p.nodes),
-             math.log(p.ppn)) for p in points
-        ])  # fmt: skip
-        same = places[:, :1] == places[:, 0]
-        self._covariance = ArmKernel(shared=0.0)(places) + _LEVEL * same
+        kinds = {(p.collective, p.memory): 0 for p in points}
+        self._fellows = [
+            np.array([n for n, p in enumerate(points) if (p.collective, p.memory) == kind])
+            for kind in kinds
+        ]
+        self._places = {
+            int(number): (group, row)
+            for group, fellows in enumerate(self._fellows) for row, number in enumerate(fellows)
+        }  # fmt: skip
+        self._covariances = [_prior([points[n] for n in own]) for own in self._fellows]
         for number in measured:
             self.add(number)
 
     def add(self, number: int) -> None:
         """Take the point of this number as measured."""
-        column = self._covariance[:, number]
-        pivot = column[number] + _KNOWN
-        self._covariance = self._covariance - np.outer(column, column) / pivot
+        group, row = self._places[number]
+        covariance = self._covariances[group]
+        column = covariance[:, row].copy()
+        dger(-1 / (column[row] + _KNOWN), column, column, a=covariance, overwrite_a=1)
 
     def copy(self) -> Influence:
         """Another one, which `add` changes alone."""
-        return copy(self)
+        return deepcopy(self)
 
-    def correlation(self) -> Array:
-        """Of what is not known of the points, (n, n)."""
-        deviations = np.sqrt(np.maximum(np.diag(self._covariance), 1e-12))
-        return np.asarray(self._covariance / np.outer(deviations, deviations))
+    def fellows(self, number: int) -> NDArray[np.intp]:
+        """The numbers of the points that this one tells something about, itself among them."""
+        return self._fellows[self._places[number][0]]
 
-    def shares(self) -> Array:
-        """Which fraction of what is not known of every point (column) measuring another (row)
-        would tell, (n, n); all of itself.
+    def spread(self, deviations: Array) -> float:
+        """Variance of the sum of what is not known of the points, each of such a deviation."""
+        total = 0.0
+        for fellows, covariance in zip(self._fellows, self._covariances, strict=True):
+            scaled = deviations[fellows] / np.sqrt(_variances(covariance))
+            total += float(scaled @ covariance @ scaled)
+        return total
+
+    def shares(self, number: int) -> Array:
+        """Which fraction of what is not known of each of its fellows measuring this point would
+        tell; all of itself.
         """
-        shares = np.square(self.correlation())
-        unknown = np.diag(self._covariance) > 2 * _KNOWN
-        shares *= unknown[:, None]
-        np.fill_diagonal(shares, 1.0)
-        return shares
+        group, row = self._places[number]
+        covariance = self._covariances[group]
+        variances = _variances(covariance)
+        shares = np.square(covariance[:, row]) / (variances * variances[row])
+        shares *= covariance[row, row] > 2 * _KNOWN
+        shares[row] = 1.0
+        return np.asarray(shares)
+
+    def reached(self, number: int, values: Array) -> Array:
+        """Of each of its fellows: what it tells of the `values` of all of them, `shares` @ values.
+
+        A known point tells of itself alone.
+        """
+        covariance = self._covariances[self._places[number][0]]
+        own, variances = values[self.fellows(number)], _variances(covariance)
+        told = np.einsum("ji,ji,j->i", covariance, covariance, own / variances) / variances
+        unknown = np.diag(covariance) > 2 * _KNOWN
+        return np.asarray(np.where(unknown, told, own))
+
+
+def _prior(points: Sequence[Point]) -> Array:
+    """In columns, so that it can be updated where it is."""
+    places = np.array([(0.0, math.log(max(p.nbytes, 1)), math.log(p.nodes), math.log(p.ppn))
+                       for p in points])  # fmt: skip
+    return np.asfortranarray(ArmKernel(shared=0.0)(places) + _LEVEL)
+
+
+def _variances(covariance: Array) -> Array:
+    return np.asarray(np.maximum(np.diag(covariance), 1e-12))

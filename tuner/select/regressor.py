@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.linalg.lapack import dpotri
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 Array = NDArray[np.float64]
@@ -21,7 +20,7 @@ _RANGE = (1e-3, 10.0)  # of the scales
 _NEARBY = 0.5  # L1 distance over which errors speak for one another
 
 
-class ArmKernel(Kernel):
+class ArmKernel:
     """Covariance of residuals: a part that all arms share at a place, one of each arm there, and
     one of each arm that is the same everywhere.
 
@@ -52,17 +51,16 @@ class ArmKernel(Kernel):
     def __call__(self, X: Array, against: Array | None = None) -> Array:
         """(n, n) or (n, m)."""
         other = X if against is None else against
-        near = np.exp(-_distance(X, other) / self.length_scale)
+        return self.of(X, self.near(_distance(X, other)), _same(X, other))
+
+    def near(self, distance: Array) -> Array:
+        """How much of what belongs to a place holds at such an L1 distance."""
+        return np.asarray(np.exp(distance / -self.length_scale))
+
+    def of(self, X: Array, near: Array, same: Array) -> Array:
+        """Likewise, when it is known how `near` rows are, and which are of the same arm."""
         own = np.square(self._own(X))[:, None] * near + self.offset**2
-        return np.asarray(self.shared**2 * near + _same(X, other) * own)
-
-    def diag(self, X: Array) -> Array:
-        """The variance of each row, (n,)."""
-        return np.asarray(self.shared**2 + self.offset**2 + np.square(self._own(X)))
-
-    def is_stationary(self) -> bool:
-        """Arms may differ in their variance."""
-        return False
+        return np.asarray(self.shared**2 * near + same * own)
 
     def _own(self, X: Array) -> Array:
         arms, own = np.asarray(self.arms, float), np.asarray(self.own, float)
@@ -120,15 +118,18 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
         features, target, weight = _merged(features, target, weight)
         residual = target - features[:, -1]
         self.mean_ = float(np.average(residual, weights=weight))
+        self.places_, variances = _places(features), self.noise / weight
         arms, which = np.unique(features[:, 0], return_inverse=True)
         scales = np.ones(len(arms))
+        near = ArmKernel(self.length_scale).near(_distance(self.places_, self.places_))
+        same = _same(self.places_, self.places_)
         for _ in range(_FITS):
             own = self.own * np.concatenate([[np.median(scales)], scales])
-            kernel = ArmKernel(self.length_scale, float(own[0]), self.offset, own, arms)
-            self.process_ = GaussianProcessRegressor(
-                kernel, alpha=self.noise / weight, optimizer=None
-            ).fit(_places(features), residual - self.mean_)
-            self.errors_ = _errors(self.process_)
+            self.kernel_ = ArmKernel(self.length_scale, float(own[0]), self.offset, own, arms)
+            covariance = self.kernel_.of(self.places_, near, same)
+            self.lower_ = cholesky(covariance + np.diag(variances), lower=True)
+            self.weights_ = cho_solve((self.lower_, True), residual - self.mean_)
+            self.errors_ = _errors(self.lower_, self.weights_)
             scales = np.clip(_scales(scales, self.errors_, which), *_RANGE)
         return self
 
@@ -141,16 +142,19 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         features = validate_data(self, X, reset=False)
         places = _places(features)
-        residual, covariance = self.process_.predict(places, return_cov=True)
+        distance, same = _distance(self.places_, places), _same(self.places_, places)
+        against = self.kernel_.of(self.places_, self.kernel_.near(distance), same)
+        told = solve_triangular(self.lower_, against, lower=True)
+        covariance = self.kernel_(places) - told.T @ told
         own = self.noise / np.maximum(np.diag(covariance), self.noise)  # 1 where it was measured
-        scale = own + (1 - own) * self._errors_nearby(places)
-        return features[:, -1] + self.mean_ + residual, covariance * np.outer(scale, scale)
+        scale = own + (1 - own) * self._errors_nearby(distance, same)
+        expected = features[:, -1] + self.mean_ + self.weights_ @ against
+        return expected, covariance * np.outer(scale, scale)
 
-    def _errors_nearby(self, places: Array) -> Array:
+    def _errors_nearby(self, distance: Array, same: Array) -> Array:
         """Typical standardised error of the same arm around each place; 1 where there is none."""
-        known = self.process_.X_train_
-        weight = _same(places, known) * np.exp(-_distance(places, known) / _NEARBY)
-        squares = (weight @ self.errors_ + 1) / (weight.sum(axis=1) + 1)
+        weight = same * np.exp(distance / -_NEARBY)
+        squares = (self.errors_ @ weight + 1) / (weight.sum(axis=0) + 1)
         return np.asarray(np.sqrt(squares))
 
 
@@ -163,10 +167,12 @@ def _merged(features: Array, target: Array, weight: Array) -> tuple[Array, Array
     return rows, means, total
 
 
-def _errors(process: GaussianProcessRegressor) -> Array:
-    """Squares of the errors of predicting each value from all others, over their variances."""
-    inverse, _ = dpotri(process.L_, lower=True)
-    return np.asarray(np.minimum(process.alpha_**2 / np.diag(inverse), _OUTLIER**2))
+def _errors(lower: Array, weights: Array) -> Array:
+    """Squares of the errors of predicting each value from all others, over their variances; of the
+    covariance's Cholesky factor, and its inverse times the values.
+    """
+    inverse, _ = dpotri(lower, lower=True)
+    return np.asarray(np.minimum(np.square(weights) / np.diag(inverse), _OUTLIER**2))
 
 
 def _scales(used: Array, errors: Array, which: NDArray[np.intp]) -> Array:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky
 
 from tuner.select.belief import NORMAL_95, Belief
 from tuner.table import Choice
 
 Array = NDArray[np.float64]
 
+_ROUNDING = 1e-9  # variance; of that covariances may fall short of being positive
 _MOST = 20.0  # a call that much slower than the best one counts as so many times
 
 
@@ -38,44 +41,57 @@ def sure(belief: Belief, noise: float) -> frozenset[Choice]:
     return frozenset(belief.choices[n] for n in np.flatnonzero(safe))
 
 
-def decide(belief: Belief, noise: float, normal: Array) -> Decision:
-    """`normal` are draws of unit scale, one row each, a column for every choice at least."""
-    chosen = _decided(belief, belief.mean[None], belief.covariance, noise)[0]
-    regrets = _regrets(_draws(belief, normal), np.full(len(normal), chosen))
-    return Decision(belief.choices[chosen], float(regrets.mean()), float(regrets.std()))
+@dataclass(frozen=True)
+class Outlook:
+    """What may come of a belief.
 
-
-def likely(belief: Belief, normal: Array) -> Array:
-    """The probability of each choice to be the fastest, (k,)."""
-    fastest = _draws(belief, normal).argmin(axis=1)
-    return np.bincount(fastest, minlength=len(belief.choices)) / len(normal)
-
-
-def saved(
-    belief: Belief,
-    measured: Sequence[int],
-    noise: float,
-    normal: Array,
-    variances: Sequence[float],
-) -> float:
-    """By how much the expected regret is less once the choices of these numbers are measured, with
-    these variances of the logarithms of their times.
+    normal  draws of unit scale, one row each, a column for every choice at least
     """
-    draws, c = _draws(belief, normal), belief.covariance
-    now = _decided(belief, belief.mean[None], c, noise)
-    seen = list(measured)
-    weights = np.linalg.solve(c[np.ix_(seen, seen)] + np.diag(variances), c[seen])
-    means = belief.mean + (draws[:, seen] - belief.mean[seen]) @ weights
-    then = _decided(belief, means, c - c[:, seen] @ weights, noise)
-    before = _regrets(draws, np.broadcast_to(now, len(draws)))
-    return float(np.mean(before - _regrets(draws, then)))
 
+    belief: Belief
+    noise: float
+    normal: Array
 
-def _draws(belief: Belief, normal: Array) -> Array:
-    """Logarithms of seconds, (draws, k)."""
-    values, vectors = np.linalg.eigh(belief.covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    return np.asarray(belief.mean + normal[:, : len(values)] @ root.T)
+    @cached_property
+    def decision(self) -> Decision:
+        """What a table does now."""
+        choice = self.belief.choices[self._chosen]
+        return Decision(choice, float(self._regrets.mean()), float(self._regrets.std()))
+
+    @property
+    def chances(self) -> Array:
+        """The probability of each choice to be the fastest, (k,)."""
+        fastest = self._draws.argmin(axis=1)
+        return np.bincount(fastest, minlength=len(self.belief.choices)) / len(self.normal)
+
+    def saved(self, measured: Sequence[int], variances: Sequence[float]) -> float:
+        """By how much the expected regret is less once the choices of these numbers are measured,
+        with these variances of the logarithms of their times.
+        """
+        mean, c, seen = self.belief.mean, self.belief.covariance, list(measured)
+        weights = np.linalg.solve(c[np.ix_(seen, seen)] + np.diag(variances), c[seen])
+        means = mean + (self._draws[:, seen] - mean[seen]) @ weights
+        then = _decided(self.belief, means, c - c[:, seen] @ weights, self.noise)
+        return float(np.mean(self._regrets - _regrets(self._draws, then)))
+
+    @cached_property
+    def _draws(self) -> Array:
+        """Logarithms of seconds, (draws, k)."""
+        covariance = self.belief.covariance + _ROUNDING * np.eye(len(self.belief.choices))
+        return np.asarray(
+            self.belief.mean
+            + self.normal[:, : len(covariance)] @ cholesky(covariance, lower=True).T
+        )
+
+    @cached_property
+    def _chosen(self) -> int:
+        belief = self.belief
+        return int(_decided(belief, belief.mean[None], belief.covariance, self.noise)[0])
+
+    @cached_property
+    def _regrets(self) -> Array:
+        """Of every draw, as things are now."""
+        return _regrets(self._draws, np.full(len(self.normal), self._chosen))
 
 
 def _decided(belief: Belief, means: Array, covariance: Array, noise: float) -> Array:
