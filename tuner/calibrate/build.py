@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from tuner.calibrate.capacities import capacities
 from tuner.calibrate.devices import devices
 from tuner.calibrate.distances import Distances
-from tuner.calibrate.draws import estimate
 from tuner.calibrate.ladders import Ladder, ladder
+from tuner.calibrate.links import link
 from tuner.calibrate.meetings import meetings
 from tuner.calibrate.messages import Fitted, fitted
 from tuner.calibrate.network import network
@@ -152,7 +150,7 @@ def _provenance(series: Series, found: Mapping[tuple[str, str], Fitted]) -> dict
             one.ladder.name: float(abs(one.ladder.residuals()).max()) for one in found.values()
         },
         "fit": [line for one in found.values() if not one.moved for line in _goodness(one)],
-        "links": {one.ladder.name: _link(series, one) for one in found.values()},
+        "links": {one.ladder.name: link(series, one) for one in found.values()},
         "drift": series.draws.drift,
         "launches": 1 + max(one.launch for one in series.measurements.series),
     }  # fmt: skip
@@ -160,26 +158,3 @@ def _provenance(series: Series, found: Mapping[tuple[str, str], Fitted]) -> dict
 
 def _goodness(one: Fitted) -> list[dict[str, Any]]:
     return one.ladder.goodness([segment.lo for segment in one.cost.segments[1:]])
-
-
-def _link(series: Series, one: Fitted) -> dict[str, Any]:
-    """Rate of long messages, and latency: what a short message takes without the software's part.
-
-    That is what a message between two ranks of a host takes over the same transport; if nobody
-    measured it, or other messages are faster, twice what the sender is busy with.
-    """
-    beta = one.cost.segments[-1].beta
-    handed = series.of("overhead", one.ladder.path, one.ladder.memory)
-    short = one.ladder.times[:, 0]
-    own = np.median(series.measurements.provenance.get("loopback") or [np.inf])
-    software = 2 * series.median(handed[0]) if handed else np.zeros_like(short)
-    between = one.ladder.path not in PATH_CLASSES or one.ladder.path == NETWORK
-    if between and own < short.min():
-        software = np.full_like(short, own)
-    latency = estimate((short - software).clip(0.0))
-    rate = None if beta.low == 0.0 else [1 / beta.value, 1 / beta.high, 1 / beta.low]
-    return {
-        "bytes_per_second": rate,
-        "latency": [latency.value, latency.low, latency.high],
-        "software": float(software[0]),
-    }

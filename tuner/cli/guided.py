@@ -22,8 +22,9 @@ from tuner.probe.rounds import Chosen
 from tuner.probe.watch import Progress
 from tuner.runtime.launch import Launcher
 from tuner.select.dataset import Point, label
-from tuner.select.design import Bound, Design, Task
+from tuner.select.design import Bound, Design
 from tuner.select.make import make_table
+from tuner.select.offers import Task
 from tuner.select.predict import simulator
 from tuner.table import Choice, TuningTable
 from tuner.topologies import as_probed

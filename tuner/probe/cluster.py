@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import InputError, ProbeError
 from tuner.measurement import Measurements
@@ -97,18 +98,19 @@ def _carried_out(
     return carry_out(plan, launcher, out, cluster, about, budget, on_progress)
 
 
-def _loopback(request: Request, launcher: Launcher) -> list[float]:
-    """One-way seconds of short messages between two ranks of the first host; empty where they
-    cannot be had, for nothing but the latency of the links depends on them."""
+def _loopback(request: Request, launcher: Launcher) -> dict[str, Any]:
+    """What `tuner.probe.loopback` measures between two ranks of the first host; nothing where it
+    cannot be had, for only the latency of the links depends on it."""
     try:
         run = launcher.run(
             2, ["-m", "mpi4py", "-m", "tuner.probe.loopback"],
             hosts=Hosts(request.hosts.names[:1], 2), ppn=2, settings=OWN_HOST[request.library],
             timeout=PATIENCE,
         )  # fmt: skip
-        return [float(seconds) for seconds in json.loads(run.stdout.splitlines()[-1])]
+        found = json.loads(run.stdout.splitlines()[-1])
+        return found if isinstance(found, dict) else {}
     except (ProbeError, InputError, ValueError, IndexError):
-        return []
+        return {}
 
 
 def plan_cluster(request: Request) -> Plan:

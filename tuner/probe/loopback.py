@@ -1,31 +1,79 @@
 """What the transport's software takes of a message: two ranks of one host that talk as if they were
 on two (rank side; `tuner.probe.cluster` starts it in a launch of its own).
 
-Between two hosts a short message takes as long, and the latency of the links.
+Between two hosts a short message takes as long, and what the links take: their latency, and the
+frame at their rate. A rank that has waited for long may sleep, and getting up takes long, too: so
+the ranks also hold a message back before they answer, as long as one may be on its way.
 """
 
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 
+import numpy as np
 from mpi4py import MPI
 
-from tuner.probe.pointtopoint import pingpong
-from tuner.probe.timing import Stopwatch
+from tuner.probe.timing import Arm, Stopwatch
 
 NBYTES = 8
-SECONDS, TARGET = 1.0, 0.01
+HELD = (0.0, 3e-5, 1e-4, 2e-4, 4e-4, 8e-4)  # seconds
+SECONDS, TARGET = 3.0, 0.01
+TRIPS = 500
+
+
+def held(comm: MPI.Comm, seconds: float) -> Arm:
+    """There and back between ranks 0 and 1; each holds the message for `seconds`, wide awake."""
+    buffer = np.zeros(NBYTES, np.uint8)
+
+    def hold() -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            pass
+
+    def ping() -> None:
+        comm.Send(buffer, 1)
+        comm.Recv(buffer, 1)
+        hold()
+
+    def pong() -> None:
+        comm.Recv(buffer, 0)
+        hold()
+        comm.Send(buffer, 0)
+
+    return Arm(pong if comm.rank else ping, repeat=10)
+
+
+def sent_bytes() -> int:
+    """What the interface `lo` has sent, headers included (proc_pid_net(5): the 9th number); 0 where
+    the system does not say."""
+    table = Path("/proc/net/dev")
+    lines = table.read_text().splitlines() if table.exists() else []
+    return sum(int(line.split()[9]) for line in lines if line.split()[0] == "lo:")
+
+
+def frame(comm: MPI.Comm) -> float:
+    """Bytes on the wire of a short message; 0 where messages do not pass the interface `lo`."""
+    trip = held(comm, 0.0).call
+    comm.Barrier()
+    before = sent_bytes()
+    for _ in range(TRIPS):
+        trip()
+    return (sent_bytes() - before) / (2 * TRIPS)
 
 
 def main() -> None:
-    """Rank 0 prints the one-way seconds of each sample as a JSON list."""
+    """Rank 0 prints, as JSON, `frame` and [seconds held, one-way seconds besides] of `HELD`."""
     comm = MPI.COMM_WORLD
     watch = Stopwatch(comm.Dup(), crowded=False)
-    taken = watch.sample(
-        [pingpong(comm, NBYTES)], target=TARGET, seconds=SECONDS, seed=1, compete=False
-    )
+    arms = [held(comm, seconds) for seconds in HELD]
+    taken = watch.sample(arms, target=TARGET, seconds=SECONDS, seed=1, compete=False)
+    nbytes = frame(comm)
     if comm.rank == 0:
-        print(json.dumps([float(seconds) / 2 for seconds in taken[:, 0]]), flush=True)
+        besides = np.median(taken, axis=0) / 2 - HELD
+        pairs = [list(each) for each in zip(HELD, besides, strict=True)]
+        print(json.dumps({"frame": nbytes, "held": pairs}), flush=True)
 
 
 if __name__ == "__main__":

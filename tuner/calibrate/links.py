@@ -1,0 +1,73 @@
+"""What links take, apart from the software at their ends: rate and latency of a class of paths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tuner.calibrate.draws import estimate
+from tuner.calibrate.messages import Fitted
+from tuner.calibrate.series import Series
+from tuner.errors import InputError
+from tuner.files import from_record
+from tuner.locality import PATH_CLASSES
+from tuner.topology import NETWORK
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """What `tuner.probe.loopback` measures of short messages between two ranks of a host.
+
+    frame       bytes on the wire of a message, headers included
+    held        (seconds for which each rank holds a message, one-way seconds besides)
+    """
+
+    frame: float
+    held: tuple[tuple[float, float], ...]
+
+    def software(self, short: float) -> float:
+        """Seconds that the ends take of a message between hosts that takes `short`, whose ranks
+        wait for what the links take there and back."""
+        held, besides = np.transpose(self.held)
+        return float(np.interp(2 * (short - besides[0]), held, besides))
+
+
+def link(series: Series, one: Fitted) -> dict[str, Any]:
+    """Rate of long messages, and latency: what a short message takes without the software's part
+    and its frame at that rate.
+
+    The software's part is what a message between two ranks of a host takes over the same transport,
+    when they wait for as long; if nobody measured it, or other messages are faster, twice what the
+    sender is busy with. Raises InputError for damaged provenance.
+    """
+    beta = one.cost.segments[-1].beta
+    handed = series.of("overhead", one.ladder.path, one.ladder.memory)
+    short = one.ladder.times[:, 0]
+    software = 2 * series.median(handed[0]) if handed else np.zeros_like(short)
+    own = _loopback(series.measurements.provenance.get("loopback"))
+    between = one.ladder.path not in PATH_CLASSES or one.ladder.path == NETWORK
+    if own and between and own.software(short.min()) < short.min():
+        software = np.full_like(short, own.software(short.min()))
+        short = short - own.frame * beta.value
+    latency = estimate((short - software).clip(0.0))
+    rate = None if beta.low == 0.0 else [1 / beta.value, 1 / beta.high, 1 / beta.low]
+    return {
+        "bytes_per_second": rate,
+        "latency": [latency.value, latency.low, latency.high],
+        "software": float(software[0]),
+    }
+
+
+def _loopback(record: Any) -> Loopback | None:
+    """None if nobody measured it."""
+    if not record:
+        return None
+    try:
+        read = from_record(Loopback, record)
+        if not read.held:
+            raise ValueError("it holds no times")
+    except (TypeError, ValueError) as reason:
+        raise InputError(f"the measurements' loopback is damaged: {reason}; probe again") from None
+    return read
