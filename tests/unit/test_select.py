@@ -234,9 +234,11 @@ def test_where_nothing_is_faster_the_library_decides_everywhere(noise: float) ->
     }
     rules = ladder_of(table_of(probe(same, noise)))
     assert {rule.choice for rule in rules} == {DEFAULT}
-    assert [rule.evidence.basis for rule in rules] == ["none", "measured", "none"]
-    assert rules[1].evidence.nbytes == LADDER
-    assert rules[1].evidence.gain == 1
+    assert [(rule.lo, rule.hi, rule.evidence.basis) for rule in rules] == [
+        (0, math.inf, "measured")
+    ]
+    assert rules[0].evidence.nbytes == LADDER
+    assert rules[0].evidence.gain == 1
 
 
 def test_noise_seldom_wins() -> None:
@@ -244,7 +246,7 @@ def test_noise_seldom_wins() -> None:
     same = {Choice(f"copy{i}" if i else "default"): lambda _: 1e-5 for i in range(9)}
     rows = label(probe(same, 0.2, sizes=range(1, 201), seed=3), simulate)
     contests = [hold(at, own) for at, own in by_point(rows).items()]
-    wrong = [c for c in contests if c.acceptable(lambda _: True) != {DEFAULT}]
+    wrong = [contest for contest in contests if contest.winners]
     assert len(wrong) <= 10
 
 
@@ -379,14 +381,13 @@ def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
     rows = label(measurements, steady)
     table = tabulate(measurements, hold_all(rows), train(rows, steady), order_safe)
     probed = {row.point.nbytes for row in rows}
-    assert {key.operators for key in table.keys} == {"any", "commutative"}
     for key in table.keys:
         ladder = table.ladder(key)
         assert ladder[0].lo == 0
         assert ladder[-1].hi == math.inf
         assert all(low.hi == high.lo for low, high in pairwise(ladder))
         assert ladder[-1].choice.is_default
-        assert ladder[-1].lo > max(probed)
+        assert len(ladder) == 1 or ladder[-2].choice != DEFAULT
         assert {n for rule in ladder for n in rule.evidence.nbytes} == probed
         for rule in ladder:
             assert all(rule.lo <= n < rule.hi for n in rule.evidence.nbytes)

@@ -113,4 +113,3 @@ def test_beyond_the_last_size_a_gain_is_used_as_far_as_it_is_large() -> None:
     (small, large), _ = known(gaining(1.1, 5.0), 64 * KIB, 256 * KIB)
     assert 1.0 <= beyond(small, RING) < 1.1
     assert beyond(large, RING) > 100
-    assert beyond(large, DEFAULT) == math.inf

@@ -21,6 +21,7 @@ from tuner.probe.request import Request, Shape, shapes
 from tuner.probe.rounds import Chosen
 from tuner.probe.watch import Progress
 from tuner.runtime.launch import Launcher
+from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.dataset import Point, label
 from tuner.select.design import Bound, Design
 from tuner.select.make import make_table
@@ -63,6 +64,7 @@ def guided(
     goal: Goal,
     *,
     name: str = "",
+    constraints: Constraints = ANYTHING,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_round: Callable[[Bound, float], None] = lambda _bound, _spent: None,
 ) -> Guided:
@@ -82,7 +84,7 @@ def guided(
     _require_messages(measurements, goal)
     calibration = calibrate(measurements, topology)
     simulate = simulator(calibration, topology or as_probed(measurements.cluster, calibration))
-    grid = candidates(replace(request, shapes=_all_shapes(request)))
+    grid = candidates(replace(request, shapes=_all_shapes(request)), constraints)
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
         rows = label(measurements, simulate)
@@ -98,7 +100,9 @@ def guided(
             out, asked, launcher, _chosen(tasks), name=name,
             budget=min(left, sum(task.seconds for task in tasks)), on_progress=on_progress,
         )  # fmt: skip
-    _, table = make_table(measurements, calibration, topology=topology, points=list(grid))
+    _, table = make_table(
+        measurements, calibration, topology=topology, points=list(grid), constraints=constraints
+    )
     return Guided(measurements, calibration, table, bound)
 
 
@@ -110,7 +114,9 @@ def _require_messages(measurements: Measurements, goal: Goal) -> None:
         )
 
 
-def candidates(request: Request) -> dict[Point, tuple[Choice, ...]]:
+def candidates(
+    request: Request, constraints: Constraints = ANYTHING
+) -> dict[Point, tuple[Choice, ...]]:
     """Every algorithm that the library's own rules can ask for, at every shape and size."""
     library = libraries.named(request.library)
     found = {}
@@ -121,7 +127,11 @@ def candidates(request: Request) -> dict[Point, tuple[Choice, ...]]:
                 offered = library.candidates(
                     collective, shape.ranks, nbytes, request.segments, request.radices
                 )
-                found[point] = tuple(c for c in offered if library.in_rules(collective, c))
+                found[point] = tuple(
+                    choice for choice in offered
+                    if library.in_rules(collective, choice)
+                    and constraints.allow(request.library, collective, choice)
+                )  # fmt: skip
     return found
 
 

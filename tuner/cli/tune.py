@@ -24,6 +24,7 @@ from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError
 from tuner.files import require_target
 from tuner.measurement import read_measurements
+from tuner.select.constraints import Constraints
 from tuner.select.dataset import Row
 from tuner.select.design import Bound
 from tuner.select.make import make_table
@@ -39,6 +40,8 @@ EXAMPLES = """examples:
       --topology racks.yaml --shapes 3x1,5x1,6x1,7x1 --out table.json
   tuner tune --hosts node1,node2,node3,node4 --topology racks.yaml --budget 10min \\
       --target-regret 2% --measurements cluster.ndjson --out table.json
+  tuner tune --measurements m.ndjson --calibration c.json --reproducible --rules 20 \\
+      --forbid allreduce:ring,bcast:chain --out table.json
 
 Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
 
@@ -65,9 +68,37 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes", type=parsing.sizes, help="of the collectives' buffers (default: 4B to 4MiB)"
     )
+    _wishes(parser.add_argument_group("what the table may say"))
     clusters.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
     parser.set_defaults(run=run, parts=("messages", "shared", "sweep"), target=0.03)
+
+
+def _wishes(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--forbid", type=parsing.names, default=(), metavar="NAME,...",
+        help="algorithms that no rule may use: ring, or of one collective allreduce:ring",
+    )  # fmt: skip
+    group.add_argument(
+        "--reproducible", action="store_true",
+        help="reductions only by algorithms that combine every element in the same order, so that"
+        " its bits do not depend on where in the buffer it is",
+    )  # fmt: skip
+    group.add_argument(
+        "--rules", type=int, metavar="K", help="how many the table may have, the best ones"
+    )
+    group.add_argument(
+        "--commutative-only", action="store_true",
+        help="no rules for operators that do not commute (default: rules that are safe for these,"
+        " and others for operators that do)",
+    )  # fmt: skip
+
+
+def constraints_of(options: argparse.Namespace) -> Constraints:
+    """What the options say; raises InputError for what cannot be met by any table."""
+    return Constraints(
+        options.commutative_only, options.reproducible, frozenset(options.forbid), options.rules
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -87,7 +118,10 @@ def _made(options: argparse.Namespace) -> TuningTable:
     calibration = read_calibration(options.calibration)
     shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:
-        return make_table(measurements, calibration, counted(report), topology, shapes)[1]
+        return make_table(
+            measurements, calibration, counted(report), topology, shapes,
+            constraints=constraints_of(options),
+        )[1]  # fmt: skip
 
 
 def _measured(options: argparse.Namespace) -> TuningTable:
@@ -109,7 +143,7 @@ def _measured(options: argparse.Namespace) -> TuningTable:
         found = guided(
             options.measurements, request, launcher,
             Goal(options.budget, options.target_regret), name=options.name,
-            on_progress=forwarded(report), on_round=tell,
+            constraints=constraints_of(options), on_progress=forwarded(report), on_round=tell,
         )  # fmt: skip
     if options.calibration is not None:
         write_calibration(found.calibration, options.calibration)

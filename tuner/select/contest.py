@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -27,7 +27,6 @@ from tuner.select.selector import Selector
 from tuner.statistics import LEVEL
 from tuner.table import DEFAULT, LEARNED, MEASURED, SIMULATED, Choice
 
-_TIE = 0.05  # a choice at most this much slower than the best may stand in for it
 DEFAULT_CHOICE = Choice()
 _FEWEST = 6  # samples of each launch: fewer cannot bracket a median with 95 % (tuner.statistics)
 
@@ -49,14 +48,6 @@ class Contest(ABC):
     winners: frozenset[Choice]
     noise: float
 
-    def acceptable(self, allowed: Callable[[Choice], bool]) -> frozenset[Choice]:
-        """The best choice and those as good within noise; the default alone when nothing wins."""
-        winners = [choice for choice in self.winners if allowed(choice)]
-        if not winners:
-            return frozenset([Choice()])
-        best = max(sorted(winners, key=str), key=lambda choice: self.gains[choice])
-        return frozenset(choice for choice in winners if self._ties(choice, best))
-
     @abstractmethod
     def basis(self, choice: Choice) -> str:
         """What is known of a choice rests on this, as in `Evidence`."""
@@ -64,12 +55,6 @@ class Contest(ABC):
     @abstractmethod
     def interval(self, choice: Choice, over: Choice = DEFAULT_CHOICE) -> tuple[float, float]:
         """The 95 % interval of the time of `over` over that of a candidate."""
-
-    def _ties(self, choice: Choice, best: Choice) -> bool:
-        if choice == best:
-            return True
-        within = self.gains[best] <= self.gains[choice] * (1 + _TIE)
-        return within and self.interval(best, choice)[0] <= 1 + self.noise
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tuner import libraries
 from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.measurement import Measurements
+from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all
 from tuner.select.dataset import Point, Progress, Row, label, quietly
 from tuner.select.predict import simulator
@@ -30,6 +31,7 @@ def make_table(
     topology: Topology | None = None,
     shapes: Collection[tuple[int, int]] = (),
     points: Collection[Point] = (),
+    constraints: Constraints = ANYTHING,
 ) -> tuple[Sequence[Row], TuningTable]:
     """The labelled rows and the table, of choices that the library's rules can say.
 
@@ -37,8 +39,8 @@ def make_table(
     shapes      (nodes, ppn) for which rules are wanted, measured or not
     points      likewise single calls
 
-    Raises InputError when calibration and measurements do not belong together, and when the ranks
-    do not fit on the topology.
+    Raises InputError when calibration and measurements do not belong together, when the ranks do
+    not fit on the topology, and for constraints that cannot be met.
     """
     theirs = (calibration.cluster, calibration.library)
     if theirs != (measurements.cluster.name, measurements.library):
@@ -53,13 +55,14 @@ def make_table(
         for row in label(measurements, simulate, progress)
         if library.in_rules(row.point.key().collective, row.choice)
     ]
+    constraints.require_known((row.point.collective, row.choice) for row in rows)
     designed = bool(measurements.provenance.get(DESIGNED))
     if designed:
         rows = _without_wrong(rows, measurements)
     selector = train(rows, simulate, designed)
     wanted = {*points, *_calls(rows, shapes, selector)} - {row.point for row in rows}
     contests = hold_all(rows, designed=designed) + _expected(wanted, rows, selector, library)
-    return rows, tabulate(measurements, contests, selector, library.order_safe)
+    return rows, tabulate(measurements, contests, selector, library.order_safe, constraints)
 
 
 def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]:

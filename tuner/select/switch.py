@@ -83,9 +83,7 @@ def _known(contest: Contest, choice: Choice, selector: Selector) -> _Known:
 
 
 def beyond(contest: Contest, choice: Choice) -> float:
-    """The ratio of sizes up to which a choice is used beyond the last one that was measured."""
-    if choice.is_default:
-        return math.inf
+    """The ratio of sizes up to which an algorithm is used beyond the last one that was measured."""
     low, _ = contest.interval(choice)
     gain = math.log(contest.gains[choice]) - math.log1p(contest.noise)
     spread = math.log(contest.gains[choice] / low) / NORMAL_95

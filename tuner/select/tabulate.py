@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from statistics import fmean
 
-from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Measurements
+from tuner.select.compaction import Plan, limited, plans
+from tuner.select.constraints import ANYTHING, Constraints, OrderSafe
 from tuner.select.contest import Contest
 from tuner.select.dataset import NOISE
 from tuner.select.selector import Selector
@@ -30,8 +31,6 @@ from tuner.table import (
     TuningTable,
 )
 
-OrderSafe = Callable[[Collective, Choice], bool]
-
 
 @dataclass(frozen=True)
 class Run:
@@ -47,50 +46,83 @@ def tabulate(
     contests: Iterable[Contest],
     selector: Selector,
     order_safe: OrderSafe,
+    constraints: Constraints = ANYTHING,
     noise: float = NOISE,
 ) -> TuningTable:
     """The table of everything that `contests`, one for each point, decide.
 
     A collective that reduces gets a ladder for `any` operator, of choices that are `order_safe`
-    alone, and one for `commutative` operators. Raises InputError where there are none.
+    alone, and, where it differs, one for `commutative` operators. Raises InputError where there are
+    no contests, and where the constraints leave no table.
     """
-    ladders: dict[Key, list[Contest]] = {}
+    points: dict[Key, list[Contest]] = {}
     for contest in sorted(contests, key=lambda contest: contest.point):
-        ladders.setdefault(contest.point.key(), []).append(contest)
-    if not ladders:
+        points.setdefault(contest.point.key(), []).append(contest)
+    if not points:
         raise InputError("there is no measured collective to make a table of; run the probe")
-    rules: list[Rule] = []
-    for key, ladder in ladders.items():
-        safe = partial(order_safe, key.collective)
-        rules += _rules(key, _runs(ladder, safe, selector), selector)
-        if key.collective.reduces:
-            commutative = Key(key.collective, key.nodes, key.ppn, key.memory, "commutative")
-            rules += _rules(commutative, _runs(ladder, lambda _: True, selector), selector)
+    ladders = {
+        replace(key, operators=operators): ladder
+        for key, ladder in points.items()
+        for operators in constraints.operators(key.collective)
+    }
+
+    def allowed(key: Key) -> Callable[[Choice], bool]:
+        def allow(choice: Choice) -> bool:
+            safe = key.operators != "any" or order_safe(key.collective, choice)
+            return safe and constraints.allow(measurements.library, key.collective, choice)
+
+        return allow
+
+    options = [plans(ladder, allowed(key)) for key, ladder in ladders.items()]
+    chosen = dict(zip(ladders, limited(options, constraints.rules), strict=True))
+    rules = _without_repeated(
+        _rules(key, _runs(plan, ladders[key], allowed(key), selector), selector)
+        for key, plan in chosen.items()
+    )
     provenance = {
         "method": "paired gain over the default, Bonferroni over the candidates of a point;"
         " elsewhere a belief learned from measurements and simulations",
-        "level": LEVEL, "noise": noise, "points": sum(map(len, ladders.values())),
+        "level": LEVEL, "noise": noise, "points": sum(map(len, points.values())),
+        "compaction": _compaction(chosen.values(), rules), "constraints": constraints.record(),
         "probe": dict(measurements.provenance),
     }  # fmt: skip
     return TuningTable(measurements.cluster, measurements.library, tuple(rules), provenance)
 
 
+def _compaction(chosen: Collection[Plan], rules: Sequence[Rule]) -> dict[str, float]:
+    """One rule for each size and class of operators would be `naive`."""
+    naive = sum(plan.sizes for plan in chosen)
+    added = sum(plan.cost for plan in chosen) / naive
+    return {"naive": naive, "rules": len(rules), "added_regret": added}
+
+
+def _without_repeated(ladders: Iterable[list[Rule]]) -> list[Rule]:
+    """Less the ladders for commutative operators that decide as those for any: these hold for them,
+    too.
+    """
+    found: dict[Key, list[Rule]] = {}
+    for ladder in ladders:
+        key = ladder[0].key
+        safe = found.get(replace(key, operators="any"), [])
+        if [(rule.lo, rule.choice) for rule in safe] != [(rule.lo, rule.choice) for rule in ladder]:
+            found[key] = ladder
+    return [rule for ladder in found.values() for rule in ladder]
+
+
 def _runs(
-    ladder: Sequence[Contest], allowed: Callable[[Choice], bool], selector: Selector
+    plan: Plan,
+    ladder: Sequence[Contest],
+    allowed: Callable[[Choice], bool],
+    selector: Selector,
 ) -> list[Run]:
-    """As few runs as possible: each extends for as long as one choice is acceptable throughout."""
-    runs: list[tuple[frozenset[Choice], tuple[Contest, ...]]] = []
-    for contest in ladder:
-        acceptable = contest.acceptable(allowed)
-        shared, contests = runs[-1] if runs else (frozenset[Choice](), ())
-        if shared & acceptable:
-            runs[-1] = (shared & acceptable, (*contests, contest))
-        else:
-            runs.append((acceptable, (contest,)))
     sizes = [contest.point.nbytes for contest in ladder]
     return [
-        _run(_fastest(shared, contests, _between(sizes, contests), selector), contests, allowed)
-        for shared, contests in runs
+        _run(
+            _fastest(group.choices, group.contests, _between(sizes, group.contests), selector),
+            group.contests,
+            allowed,
+        )
+        for group in plan.groups
     ]
 
 
@@ -140,18 +172,20 @@ def _mean_gain(choice: Choice, contests: Sequence[Contest]) -> float:
 
 
 def _rules(key: Key, runs: Sequence[Run], selector: Selector) -> list[Rule]:
-    """The runs with the switches between them and a fence on either side, where nothing was probed
-    within one ladder gap, or a gain not known to last, and the library keeps the decision.
+    """The runs with the switches between them and, beyond an algorithm, fences: where nothing was
+    probed within one ladder gap, or its gain is not sure to last, the library decides.
     """
-    bounds = [_lowest(runs), *(_switch(*pair, selector) for pair in pairwise(runs)), _highest(runs)]
+    switches = [_switch(*pair, selector) for pair in pairwise(runs)]
+    bounds = [_lowest(runs), *switches, _highest(runs)]
     rules = [
-        Rule(key, lo, hi, run.choice, _evidence(run))
+        Rule(key, int(lo), hi, run.choice, _evidence(run))
         for run, (lo, hi) in zip(runs, pairwise(bounds), strict=True)
     ]
-    fence = Evidence(NOTHING)
     if bounds[0] > 0:
-        rules.insert(0, Rule(key, 0, bounds[0], Choice(), fence))
-    return [*rules, Rule(key, bounds[-1], math.inf, Choice(), fence)]
+        rules.insert(0, Rule(key, 0, int(bounds[0]), Choice(), Evidence(NOTHING)))
+    if bounds[-1] < math.inf:
+        rules.append(Rule(key, int(bounds[-1]), math.inf, Choice(), Evidence(NOTHING)))
+    return rules
 
 
 def _sizes(runs: Iterable[Run]) -> list[int]:
@@ -161,12 +195,16 @@ def _sizes(runs: Iterable[Run]) -> list[int]:
 def _lowest(runs: Sequence[Run]) -> int:
     """Below one byte there is nothing to fence off: such calls only synchronise."""
     sizes, first = _sizes(runs), runs[0]
+    if first.choice.is_default:
+        return 0
     lowest = math.ceil(sizes[0] / min(gap_below(sizes), beyond(first.contests[0], first.choice)))
     return lowest if lowest > 1 else 0
 
 
-def _highest(runs: Sequence[Run]) -> int:
+def _highest(runs: Sequence[Run]) -> float:
     sizes, last = _sizes(runs), runs[-1]
+    if last.choice.is_default:
+        return math.inf
     ratio = min(gap_above(sizes), beyond(last.contests[-1], last.choice))
     return max(math.ceil(sizes[-1] * ratio), sizes[-1] + 1)
 

@@ -1,0 +1,106 @@
+"""How many rules compaction leaves, and what they lose.
+
+    python -m tests.bench.compacted FILE...
+
+FILE is of `tuner probe run`, or results that `tuner import-results` reads. Every call (collective,
+nodes, ppn, run) with the default measured and several sizes is a ladder. `sizes` would be the rules
+without compaction, `naive` those of neighbouring sizes with the same winner together, `rules` what is
+left. `added` is the mean regret that it adds to the winners' own, as measured; `all` of all winners
+compares them with the best algorithm, whatever the evidence.
+Series of results that have one sample count as if it was certain.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+from tuner.cli.output import print_table
+from tuner.measurement import read_measurements
+from tuner.results import AUTO, Told, read_results
+from tuner.select.cases import Case, cases_of_measurements, cases_of_results
+from tuner.select.compaction import Plan, fewest, plans
+from tuner.select.contest import DEFAULT_CHOICE, Contest, hold
+from tuner.select.dataset import Row
+from tuner.select.evaluate import blind
+from tuner.table import Choice
+
+COLUMNS = ("set", "ladders", "sizes", "naive", "rules", "of sizes", "added", "all")
+SURE = 12  # samples that a result of one sample is repeated to
+Ladder = list[Contest]
+
+
+def cases_of(path: Path) -> list[Case]:
+    """Of a file of either kind."""
+    if path.suffix == ".ndjson":
+        return cases_of_measurements(read_measurements(path), blind)
+    return cases_of_results(read_results(path, AUTO, Told()))
+
+
+def certain(row: Row) -> Row:
+    """With samples that a rule could rest on."""
+    few = max(map(len, row.samples.values())) < SURE
+    return replace(row, samples={0: (row.median,) * SURE}) if few else row
+
+
+def ladders(cases: Sequence[Case]) -> Iterator[tuple[str, Ladder]]:
+    """With the set that each belongs to."""
+    found: dict[tuple[object, ...], Ladder] = defaultdict(list)
+    for case in sorted(cases, key=lambda case: case.point):
+        if DEFAULT_CHOICE in case.rows:
+            q = case.point
+            key = (f"{case.group} {q.collective}", case.run, q.nodes, q.ppn, q.memory)
+            found[key].append(hold(q, [certain(row) for row in case.rows.values()]))
+    yield from ((str(key[0]), ladder) for key, ladder in found.items() if len(ladder) > 2)
+
+
+def winner(contest: Contest) -> Choice:
+    """What a rule for this size alone would say."""
+    return max(
+        sorted(contest.winners, key=str), key=contest.gains.__getitem__, default=DEFAULT_CHOICE
+    )
+
+
+def naive(ladder: Ladder) -> int:
+    """Rules without compaction, of neighbours that agree."""
+    return sum(1 for _ in groupby(winner(contest) for contest in ladder))
+
+
+def added(plan: Plan) -> float:
+    """Sum over the sizes, of medians."""
+    total = 0.0
+    for group in plan.groups:
+        choice = min(group.choices, key=str)
+        for contest in group.contests:
+            total += contest.seconds[choice] / contest.seconds[winner(contest)] - 1
+    return total
+
+
+def beyond(ladder: Ladder) -> float:
+    """Sum over the sizes of what the winners take longer than the best, proved or not."""
+    return sum(c.seconds[winner(c)] / min(c.seconds.values()) - 1 for c in ladder)
+
+
+def main(*files: str) -> None:
+    """Print a line for each set, and one for all."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 6)
+    for file in files:
+        for name, ladder in ladders(cases_of(Path(file))):
+            plan = fewest(plans(ladder, lambda _: True))
+            one = (1, plan.sizes, naive(ladder), len(plan.groups), added(plan), beyond(ladder))
+            for key in (f"{Path(file).stem}: {name}", "all"):
+                sums[key] = [a + b for a, b in zip(sums[key], one, strict=True)]
+    rows = [
+        (name, *(f"{n:.0f}" for n in (count, sizes, own, rules)), f"{rules / sizes:.0%}",
+         f"{more / sizes:.2%}", f"{rest / sizes:.2%}")
+        for name, (count, sizes, own, rules, more, rest) in sums.items()
+    ]  # fmt: skip
+    print_table("compaction", COLUMNS, rows, right=COLUMNS[1:])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

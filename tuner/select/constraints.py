@@ -1,0 +1,116 @@
+"""What somebody wants of a table besides speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.collective import Collective
+from tuner.errors import InputError, quoted
+from tuner.interpret import interpret
+from tuner.libraries.schedules import schedule_of
+from tuner.table import DEFAULT, OPERATORS, Choice
+
+OrderSafe = Callable[[Collective, Choice], bool]
+_TRIED = ((7, 4096), (8, 4096), (8, 65536))  # ranks and bytes: an odd number, segments or none
+_NUMBERS = 64  # that each rank gives: as many sums would not agree by luck
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Of all choices but the default, which is always allowed.
+
+    commutative_only    no rules for operators that do not commute: they stay with the default
+    reproducible        reductions only by algorithms of `same_order`
+    forbidden           algorithms by name: `ring`, or of one collective: `allreduce:ring`
+    rules               how many a table may have
+    """
+
+    commutative_only: bool = False
+    reproducible: bool = False
+    forbidden: frozenset[str] = frozenset()
+    rules: int | None = None
+
+    def __post_init__(self) -> None:
+        if any(name.rpartition(":")[2] == DEFAULT for name in self.forbidden):
+            raise InputError(
+                f"{DEFAULT} cannot be forbidden: it is what stays where nothing is faster"
+            )
+        if self.rules is not None and self.rules < 1:
+            raise InputError(f"a table cannot have {self.rules} rules: allow 1 at least")
+
+    def operators(self, collective: Collective) -> tuple[str, ...]:
+        """Of which there are ladders of rules."""
+        if not collective.reduces:
+            return OPERATORS[:1]
+        return OPERATORS[1:] if self.commutative_only else OPERATORS
+
+    def allow(self, library: str, collective: Collective, choice: Choice) -> bool:
+        """Whether a table for `library` may ask for it."""
+        if choice.is_default:
+            return True
+        if {choice.algorithm, f"{collective}:{choice.algorithm}"} & self.forbidden:
+            return False
+        return not (self.reproducible and collective.reduces) or same_order(
+            library, collective, choice
+        )
+
+    def require_known(self, choices: Iterable[tuple[str, Choice]]) -> None:
+        """Raises InputError for a forbidden algorithm that is none of these of a collective: it is
+        misspelt, and the one that was meant would be allowed.
+        """
+        pairs = {(collective, choice.algorithm) for collective, choice in choices}
+        known = {name for _, name in pairs} | {f"{one}:{name}" for one, name in pairs}
+        for name in sorted(self.forbidden - known):
+            raise InputError(
+                f"{quoted(name)} is no algorithm that was measured, so it cannot be forbidden;"
+                f" these were: {', '.join(sorted({name for _, name in pairs} - {DEFAULT}))}"
+            )
+
+    def record(self) -> dict[str, Any]:
+        """For a table's provenance: those that there are."""
+        found = {
+            "commutative_only": self.commutative_only, "reproducible": self.reproducible,
+            "forbidden": sorted(self.forbidden), "rules": self.rules,
+        }  # fmt: skip
+        return {name: value for name, value in found.items() if value}
+
+
+ANYTHING = Constraints()
+
+
+@cache
+def same_order(library: str, collective: Collective, choice: Choice) -> bool:
+    """Whether on the same ranks every element of a reduction is combined in one order, wherever it
+    stands, however long the buffer is, and for every rank that gets it.
+
+    Then its bits are the same in every run and throughout every rule; in a ring, for one, they
+    depend on where in the buffer it is. Found out by running the schedule on numbers whose sum
+    depends on the order; of algorithms without a schedule nothing is known: they have none.
+    """
+    if collective not in (Collective.ALLREDUCE, Collective.REDUCE):
+        return False
+    for p in {p for p, _ in _TRIED}:
+        sums = [_sums(library, collective, choice, p, n) for q, n in _TRIED if q == p]
+        if not sums[0] or any(not np.array_equal(one, sums[0][0]) for own in sums for one in own):
+            return False
+    return True
+
+
+def _sums(
+    library: str, collective: Collective, choice: Choice, p: int, nbytes: int
+) -> list[NDArray[np.float32]]:
+    """Of every element that some rank has in the end; none without a schedule."""
+    schedule = schedule_of(library, collective, choice, p, nbytes)
+    if schedule is None:
+        return []
+    given = np.random.default_rng(1).standard_normal((p, 1, _NUMBERS)).astype(np.float32)
+    buffers = [np.repeat(one, schedule.n_chunks, axis=0) for one in given]
+    found = interpret(schedule, buffers)
+    having = found if collective is Collective.ALLREDUCE else found[:1]
+    return [element for buffer in having for element in buffer]
