@@ -207,6 +207,38 @@ def test_who_speaks_for_a_call(
     assert not support.covers(replace(point, memory="cuda"), LINEAR, reach)
 
 
+@pytest.mark.parametrize(
+    ("counts", "faster", "chosen"),
+    [
+        ((2, 8), 1.03, BINOMIAL),  # within noise what won nearby stays
+        ((2, 8), 1.1, LINEAR),
+        ((8,), 1.03, BINOMIAL),  # it lacks on one side, and nothing tells why
+        ((8,), 1.4, LINEAR),
+    ],
+)
+def test_who_wins_nearby_is_left_for_a_clear_gain(
+    counts: Sequence[int], faster: float, chosen: Choice
+) -> None:
+    """On two nodes, next door, the binomial tree wins by little."""
+    rows = [
+        Row(point, choice, {}, time, time, time)
+        for nodes in (2, 8)
+        for point in [Point("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
+        for choice, time in {DEFAULT: 3e-5, BINOMIAL: 1e-5, LINEAR: time_at(nodes, faster)}.items()
+        if choice != LINEAR or nodes in counts
+    ]
+    selector = train(rows, lambda _point, _choice: math.nan)
+    point = Point("bcast", 3, 1, "host", SIZES[2])
+    assert selector.support.surrounds(point, BINOMIAL)
+    assert selector.support.surrounds(point, LINEAR) is (len(counts) == 2)
+    assert selector.choose(point) == chosen
+
+
+def time_at(nodes: int, faster: float) -> float:
+    """At 3 nodes about `faster` than 10 us."""
+    return 1.01e-5 if nodes == 2 else 1e-5 / faster**4
+
+
 def test_the_ladder_has_the_sizes_of_every_shape() -> None:
     support = Support([*rows_at([(2, 1)], [8, 64]), *rows_at([(4, 1)], [16])])
     assert support.ladder(Point("bcast", 3, 1, "host", 1)) == [8, 16, 64]

@@ -17,7 +17,7 @@ from tuner.select.dataset import NOISE, Point, Row, Simulate, by_point
 from tuner.select.support import REACH, Support
 from tuner.table import Choice
 
-_LEAD = 0.35  # deviations by which a belief must be ahead of what was measured to win nearby
+_LONE = 0.5  # gain that is believed although not all shapes around speak for the choice
 
 
 class Selector:
@@ -79,9 +79,11 @@ class Selector:
     def choose(self, point: Point, allowed: Collection[Choice] | None = None) -> Choice:
         """What is expected to be the fastest of the covered choices and the default.
 
-        What won at the nearest measured call keeps its place unless another is clearly expected
-        to be faster: beliefs that hardly differ, far from all measurements, are no reason to leave
-        what is known to win next door. Where nothing is covered the library decides.
+        What won at the nearest measured call keeps its place unless another is expected to be
+        faster by more than noise: beliefs that hardly differ, far from all measurements, are no
+        reason to leave what is known to win next door. A choice that lacks on one of the shapes
+        around needs much more, since nothing tells how it came to lack there. Where nothing is
+        covered the library decides.
         """
         candidates = self.candidates(point, allowed)
         if not candidates:
@@ -90,8 +92,13 @@ class Selector:
         nearest = self._nearest_winner(point, candidates)
         if nearest is None:
             return found.best
-        lead, spread = found.gain(found.best, nearest)
-        return found.best if lead > _LEAD * spread else nearest
+        gains = {choice: found.gain(choice, nearest)[0] for choice in candidates}
+        ahead = [choice for choice in candidates if gains[choice] > self._least(point, choice)]
+        return max(ahead, key=gains.__getitem__, default=nearest)
+
+    def _least(self, point: Point, choice: Choice) -> float:
+        """Gain, as a logarithm, from which on a choice replaces the winner nearby."""
+        return math.log1p(NOISE if self.support.surrounds(point, choice) else _LONE)
 
     def choose_surely(
         self, point: Point, allowed: Collection[Choice] | None = None, noise: float = NOISE

@@ -46,16 +46,27 @@ class Support:
         fewer and the next more nodes, or where there is only one of these, it up to a factor
         `reach`; their ppn is the same, or the next on both sides.
         """
-        shapes = self._near(point)
-        return any(
-            (Point(point.collective, *shape, point.memory, size), choice) in self._measured
-            for shape in _speaking(shapes, point, reach)
-            for size in neighbours(shapes[shape], point.nbytes)
-        )
+        return any(self._speaks(point, choice, reach))
+
+    def surrounds(self, point: Point, choice: Choice) -> bool:
+        """Likewise, but on each of the shapes that speak for that of `point`."""
+        spoken = self._speaks(point, choice, REACH)
+        return bool(spoken) and all(spoken)
 
     def within(self, point: Point, reach: float = REACH) -> bool:
         """Whether anything was measured at a size next to `point`, on its shape or next to it."""
         return bool(_speaking(self._near(point), point, reach))
+
+    def _speaks(self, point: Point, choice: Choice, reach: float) -> list[bool]:
+        """Of each speaking shape, whether this choice was measured there next to `point`'s size."""
+        shapes = self._near(point)
+        return [
+            any(
+                (Point(point.collective, *shape, point.memory, size), choice) in self._measured
+                for size in neighbours(shapes[shape], point.nbytes)
+            )
+            for shape in _speaking(shapes, point, reach)
+        ]
 
     def _near(self, point: Point) -> dict[Shape, list[int]]:
         """The ladders of the shapes that were measured at a size next to `point`."""
