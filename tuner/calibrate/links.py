@@ -36,7 +36,8 @@ class Loopback:
 
 def link(series: Series, one: Fitted) -> dict[str, Any]:
     """Rate of long messages, and latency: what a short message takes without the software's part
-    and its frame at that rate.
+    and its frame at that rate. Of the short ones the lower quartile counts, since whatever else the
+    computers do only adds.
 
     The software's part is what a message between two ranks of a host takes over the same transport,
     when they wait for as long; if nobody measured it, or other messages are faster, twice what the
@@ -44,7 +45,7 @@ def link(series: Series, one: Fitted) -> dict[str, Any]:
     """
     beta = one.cost.segments[-1].beta
     handed = series.of("overhead", one.ladder.path, one.ladder.memory)
-    short = one.ladder.times[:, 0]
+    short = one.ladder.times[:, 0] * _undisturbed(series, one)
     software = 2 * series.median(handed[0]) if handed else np.zeros_like(short)
     own = _loopback(series.measurements.provenance.get("loopback"))
     between = one.ladder.path not in PATH_CLASSES or one.ladder.path == NETWORK
@@ -58,6 +59,13 @@ def link(series: Series, one: Fitted) -> dict[str, Any]:
         "latency": [latency.value, latency.low, latency.high],
         "software": float(software[0]),
     }
+
+
+def _undisturbed(series: Series, one: Fitted) -> float:
+    """Lower quartile of the shortest messages' times over their median."""
+    launches = series.of("pingpong", one.ladder.path, one.ladder.memory)
+    samples = [seconds for each in launches[0] for seconds in each.samples] if launches else [1.0]
+    return float(np.quantile(samples, 0.25) / np.median(samples))
 
 
 def _loopback(record: Any) -> Loopback | None:

@@ -71,7 +71,7 @@ def main() -> None:
     taken = watch.sample(arms, target=TARGET, seconds=SECONDS, seed=1, compete=False)
     nbytes = frame(comm)
     if comm.rank == 0:
-        besides = np.median(taken, axis=0) / 2 - HELD
+        besides = np.quantile(taken, 0.25, axis=0) / 2 - HELD  # what else goes on only adds
         pairs = [list(each) for each in zip(HELD, besides, strict=True)]
         print(json.dumps({"frame": nbytes, "held": pairs}), flush=True)
 
