@@ -12,10 +12,16 @@ import httpx
 import pytest
 
 from tests.service.serving import a_table, good, probe_file, problem, publish, served
+from tuner import algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
+from tuner.collective import Collective
+from tuner.sim import simulate
+from tuner.topologies.machines import load_machine
+from tuner.topology import Placement
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+TWO_GPUS = "\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n"
 LATER = ("network_port", "stripe_from", "pointer_query")  # not in records of the first release
 CLUSTER = {"name": "ares", "nodes": 2, "cores": 8, "cpu": "some", "memory": 1 << 40}
 
@@ -92,7 +98,7 @@ def test_a_topology_comes_back_as_record_and_as_source(client: httpx.Client) -> 
     ("source", "known_as", "nodes"),
     [
         ("SwitchName=leaf Nodes=n[1-3]\n", "slurm", 3),
-        ("\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n", "nvidia-smi", 1),
+        (TWO_GPUS, "nvidia-smi", 1),
         ('<system version="1"><cpu affinity="f"/></system>', "nccl", 1),
         ('Ca 1 "H-1" # "n1 m0"\n[1] "H-2"[1] 4xEDR\nCa 1 "H-2" # "n2 m0"\n[1] "H-1"[1] 4xEDR\n',
          "ibnetdiscover", 2),
@@ -106,6 +112,26 @@ def test_what_computers_and_fabrics_say_is_stored(
     stored = good(client.post(f"/v1/topologies{told}", content=source), 201)
     assert stored["format"] == known_as
     assert len(good(client.get(f"/v1/topologies/{stored['id']}"))["record"]["nodes"]) == nodes
+
+
+def test_a_fabric_and_a_node_that_are_stored_are_combined(client: httpx.Client) -> None:
+    fabric = good(client.post("/v1/topologies", content="SwitchName=leaf Nodes=n[1-3]\n"), 201)
+    node = good(client.post("/v1/topologies", content=TWO_GPUS), 201)
+    for text in (
+        f"combine: {{fabric: {fabric['id']}, node: '{node['id']}', latency: 1us}}",
+        f"name: whole\ncombine: {{fabric: {fabric['id']}, node: {node['id']}}}",
+    ):
+        stored = good(client.post("/v1/topologies", content=text), 201)
+        record = good(client.get(f"/v1/topologies/{stored['id']}"))["record"]
+        assert [host["interior"] for host in record["nodes"]] == [0, 0, 0]
+        kinds = [device["kind"] for device in record["interiors"][0]["devices"]]
+        assert kinds.count("gpu") == 2
+    assert stored["name"] == "whole"
+    for names, message in (
+        ("{fabric: 99}", "no topology 99"), ("{fabric: /etc/passwd}", "no id"),
+        ("{fabric: [1]}", "fabric"),
+    ):  # fmt: skip
+        assert message in problem(client.post("/v1/topologies", content=f"combine: {names}"), 422)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +260,22 @@ def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Clien
     said = problem(client.post("/v1/predictions", json=whole), 422)
     assert "make it a study" in said  # cut into turns it is five times as much as
     good(client.post("/v1/predictions", json={**whole, "via": "schedule"}), 201)
+
+
+@pytest.mark.parametrize("memory", ["host", "cuda"])
+def test_a_preset_that_is_stored_keeps_its_costs(client: httpx.Client, memory: str) -> None:
+    preset = good(client.post("/v1/topologies", content="{preset: dgx-h100, nodes: 2}"), 201)["id"]
+    machine = load_machine("preset:dgx-h100:2")
+    question = {"topology": preset, "collective": "allreduce", "algorithms": ["ring"],
+                "sizes": [1 << 20], "ppn": 8, "memory": memory}  # fmt: skip
+    (item,) = good(client.post("/v1/predictions", json=question), 201)["items"]
+    ring = algorithms.build(Collective.ALLREDUCE, "ring", 16)
+    placement = Placement.consecutive(machine.topology, 8)
+    expected = simulate(ring, placement, machine.calibration, 1 << 20, memory=memory)
+    assert item["seconds"] == pytest.approx(expected, rel=1e-12)
+    every = good(client.post("/v1/predictions", json={**question, "algorithms": None}), 201)
+    named = {item["algorithm"] for item in every["items"]}
+    assert ("nccl_ring" in named) == (memory == "cuda")
 
 
 def test_a_prediction_that_takes_long_is_a_study(client: httpx.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -13,6 +14,7 @@ from tuner.api.bodies import Raw, accepts, text_of
 from tuner.api.problems import Problem, documented, text
 from tuner.api.schemas import PREFIX, IdInPath, Page, Paging, Word
 from tuner.api.service import Serving
+from tuner.api.stored import topology_named
 from tuner.topologies import FORMATS, parse_topology, topology_record
 
 router = APIRouter(prefix=f"{PREFIX}/topologies", tags=["topologies"], responses=documented())
@@ -45,11 +47,14 @@ def store(
     service: Serving, body: Raw, response: Response,
     form: Annotated[Word | None, Query(alias="format", examples=["yaml"])] = None,
 ) -> Any:  # fmt: skip
-    """Store a topology file; 200 when it was already there. Without `format` its content tells."""
+    """Store a topology file; 200 when it was already there. Without `format` its content tells.
+
+    A YAML text with `combine` names topologies that are stored here by their ids.
+    """
     if form is not None and form not in FORMATS:
         raise Problem(422, f"format must be one of {', '.join(FORMATS)}")
     source = text_of(body)
-    found, topology = parse_topology(source, form)
+    found, topology = parse_topology(source, form, partial(topology_named, service.engine))
     with db.transaction(service.engine) as session:
         stored = db.store_topology(session, topology.name, found, source, topology_record(topology))
         response.status_code = 201 if stored.new else 200
