@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.serving import a_table, good, probe_file, problem, publish, served
+from tests.service.serving import a_study, a_table, good, probe_file, problem, publish, served
 from tuner import algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
@@ -64,6 +64,44 @@ def test_a_fault_is_named_by_its_place(refusing: httpx.Client, body: Any, place:
     response = refusing.post("/v1/clusters", json=body)
     assert problem(response, 422).startswith(f"{place}: ")
     assert response.json()["errors"][0]["where"] == place
+
+
+def test_what_curl_sends_by_itself_is_told_from_json(refusing: httpx.Client) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    for path in ("clusters", "jobs", "select"):
+        said = problem(refusing.post(f"/v1/{path}", content=b"{}", headers=form), 422)
+        assert "Content-Type: application/json" in said
+    headers = {"content-type": "application/json"}
+    broken = problem(refusing.post("/v1/clusters", content=b'{"name": 1,,}', headers=headers), 422)
+    assert "character 11" in broken
+    assert "property name" in broken
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["clusters?limt=1", "tables?clster=a", "jobs?status=done", "publications?after=0&since=1",
+     "select?library=a&collective=bcast&nodes=1&ppn=1&nbytes=1&operator=commutative",
+     "tables/published?library=a&form=openmpi", "tables/1?fromat=openmpi",
+     "measurements/1/series?size=4"],
+)  # fmt: skip
+def test_a_question_that_is_misspelt_is_not_answered(refusing: httpx.Client, path: str) -> None:
+    name = path.rpartition("&")[2].rpartition("?")[2].partition("=")[0]
+    assert name in problem(refusing.get(f"/v1/{path}"), 422)
+
+
+def test_a_head_is_that_of_the_answer(client: httpx.Client) -> None:
+    publish(client, tables.EXAMPLE)
+    call = "library=openmpi&collective=bcast&nodes=1&ppn=4&nbytes=1"
+    for path in ("/v1/health", "/v1/tables/1", f"/v1/select?{call}", "/v1/nothing", "/metrics",
+                 "/v1/tables/published?library=openmpi&format=openmpi"):  # fmt: skip
+        whole, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (whole.status_code, b"")
+        for name in ("content-type", "etag", "cache-control"):
+            assert head.headers.get(name) == whole.headers.get(name)
+    study = good(client.post("/v1/studies", json=a_study()), 202)["id"]
+    assert client.head(f"/v1/jobs/{study}/events").status_code == 200
+    counted = 'tuner_requests_total{method="HEAD",route="/v1/tables/{version}",status="200"} 1.0'
+    assert counted in client.get("/metrics").text
 
 
 def test_a_list_is_read_page_by_page(client: httpx.Client) -> None:
@@ -321,6 +359,9 @@ def test_the_service_says_how_it_is(client: httpx.Client) -> None:
     assert 'tuner_requests_total{method="GET",route="/v1/ready",status="200"} 1.0' in metrics
     assert 'tuner_requests_total{method="GET",route="unmatched",status="404"} 1.0' in metrics
     assert 'tuner_jobs{state="queued"} 0.0' in metrics
+    good(client.get("/openapi.json"))
+    metrics = client.get("/metrics").text
+    assert 'tuner_requests_total{method="GET",route="/openapi.json",status="200"} 1.0' in metrics
 
 
 def test_a_database_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
