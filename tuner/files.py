@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -144,14 +144,19 @@ def from_record(kind: type[Record], record: Mapping[str, Any]) -> Record:
     dataclass: type = kind
     hints = _hints(dataclass)
     if not isinstance(record, Mapping) or not record.keys() <= hints.keys():
-        raise ValueError(f"{quoted(record)} is no {kind.__name__}")
-    return kind(
-        **{
-            name: value if hints[name] is type(value) is not float  # most are; the rest look closer
-            else _value(name, hints[name], value)
-            for name, value in record.items()
-        }
-    )  # fmt: skip
+        raise ValueError(f"{quoted(record)} is no {_word(kind)}")
+    values = {
+        name: value if hints[name] is type(value) is not float  # most are; the rest look closer
+        else _value(name, hints[name], value)
+        for name, value in record.items()
+    }  # fmt: skip
+    try:
+        return kind(**values)
+    except TypeError:
+        lacking = sorted(_needed(dataclass) - record.keys())
+        if not lacking:
+            raise
+        raise ValueError(f"a {_word(kind)} lacks {', '.join(lacking)}") from None
 
 
 def finite(value: Any) -> Any:
@@ -166,6 +171,17 @@ def finite(value: Any) -> Any:
 @cache
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return get_origin(hint), get_args(hint)
+
+
+@cache
+def _needed(kind: Any) -> set[str]:
+    """The fields without a default."""
+    return {each.name for each in fields(kind)
+            if each.default is MISSING and each.default_factory is MISSING}  # fmt: skip
+
+
+def _word(kind: type) -> str:
+    return kind.__name__.lstrip("_").lower()
 
 
 @cache

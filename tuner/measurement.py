@@ -31,6 +31,14 @@ class Cluster:
     cpu: str
     memory: int  # bytes per node
 
+    def __str__(self) -> str:
+        return titled(self.name, self.nodes)
+
+
+def titled(name: str, hosts: int) -> str:
+    """How titles call a machine: `ares17`, or `cluster ares (4 hosts)`."""
+    return f"cluster {name} ({hosts} hosts)" if hosts > 1 else name
+
 
 @dataclass(frozen=True)
 class Measurement:

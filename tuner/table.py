@@ -197,16 +197,36 @@ def read_table(path: Path) -> TuningTable:
 def parse_table(text: str | bytes) -> TuningTable:
     """The table that a table file's content is; raises InputError for anything else."""
     try:
-        record = json.loads(text)
-        if record["kind"] != "table" or record["version"] != FORMAT_VERSION:
-            raise ValueError(f"not a version-{FORMAT_VERSION} table")
+        record = _record(text)
         rules = tuple(_rule(entry) for entry in record["rules"])
         cluster = from_record(Cluster, record["cluster"])
         if not isinstance(record["library"], str):
             raise ValueError("the library has no name")
         return TuningTable(cluster, record["library"], rules, record["provenance"])
-    except (ValueError, KeyError, TypeError, RecursionError) as reason:
-        raise InputError(f"not a tuning table ({reason}); make one with `tuner tune`") from None
+    except KeyError as lacking:
+        reason = f"it lacks {lacking}"
+    except (ValueError, TypeError) as wrong:
+        reason = str(wrong)
+    raise InputError(f"not a tuning table ({reason}); make one with `tuner tune`")
+
+
+def _record(text: str | bytes) -> dict[str, Any]:
+    """The JSON of a table; raises ValueError, also for what a program's other files hold."""
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError as reason:
+        raise ValueError(f"no JSON, or a damaged one, at line {reason.lineno}") from None
+    except UnicodeDecodeError:
+        raise ValueError("no text") from None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if not isinstance(record, dict) or record.get("kind") != "table":
+        raise ValueError("a file of another kind")
+    if record.get("version") != FORMAT_VERSION:
+        raise ValueError(f"not a version-{FORMAT_VERSION} table")
+    if not isinstance(record.get("rules", []), list):
+        raise ValueError("its rules are no list")
+    return record
 
 
 def _rule(entry: Any) -> Rule:

@@ -43,6 +43,11 @@ def parse_time(text: object) -> float:
     return _parse(text, TIMES, "time", "2us")
 
 
+def parse_duration(text: object) -> float:
+    """Seconds of `90s` or `10min`, as people wait; the unit is mandatory; raises InputError."""
+    return _parse(text, TIMES, "time", "90s or 10min")
+
+
 def parse_bandwidth(text: object) -> float:
     """Bytes per second of `12.5GB/s` or `100Gb/s`; raises InputError, also for zero."""
     rate = _parse(text, RATES, "bandwidth", "12.5GB/s")

@@ -24,6 +24,7 @@ import uvicorn
 from tests.support.ladders import table_of
 from tests.support.probed import Machine, truth
 from tuner.api.app import create_app
+from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings
 from tuner.collective import Collective
 from tuner.measurement import (
@@ -49,7 +50,12 @@ def served(settings: Settings) -> Iterator[httpx.Client]:
     """A client of a real server that runs in a thread of this process."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(
-            uvicorn.Config(create_app(settings), log_level="critical", timeout_graceful_shutdown=2)
+            uvicorn.Config(
+                create_app(settings),
+                http=BoundedProtocol,
+                log_level="critical",
+                timeout_graceful_shutdown=2,
+            )
         )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ from sqlalchemy import Connection, event, text
 
 from tests.service.serving import (
     LIBRARY,
+    PATIENCE,
     a_study,
     a_table,
     good,
@@ -90,6 +93,50 @@ def test_an_upload_that_breaks_off_is_no_failure_of_the_service(database: str, p
         counted = f'tuner_requests_total{{method="POST",route="{path}",status="'
         until(lambda: counted in client.get("/metrics").text)
         assert f'{counted}400"}} 1.0' in client.get("/metrics").text
+
+
+def said(client: httpx.Client, *pieces: bytes) -> bytes:
+    """All that is answered to these bytes until the service closes the connection."""
+    address = (client.base_url.host, client.base_url.port)
+    with socket.create_connection(address, timeout=PATIENCE) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+@pytest.mark.parametrize(
+    ("start", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400 "),
+        (b"GET /v1/health HTTP/1.1\r\nX-A: " + b"a" * (100 << 10), b"431 "),
+        (b"GET /" + b"a" * (100 << 10), b"431 "),
+        (b"GET / HTTP/1.1\r\n" + b"X-A: b\r\n" * (20 << 10), b"431 "),
+    ],
+)
+def test_what_never_becomes_a_request_is_refused(
+    database: str, start: bytes, status: bytes
+) -> None:
+    with served(Settings(database=database)) as client:
+        answer = said(client, start)
+        assert answer.startswith(b"HTTP/1.1 " + status)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b"application/problem+json" in head
+        assert json.loads(body)["status"] == int(status)
+
+
+def test_a_request_in_endless_drops_is_given_up(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.api.protocol.PATIENCE", 0.3)
+    with served(Settings(database=database)) as client:
+        assert said(client) == said(client, b"GET /v1/hea") == b""
+        whole = b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        answer = said(client, whole, b"GET /v1/hea")  # on a connection that was good before
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.count(b"HTTP/1.1") == 1
+        good(client.get("/v1/health"))
+        time.sleep(0.5)  # between requests a connection may rest longer
+        good(client.get("/v1/health"))
 
 
 def test_a_rollback_that_was_committed_is_acknowledged(database: str) -> None:

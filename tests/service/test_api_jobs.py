@@ -179,6 +179,18 @@ def test_a_study_is_answered(client: httpx.Client, database_url: str) -> None:
     assert [item["id"] for item in good(client.get("/v1/studies"))["items"]] == [queued["id"]]
 
 
+def test_a_study_of_a_stored_preset_has_its_costs(own: httpx.Client, file_url: str) -> None:
+    text = "preset: dgx-h100\nnodes: 2\n"
+    topology = good(own.post("/v1/topologies", content=text), 201)["id"]
+    asked = [
+        good(own.post("/v1/studies", json={**a_study(), "vary": {}, "topology": name}), 202)["id"]
+        for name in (str(topology), "preset:dgx-h100:2")
+    ]
+    with running(file_url):
+        stored, named = (ended(own, number)["result"]["points"] for number in asked)
+    assert stored == named
+
+
 def test_a_study_that_cannot_be_asked_is_refused_at_once(own: httpx.Client) -> None:
     for changes, message in (
         ({"topology": "99"}, "no topology 99"),

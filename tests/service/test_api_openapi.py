@@ -14,12 +14,12 @@ from tests.service.serving import good, served
 from tuner.api.app import create_app
 from tuner.api.settings import Settings
 
-EXAMPLES = 15  # of each operation; `python -m tests.bench.fuzz` tries many more
+EXAMPLES = 8  # of each operation; `python -m tests.bench.fuzz` tries many more
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[httpx.Client]:
-    with served(Settings(database=f"sqlite:///{tmp_path / 'tuner.sqlite'}")) as client:
+def client(database_url: str) -> Iterator[httpx.Client]:
+    with served(Settings(database=database_url)) as client:
         fill(client)
         yield client
 

@@ -11,11 +11,17 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.serving import a_table, good, probe_file, problem, publish, served
+from tests.service.serving import a_study, a_table, good, probe_file, problem, publish, served
+from tuner import algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
+from tuner.collective import Collective
+from tuner.sim import simulate
+from tuner.topologies.machines import load_machine
+from tuner.topology import Placement
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+TWO_GPUS = "\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n"
 LATER = ("network_port", "stripe_from", "pointer_query")  # not in records of the first release
 CLUSTER = {"name": "ares", "nodes": 2, "cores": 8, "cpu": "some", "memory": 1 << 40}
 
@@ -60,6 +66,44 @@ def test_a_fault_is_named_by_its_place(refusing: httpx.Client, body: Any, place:
     assert response.json()["errors"][0]["where"] == place
 
 
+def test_what_curl_sends_by_itself_is_told_from_json(refusing: httpx.Client) -> None:
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    for path in ("clusters", "jobs", "select"):
+        said = problem(refusing.post(f"/v1/{path}", content=b"{}", headers=form), 422)
+        assert "Content-Type: application/json" in said
+    headers = {"content-type": "application/json"}
+    broken = problem(refusing.post("/v1/clusters", content=b'{"name": 1,,}', headers=headers), 422)
+    assert "character 11" in broken
+    assert "property name" in broken
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["clusters?limt=1", "tables?clster=a", "jobs?status=done", "publications?after=0&since=1",
+     "select?library=a&collective=bcast&nodes=1&ppn=1&nbytes=1&operator=commutative",
+     "tables/published?library=a&form=openmpi", "tables/1?fromat=openmpi",
+     "measurements/1/series?size=4"],
+)  # fmt: skip
+def test_a_question_that_is_misspelt_is_not_answered(refusing: httpx.Client, path: str) -> None:
+    name = path.rpartition("&")[2].rpartition("?")[2].partition("=")[0]
+    assert name in problem(refusing.get(f"/v1/{path}"), 422)
+
+
+def test_a_head_is_that_of_the_answer(client: httpx.Client) -> None:
+    publish(client, tables.EXAMPLE)
+    call = "library=openmpi&collective=bcast&nodes=1&ppn=4&nbytes=1"
+    for path in ("/v1/health", "/v1/tables/1", f"/v1/select?{call}", "/v1/nothing", "/metrics",
+                 "/v1/tables/published?library=openmpi&format=openmpi"):  # fmt: skip
+        whole, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (whole.status_code, b"")
+        for name in ("content-type", "etag", "cache-control"):
+            assert head.headers.get(name) == whole.headers.get(name)
+    study = good(client.post("/v1/studies", json=a_study()), 202)["id"]
+    assert client.head(f"/v1/jobs/{study}/events").status_code == 200
+    counted = 'tuner_requests_total{method="HEAD",route="/v1/tables/{version}",status="200"} 1.0'
+    assert counted in client.get("/metrics").text
+
+
 def test_a_list_is_read_page_by_page(client: httpx.Client) -> None:
     for number in range(5):
         good(client.post("/v1/clusters", json={**CLUSTER, "name": f"c{number}"}), 201)
@@ -92,7 +136,7 @@ def test_a_topology_comes_back_as_record_and_as_source(client: httpx.Client) -> 
     ("source", "known_as", "nodes"),
     [
         ("SwitchName=leaf Nodes=n[1-3]\n", "slurm", 3),
-        ("\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n", "nvidia-smi", 1),
+        (TWO_GPUS, "nvidia-smi", 1),
         ('<system version="1"><cpu affinity="f"/></system>', "nccl", 1),
         ('Ca 1 "H-1" # "n1 m0"\n[1] "H-2"[1] 4xEDR\nCa 1 "H-2" # "n2 m0"\n[1] "H-1"[1] 4xEDR\n',
          "ibnetdiscover", 2),
@@ -106,6 +150,26 @@ def test_what_computers_and_fabrics_say_is_stored(
     stored = good(client.post(f"/v1/topologies{told}", content=source), 201)
     assert stored["format"] == known_as
     assert len(good(client.get(f"/v1/topologies/{stored['id']}"))["record"]["nodes"]) == nodes
+
+
+def test_a_fabric_and_a_node_that_are_stored_are_combined(client: httpx.Client) -> None:
+    fabric = good(client.post("/v1/topologies", content="SwitchName=leaf Nodes=n[1-3]\n"), 201)
+    node = good(client.post("/v1/topologies", content=TWO_GPUS), 201)
+    for text in (
+        f"combine: {{fabric: {fabric['id']}, node: '{node['id']}', latency: 1us}}",
+        f"name: whole\ncombine: {{fabric: {fabric['id']}, node: {node['id']}}}",
+    ):
+        stored = good(client.post("/v1/topologies", content=text), 201)
+        record = good(client.get(f"/v1/topologies/{stored['id']}"))["record"]
+        assert [host["interior"] for host in record["nodes"]] == [0, 0, 0]
+        kinds = [device["kind"] for device in record["interiors"][0]["devices"]]
+        assert kinds.count("gpu") == 2
+    assert stored["name"] == "whole"
+    for names, message in (
+        ("{fabric: 99}", "no topology 99"), ("{fabric: /etc/passwd}", "no id"),
+        ("{fabric: [1]}", "fabric"),
+    ):  # fmt: skip
+        assert message in problem(client.post("/v1/topologies", content=f"combine: {names}"), 422)
 
 
 @pytest.mark.parametrize(
@@ -236,6 +300,22 @@ def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Clien
     good(client.post("/v1/predictions", json={**whole, "via": "schedule"}), 201)
 
 
+@pytest.mark.parametrize("memory", ["host", "cuda"])
+def test_a_preset_that_is_stored_keeps_its_costs(client: httpx.Client, memory: str) -> None:
+    preset = good(client.post("/v1/topologies", content="{preset: dgx-h100, nodes: 2}"), 201)["id"]
+    machine = load_machine("preset:dgx-h100:2")
+    question = {"topology": preset, "collective": "allreduce", "algorithms": ["ring"],
+                "sizes": [1 << 20], "ppn": 8, "memory": memory}  # fmt: skip
+    (item,) = good(client.post("/v1/predictions", json=question), 201)["items"]
+    ring = algorithms.build(Collective.ALLREDUCE, "ring", 16)
+    placement = Placement.consecutive(machine.topology, 8)
+    expected = simulate(ring, placement, machine.calibration, 1 << 20, memory=memory)
+    assert item["seconds"] == pytest.approx(expected, rel=1e-12)
+    every = good(client.post("/v1/predictions", json={**question, "algorithms": None}), 201)
+    named = {item["algorithm"] for item in every["items"]}
+    assert ("nccl_ring" in named) == (memory == "cuda")
+
+
 def test_a_prediction_that_takes_long_is_a_study(client: httpx.Client) -> None:
     large = FLAT.replace("nodes: 8", "nodes: 2000")
     topology = good(client.post("/v1/topologies", content=large), 201)["id"]
@@ -279,6 +359,9 @@ def test_the_service_says_how_it_is(client: httpx.Client) -> None:
     assert 'tuner_requests_total{method="GET",route="/v1/ready",status="200"} 1.0' in metrics
     assert 'tuner_requests_total{method="GET",route="unmatched",status="404"} 1.0' in metrics
     assert 'tuner_jobs{state="queued"} 0.0' in metrics
+    good(client.get("/openapi.json"))
+    metrics = client.get("/metrics").text
+    assert 'tuner_requests_total{method="GET",route="/openapi.json",status="200"} 1.0' in metrics
 
 
 def test_a_database_that_is_gone_is_said_to_be(tmp_path: Path) -> None:

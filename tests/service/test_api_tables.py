@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +15,13 @@ from pydantic import TypeAdapter
 from tests.conftest import MPICH_PYTHON
 from tests.service.serving import LIBRARY, a_table, good, problem, publish, served, until
 from tuner import db
+from tuner.api.native import Wanted
+from tuner.api.published import Entry, Rendition
 from tuner.api.routes.tables import Form
 from tuner.api.settings import Settings
 from tuner.export import mpich, nccl, openmpi
 from tuner.export.formats import FORMATS
+from tuner.table import parse_table
 
 RULES, CSEL = "application/vnd.tuner.openmpi-rules", "application/vnd.tuner.mpich-csel+json"
 CALL: dict[str, Any] = {"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 5000}
@@ -48,7 +53,8 @@ def test_a_table_is_a_version_for_ever(client: httpx.Client) -> None:
     assert second["version"] > first["version"]
     response = client.get(f"/v1/tables/{first['version']}")
     assert good(response) == a_table()
-    assert response.headers["etag"] == f'"{first["version"]}-{first["digest"][:12]}"'
+    digest = hashlib.sha256(response.content).hexdigest()
+    assert response.headers["etag"] == f'"{first["version"]}-{digest[:12]}"'
     assert "immutable" in response.headers["cache-control"]
     assert good(client.get("/v1/tables?cluster=test"))["items"] == [first, second]
     assert good(client.get("/v1/tables?library=mpich%205.0.1"))["items"] == []
@@ -169,6 +175,22 @@ def test_native_formats_are_what_the_libraries_read(client: httpx.Client) -> Non
     assert named.headers["etag"] != plain.headers["etag"]
     again = {"If-None-Match": named.headers["etag"], "Accept": f"text/html, {RULES};q=0.5"}
     assert client.get(path, params={"library": LIBRARY}, headers=again).status_code == 304
+
+
+def test_a_native_file_that_is_written_otherwise_has_another_etag(lasting: httpx.Client) -> None:
+    """By a later program, or beside another MPICH: clients must not keep the one they have."""
+    table = parse_table(json.dumps(a_table(library="mpich 5.0.1")))
+
+    def made(own: str) -> Rendition:
+        bcast: mpich.Tree = {"comm_type=intra": {own: {}}, "comm_type=inter": {own: {}}}
+        return Entry(1, table, {}).rendition(Wanted(CSEL), lambda _: {"collective=bcast": bcast})
+
+    one, two = made("algorithm=MPIR_Bcast_intra_smp"), made("algorithm=MPIR_Bcast_intra_tree")
+    assert one.body != two.body
+    assert one.etag != two.etag
+    path = f"/v1/tables/{publish(lasting, a_table())}"
+    assert "immutable" in lasting.get(path).headers["cache-control"]
+    assert lasting.get(path, params={"format": "openmpi"}).headers["cache-control"] == "no-cache"
 
 
 def test_a_form_that_cannot_be_had_is_refused(lasting: httpx.Client) -> None:

@@ -1,6 +1,7 @@
 """The command line as a user meets it, run in its own process where exit codes matter."""
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurements
 from tuner.select.make import make_table
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 
@@ -204,3 +206,26 @@ def test_algorithms_lists_each_with_formula_and_source(
     assert all(record["formula"] and record["source"] for record in records)
     assert main(["algorithms", "--collective", "bcast"]) == 0
     assert "scatter_allgather_ring" in capsys.readouterr().out
+
+
+def test_rules_of_a_cluster_say_which_hosts_and_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "table.json"
+    keys = [Key(Collective.BCAST, 4, 2), Key(Collective.BCAST, 1, 8, "cuda")]
+    rules = tuple(Rule(key, 0, math.inf, Choice(), Evidence("none")) for key in keys)
+    write_table(TuningTable(Cluster("node", 4, 2, "some", 0), "openmpi 5.0.11", rules), path)
+    assert main(["table", "show", str(path)]) == 0
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "openmpi 5.0.11 on cluster node (4 hosts)"
+    shown = [line.split() for line in lines if line.strip().startswith("bcast")]
+    assert [words[:2] for words in shown] == [["bcast", "cuda"], ["bcast", "4x2"]]
+
+
+def test_a_time_to_wait_has_minutes_in_its_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        "tune --budget 10 --measurements m --out t", "quickstart --budget 10m",
+        "probe --budget 5 --out m", "lab run f --timeout 1 x",
+    ):  # fmt: skip
+        assert main(words.split()) == 1
+        assert "write it like 90s or 10min" in sentence(capsys)

@@ -163,7 +163,7 @@ def test_a_fabric_alone_is_told_latency_and_offers(tmp_path: Path) -> None:
         ("{node: node}", "both: combine lacks 'fabric'"),
         ("{fabric: ib, rails: 2}", "both: combine lacks 'node'"),
         ("{fabric: ib, offers: [speed]}", "offers are some of multicast"),
-        ("{fabric: ib, node: 7}", "both: combine: node must be the name of a file, not 7"),
+        ("{fabric: ib, node: [7]}", "both: combine: node must be the name of a file"),
         (
             "{fabric: ib, node: node, rails: 0}",
             "both: combine: rails must be a whole number from 1",

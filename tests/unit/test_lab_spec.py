@@ -180,6 +180,19 @@ def test_without_root_it_says_so(
     assert said.count("\n") == 1
 
 
+def test_a_command_comes_after_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(EXAMPLES / "flat8.yaml")
+    remedy = "write the command after --: tuner lab run FILE -- mpirun -n 8 ./program"
+    for words, said in (
+        ([], "the following arguments are required: COMMAND"),
+        (["mpirun", "-n", "8", "./program"], "unrecognized arguments: -n 8 ./program"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["lab", "run", file, *words])
+        assert ended.value.code == 2
+        assert f"{said}: {remedy}\n" in capsys.readouterr().err
+
+
 def test_a_lab_that_is_not_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "tree.yaml"
     path.write_text(TREE, encoding="utf-8")

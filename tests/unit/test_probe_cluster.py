@@ -136,7 +136,14 @@ def test_the_plan_is_shown_without_measuring(capsys: pytest.CaptureFixture[str])
     assert record["launches"] == 1
     assert sum(row["seconds"] for row in record["points"]) == pytest.approx(60, rel=0.01)
     assert main(words) == 0
-    assert "collective bcast 4x1 1024 B" in capsys.readouterr().out
+    every, _, of_gpus = capsys.readouterr().out.partition("more where hosts have GPUs")
+    assert "collective bcast 4x1 1024 B" in every
+    assert ", 1 launch, " in every
+    assert "cuda" not in every
+    assert "copy h2d_pinned 1x1 cuda" in of_gpus
+    assert "1024 B" not in of_gpus.replace("1024 B cuda", "")
+    assert main([*words, "--parts", "collectives"]) == 0
+    assert "GPU" not in capsys.readouterr().out
 
 
 def test_reports_are_found_among_banners(plan: Plan) -> None:

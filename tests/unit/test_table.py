@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,16 @@ import pytest
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Cluster
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable, read_table, write_table
+from tuner.table import (
+    Choice,
+    Evidence,
+    Key,
+    Rule,
+    TuningTable,
+    parse_table,
+    read_table,
+    write_table,
+)
 
 LAB = Cluster("lab", 1, 4, "a CPU", 2**34)
 KEY = Key(Collective.BCAST, 1, 4)
@@ -67,6 +77,27 @@ def test_a_file_that_is_no_table(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError, match="not a tuning table"):
             read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("name: flat8\nnodes: 8\n", "no JSON, or a damaged one, at line 1"),
+        ('{"kind": "probe", "version": 1}\n{"kind": "end"}\n', "no JSON, .* at line 2"),
+        ("\udcff", "no text"),
+        ('{"version": 1, "paths": []}', "a file of another kind"),
+        ("[" * 100_000, "nested too deep"),
+        ('{"kind": "table", "version": 1, "rules": []}', "it lacks 'cluster'"),
+        ('{"kind": "table", "version": 1, "rules": 5}', "its rules are no list"),
+        ('{"kind": "table", "version": 1, "rules": [{"key": {}}]}', "a key lacks collective, "),
+        ('{"kind": "table", "version": 1, "rules": [], "cluster": {"x": 1}}', "is no cluster"),
+    ],
+)
+def test_why_it_is_none_is_said_without_the_inside(text: str, why: str) -> None:
+    encoded = text.encode("utf-8", "surrogateescape")
+    with pytest.raises(InputError, match=rf"not a tuning table \(.*{why}.*make one") as refused:
+        parse_table(encoded)
+    assert not re.search("Error|__init__|char |codec|indices|object", str(refused.value))
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from tuner.units import (
     format_size,
     format_time,
     parse_bandwidth,
+    parse_duration,
     parse_size,
     parse_time,
 )
@@ -69,7 +70,9 @@ def test_bad_sizes(text: object) -> None:
 
 def test_times_and_rates() -> None:
     assert parse_time("2us") == pytest.approx(2e-6)
-    assert parse_time("10min") == 600.0
+    assert parse_time("10min") == parse_duration("10min") == 600.0
+    with pytest.raises(InputError, match="write it like 90s or 10min"):
+        parse_duration("10m")
     assert parse_bandwidth("12.5GB/s") == 12.5e9
     assert parse_bandwidth("100Gb/s") == 12.5e9
     for parse, text in ((parse_time, "2"), (parse_bandwidth, "12.5"), (parse_bandwidth, "0GB/s")):
@@ -163,7 +166,7 @@ def test_unfinished_measurements_are_refused_but_resumed(
         (lambda t: t.replace('"pingpong"', "pingpong"), "line 3: not a measurement"),
         (
             lambda t: t.replace('"nbytes"', '"size"'),
-            "line 2: not a measurement: .* is no Measurement",
+            "line 2: not a measurement: .* is no measurement",
         ),
         (lambda t: t.replace('"version": 1', '"version": 2'), "line 1: not the header"),
         (lambda t: t.replace('"lines": 2', '"lines": 3'), "3 series were written but 2 are there"),

@@ -7,11 +7,13 @@ import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
 from starlette.middleware import Middleware
 
 from tuner.api import problems
 from tuner.api.access import Access
+from tuner.api.heads import Heads
 from tuner.api.limits import BodyLimit, LimitOf
 from tuner.api.metrics import Counted
 from tuner.api.openapi import Described
@@ -27,11 +29,12 @@ def create_app(settings: Settings) -> FastAPI:
     """Opens the database. Raises InputError when it cannot be used."""
     service = Service.of(settings)
     app = Described(
-        lifespan=_lifespan, docs_url=None, redoc_url=None, redirect_slashes=False,
+        lifespan=_lifespan, openapi_url=None, redirect_slashes=False,
         middleware=[
             Middleware(Counted, metrics=service.metrics),
             Middleware(Access, settings=settings, tokens=service.tokens),
             Middleware(BodyLimit, limit_of=_limit_of(settings)),
+            Middleware(Heads),
             Middleware(Shortcut, service=service),
         ],
     )  # fmt: skip
@@ -39,11 +42,17 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    app.add_api_route("/openapi.json", _description, include_in_schema=False)
     app.add_api_route(
         "/metrics", _metrics, tags=["service"], response_class=Response,
         responses=problems.documented(also=problems.text("text/plain")),
     )  # fmt: skip
     return app
+
+
+def _description(request: Request) -> JSONResponse:
+    """Itself not described."""
+    return JSONResponse(request.app.openapi())
 
 
 def _metrics(service: Serving) -> Response:

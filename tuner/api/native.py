@@ -38,15 +38,6 @@ class Wanted:
         """`tuner`, or one of FORMATS."""
         return MEDIA_TYPES[self.media_type]
 
-    @property
-    def suffix(self) -> str:
-        """Tells the ETags of different contents apart; empty for the format of tables itself."""
-        words = [] if self.format == TUNER else [self.format]
-        words += [] if self.operators == "any" else [self.operators]
-        words += [self.otherwise] if self.otherwise else []
-        words += [] if self.ranks is None else [str(self.ranks)]
-        return "".join(f"-{word}" for word in words)
-
     def wish(self, generic: mpich.Generic) -> Wish:
         """What is wanted besides the table."""
         return Wish(self.operators == "commutative", self.otherwise, self.ranks, generic)

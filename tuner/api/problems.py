@@ -30,6 +30,7 @@ UNROUTED = {
     404: "nothing is at this path; /openapi.json lists what there is",
     405: "this path does not know this method; /openapi.json lists those that it knows",
 }
+NO_JSON = "the body must be JSON and be called so: send the header Content-Type: application/json"
 HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 LONGEST_VALUE = 200  # characters of a place or reason that are repeated to the client
 
@@ -120,13 +121,19 @@ async def _http(request: Request, reason: Exception) -> Response:
 
 async def _invalid(request: Request, reason: Exception) -> Response:
     """The faults without the values that were sent, which may be large or secret."""
-    faults = [
-        {"where": ".".join(map(str, fault["loc"]))[:LONGEST_VALUE],
-         "what": fault["msg"][:LONGEST_VALUE]}
-        for fault in cast(RequestValidationError, reason).errors()
-    ]  # fmt: skip
+    invalid = cast(RequestValidationError, reason)
+    if isinstance(invalid.body, bytes):  # the framework leaves as it is what is not called JSON
+        return respond(422, NO_JSON, request.url.path)
+    faults = [_fault(fault) for fault in invalid.errors()]
     detail = f"{faults[0]['where']}: {faults[0]['what']}"
     return respond(422, detail, request.url.path, errors=faults)
+
+
+def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
+    where, what = fault["loc"], fault["msg"]
+    if fault["type"] == "json_invalid":
+        where, what = where[:1], f"not JSON from character {where[1]} on: {fault['ctx']['error']}"
+    return {"where": ".".join(map(str, where))[:LONGEST_VALUE], "what": what[:LONGEST_VALUE]}
 
 
 async def _unusable(request: Request, reason: Exception) -> Response:

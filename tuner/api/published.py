@@ -7,6 +7,7 @@ published is looked up several times a second, and at once when this process pub
 from __future__ import annotations
 
 import bisect
+import hashlib
 import json
 import math
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner import db
-from tuner.api.native import Wanted, render
+from tuner.api.native import TUNER, Wanted, render
 from tuner.api.problems import Problem
 from tuner.errors import quoted
 from tuner.export import mpich
@@ -27,11 +28,14 @@ _Ladder = tuple[list[int], list[bytes]]  # lower bounds, the answer from each of
 
 @dataclass(frozen=True)
 class Rendition:
-    """A table in one form."""
+    """A table in one form. Its ETag is that of the very bytes: what a library reads also depends on
+    the program that wrote it, and for MPICH on the library that is here.
+    """
 
     body: bytes
     media_type: str
     etag: str
+    lasting: bool  # whether the same version will always be these bytes
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,6 @@ class Entry:
     """One version of a table, ready to be asked."""
 
     version: int
-    digest: str
     table: TuningTable
     ladders: Mapping[Key, _Ladder]
     renditions: dict[Wanted, Rendition] = field(default_factory=dict)
@@ -47,16 +50,15 @@ class Entry:
     @classmethod
     def load(cls, session: db.Session, version: int) -> Entry:
         """Raises NotFoundError."""
-        stored = db.describe_table(session, version)
         table = db.load_table(session, version)
-        return cls(version, stored.digest, table, _ladders(version, table))
+        return cls(version, table, _ladders(version, table))
 
     def rendition(self, form: Wanted, generic: mpich.Generic) -> Rendition:
         """Made at the first demand. Raises InputError where the form cannot say the table."""
         if form not in self.renditions:
-            etag = f'"{self.version}-{self.digest[:DIGITS]}{form.suffix}"'
             body = render(self.table, form, generic)
-            self.renditions[form] = Rendition(body, form.media_type, etag)
+            etag = f'"{self.version}-{hashlib.sha256(body).hexdigest()[:DIGITS]}"'
+            self.renditions[form] = Rendition(body, form.media_type, etag, form.format == TUNER)
         return self.renditions[form]
 
     def answer(self, key: Key, nbytes: int) -> bytes:

@@ -56,7 +56,13 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Paging(BaseModel):
+class Parameters(BaseModel):
+    """Of a query: nothing unknown in it, since a misspelt one would change the question."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Paging(Parameters):
     """Which part of a list."""
 
     limit: int = Field(100, ge=1, le=1000, description="at most so many items")
@@ -77,7 +83,7 @@ class Page(BaseModel, Generic[Item]):
     next: int | None = Field(description="`after` of the next page, null on the last")
 
 
-class Call(BaseModel):
+class Call(Parameters):
     """One call of a collective."""
 
     collective: AnyCollective

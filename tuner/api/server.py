@@ -20,6 +20,7 @@ import uvicorn
 from tuner import db
 from tuner.api.app import create_app
 from tuner.api.metrics import SHARED
+from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings
 from tuner.api.uploads import end_with_parent
 from tuner.errors import InputError
@@ -138,7 +139,7 @@ def _answer(settings: Settings, listener: socket.socket, stopping: _Stopping) ->
         uvicorn.Config(
             create_app(settings),
             loop="uvloop",
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             log_level="warning",
             access_log=False,

@@ -22,7 +22,7 @@ from tuner.cost import (
 )
 from tuner.errors import InputError
 from tuner.files import require_target
-from tuner.measurement import read_measurements
+from tuner.measurement import read_measurements, titled
 from tuner.topologies.formats import load_topology
 from tuner.units import format_size, format_time
 
@@ -163,6 +163,11 @@ def _figure(parameter: str, estimate: Estimate | None) -> str:
     return _time(estimate)
 
 
+def _machine(calibration: Calibration) -> str:
+    hosts = calibration.provenance.get("measured", {}).get("hosts", ())
+    return titled(calibration.cluster, len(hosts))
+
+
 def print_calibration(calibration: Calibration) -> None:
     """Paths, reductions and capacities with their intervals, and what is not determined."""
     rows = [
@@ -171,7 +176,7 @@ def print_calibration(calibration: Calibration) -> None:
         for s in cost.segments
     ]
     print_table(
-        f"{calibration.library} on {calibration.cluster}",
+        f"{calibration.library} on {_machine(calibration)}",
         ("path", "memory", "sizes", "alpha", "1/beta"), rows,
     )  # fmt: skip
     if calibration.reduction:

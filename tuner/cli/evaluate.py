@@ -45,7 +45,12 @@ The regret of a choice is its time over that of the best candidate measured ther
 where a gain is believed with 95 %, as rules for calls that were not measured do. `nearest` copies
 the winner of the nearest call, `neighbours` and `forest` regress each candidate's time. `slower`
 counts choices slower than the default beyond noise; `headroom` is the part of the default's regret
-that is saved."""
+that is saved.
+
+Without --calibration and --topology nothing is simulated, and no calibration is fitted or looked
+for: `tuner` and `tuner, if sure` then learn from the measured times alone. With both, what they
+believe of a call starts from its simulated time, as it always does in `tuner tune`. The baselines
+never see simulated times."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +76,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--leave-out", type=names, default=(), metavar="NAME,...", help="algorithms to disregard"
     )
     parser.add_argument("--form", choices=(AUTO, *FORMS), default=AUTO, help="default: recognised")
-    parser.add_argument("--calibration", type=Path, metavar="FILE", help="to simulate candidates")
-    parser.add_argument("--topology", type=Path, metavar="FILE", help="likewise, of the cluster")
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE",
+        help="to simulate calls with, on --topology (default: nothing is simulated)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--topology", type=Path, metavar="FILE", help="of the cluster, to simulate calls on"
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 

@@ -84,7 +84,7 @@ def _summary(found: Measurements) -> dict[str, object]:
 def _print(found: Measurements, readings: int, out: Path) -> None:
     screen = console()
     screen.print(
-        f"{found.library} on {found.cluster.name}: {len(found.series)} series of {readings}"
+        f"{found.library} on {found.cluster}: {len(found.series)} series of {readings}"
         f" readings in {out}",
         markup=False,
     )

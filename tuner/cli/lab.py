@@ -11,12 +11,13 @@ import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 from tuner.cli.output import add_action, emit, print_table
 from tuner.errors import InputError
 from tuner.lab import Lab, Status, emulation, launch, prefix_for, take_down
 from tuner.topologies import load_topology
-from tuner.units import format_time, parse_time
+from tuner.units import format_time, parse_duration
 
 EXAMPLES = """examples:
   tuner lab up docs/examples/flat8.yaml
@@ -30,10 +31,20 @@ EXAMPLES = """examples:
 reaches all hosts, and takes down what it brought up. Each file has a lab of its own; --prefix makes
 another one."""
 
+AFTER_DASHES = "write the command after --: tuner lab run FILE -- mpirun -n 8 ./program"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says where a command begins when it misses one."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(f"{message}: {AFTER_DASHES}" if message.endswith("COMMAND") else message)
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    kind: type[argparse.ArgumentParser] = _Parser
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=kind)
     _action(actions, "up", "make hosts and network", run_up)
     _action(actions, "status", "show the hosts and what each link has carried", run_status)
     _action(actions, "down", "end what runs on the hosts, and remove them", run_down)
@@ -47,6 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="end the command and all it started after this long (default: 3600s)",
     )  # fmt: skip
     run.add_argument("command", nargs="+", metavar="COMMAND", help="after --: program, arguments")
+    run.set_defaults(unknown=AFTER_DASHES)
 
 
 def _action(
@@ -89,7 +101,7 @@ def run_run(options: argparse.Namespace) -> int:
     """The exit status is that of the command."""
     if options.ppn < 1:
         raise InputError("--ppn is how many ranks each host gets: at least 1")
-    timeout = parse_time(options.timeout)
+    timeout = parse_duration(options.timeout)
     lab = _lab(options)
     signal.signal(signal.SIGHUP, signal.default_int_handler)  # as Ctrl-C: nothing may stay behind
     made = _up(lab)

@@ -67,7 +67,7 @@ def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
     try:
         with _ended_as_by_ctrl_c():
-            arguments = parser_for(words).parse_args(words)
+            arguments = _parsed(words)
             status = int(arguments.run(arguments) or 0)
             print(end="", flush=True)
             return status
@@ -80,6 +80,16 @@ def main(words: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as error:
         return _not_printed(error)
+
+
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    """Ends the program with status 2 for what it cannot read; an action may say what is meant."""
+    parser = parser_for(words)
+    arguments, unknown = parser.parse_known_args(words)
+    if unknown:
+        remedy = getattr(arguments, "unknown", "")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{remedy and f': {remedy}'}")
+    return arguments
 
 
 @contextmanager

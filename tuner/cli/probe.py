@@ -8,21 +8,23 @@ take its hosts."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, interpreter
 from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cli.progress import Display, Report
 from tuner.errors import InputError
-from tuner.measurement import Measurements
+from tuner.locality import HOST
+from tuner.measurement import Measurements, titled
 from tuner.probe import cluster, request
 from tuner.probe.merge import merge
 from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
 from tuner.runtime.launch import LOCAL, Hosts
-from tuner.units import format_time, parse_time
+from tuner.units import format_time, parse_duration
 
 EXAMPLES = """examples:
   tuner probe --out measurements.ndjson
@@ -47,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_library(parser)
     parser.add_argument("--ranks", type=int, help="default: the cores, at least 4 (mpich: 2)")
     parser.add_argument(
-        "--budget", type=parse_time,
+        "--budget", type=parse_duration,
         help="measuring time, such as 90s (default: 90s, mpich: 30s, several hosts: 300s)",
     )  # fmt: skip
     parser.add_argument(
@@ -131,10 +133,10 @@ def _budget(options: argparse.Namespace, there: Hosts) -> float:
 
 def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
     seconds = _budget(options, Hosts(plan.hosts)) / plan.weight
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "point": str(point), "arms": len(point.arms), "launch": point.launch,
-            "first_host": plan.hosts[point.first] if plan.hosts else "",
+            "memory": point.memory, "first_host": plan.hosts[point.first] if plan.hosts else "",
             "at_once": point.group, "seconds": round(point.weight * seconds, 4),
         }
         for point in plan.points
@@ -146,18 +148,34 @@ def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
         "fingerprint": plan.fingerprint, "points": rows,
     }  # fmt: skip
 
-    def show() -> None:
-        columns = ("", "what", "arms", "first host", "at once with", "time")
-        print_table(
-            f"{len(rows)} points, {launches} launches, {record['seconds']:g}s of measuring and at"
-            f" least {plan.fewest} repetitions of every arm", columns,
-            [(str(number), str(row["point"]), str(row["arms"]), str(row["first_host"]),
-              f"group {row['at_once']}" if row["at_once"] else "",
-              format_time(float(str(row["seconds"])))) for number, row in enumerate(rows, start=1)],
-            right=("", "arms", "time"),
-        )  # fmt: skip
+    emit(options, record, lambda: _print_plan(record))
 
-    emit(options, record, show)
+
+def _print_plan(record: Mapping[str, Any]) -> None:
+    """What every computer has, and then what only GPUs have, in the order of measuring."""
+    numbered = list(enumerate(record["points"], start=1))
+    own = [each for each in numbered if each[1]["memory"] == HOST]
+    of_gpus = [each for each in numbered if each[1]["memory"] != HOST]
+    launches = "1 launch" if record["launches"] == 1 else f"{record['launches']} launches"
+    _print_points(
+        f"{len(own)} points, {launches}, {record['seconds']:g}s of measuring and at least"
+        f" {record['repetitions']} repetitions of every arm", own,
+    )  # fmt: skip
+    if of_gpus:
+        _print_points(
+            f"{len(of_gpus)} more where hosts have GPUs; elsewhere their time goes to those above",
+            of_gpus,
+        )
+
+
+def _print_points(title: str, points: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    columns = ("", "what", "arms", "first host", "at once with", "time")
+    rows = [
+        (str(number), row["point"], str(row["arms"]), row["first_host"],
+         f"group {row['at_once']}" if row["at_once"] else "", format_time(row["seconds"]))
+        for number, row in points
+    ]  # fmt: skip
+    print_table(title, columns, rows, right=("", "arms", "time"))
 
 
 def _show(options: argparse.Namespace, measurements: Measurements) -> None:
@@ -179,6 +197,7 @@ def summary(measurements: Measurements) -> dict[str, object]:
     kinds = [series.kind for series in measurements.series]
     return {
         "cluster": measurements.cluster.name,
+        "hosts": measurements.cluster.nodes,
         "library": measurements.library,
         "series": {kind: kinds.count(kind) for kind in sorted(set(kinds))},
         "samples": sum(len(series.samples) for series in measurements.series),
@@ -189,7 +208,8 @@ def summary(measurements: Measurements) -> dict[str, object]:
 
 def _print(record: dict[str, object]) -> None:
     out = console()
-    out.print(f"{record['library']} on {record['cluster']}: {record['samples']} samples")
+    where = titled(str(record["cluster"]), int(str(record["hosts"])))
+    out.print(f"{record['library']} on {where}: {record['samples']} samples", markup=False)
     for line in record["excluded"] if isinstance(record["excluded"], list) else ():
         out.print(f"left out: {line}", markup=False)
     for line in record["notes"] if isinstance(record["notes"], list) else ():

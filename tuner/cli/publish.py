@@ -42,6 +42,6 @@ def run(options: argparse.Namespace) -> None:
               "library": table.library, "published": not options.draft}  # fmt: skip
     what = "stored" if options.draft else "published"
     emit(options, record, lambda: console().print(
-        f"version {stored['version']} for {table.library} on {table.cluster.name} is {what}",
+        f"version {stored['version']} for {table.library} on {table.cluster} is {what}",
         markup=False,
     ))  # fmt: skip

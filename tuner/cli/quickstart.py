@@ -30,7 +30,7 @@ from tuner.db import (
 from tuner.errors import InputError
 from tuner.files import write_atomically
 from tuner.report import LibraryResult, render_page, summarise
-from tuner.units import parse_time
+from tuner.units import parse_duration
 
 EXAMPLES = """examples:
   tuner quickstart
@@ -49,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("tuner-out"), metavar="DIRECTORY")
     parser.add_argument("--ranks", type=int, help="default: the cores, at least 4 (mpich: 2)")
     parser.add_argument(
-        "--budget", type=parse_time, default=BUDGET,
+        "--budget", type=parse_duration, default=BUDGET,
         help=f"time to probe Open MPI (default: {BUDGET:.0f}s); the rest takes about as long again",
     )  # fmt: skip
     parser.add_argument(

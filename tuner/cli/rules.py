@@ -6,6 +6,7 @@ import math
 
 from tuner.cli.output import console, print_table
 from tuner.collective import Collective
+from tuner.locality import HOST
 from tuner.table import Key, Rule, TuningTable
 from tuner.units import format_size, format_time
 
@@ -13,7 +14,7 @@ from tuner.units import format_size, format_time
 def print_rules(table: TuningTable) -> None:
     """One line per rule with the evidence for it."""
     rows = [_row(key, rule) for key in table.keys for rule in table.ladder(key)]
-    console().print(f"{table.library} on {table.cluster.name}", markup=False)
+    console().print(f"{table.library} on {table.cluster}", markup=False)
     print_table(
         "",
         ("call", "ranks", "operators", "sizes", "algorithm", "default", "chosen", "gain", "95 %",
@@ -25,8 +26,10 @@ def print_rules(table: TuningTable) -> None:
 def _row(key: Key, rule: Rule) -> tuple[str, ...]:
     hi = "up" if rule.hi == math.inf else f"< {format_size(rule.hi)}"
     operators = key.operators if Collective(key.collective).reduces else ""
+    call = str(key.collective) if key.memory == HOST else f"{key.collective} {key.memory}"
+    ranks = str(key.p) if key.nodes == 1 else f"{key.nodes}x{key.ppn}"
     return (
-        str(key.collective), str(key.p), operators, f"{format_size(rule.lo)} {hi}",
+        call, ranks, operators, f"{format_size(rule.lo)} {hi}",
         str(rule.choice), *_evidence(rule), rule.evidence.basis,
     )  # fmt: skip
 

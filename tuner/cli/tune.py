@@ -30,7 +30,7 @@ from tuner.select.design import Bound
 from tuner.select.make import make_table
 from tuner.table import TuningTable, table_record, write_table
 from tuner.topologies.formats import load_topology
-from tuner.units import parse_time
+from tuner.units import parse_duration
 
 BUDGET = 600.0  # seconds
 TARGET = 0.02  # mean regret
@@ -58,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON to write")
     add_library(parser)
     parser.add_argument(
-        "--budget", type=parse_time, default=BUDGET,
+        "--budget", type=parse_duration, default=BUDGET,
         help="of measuring hosts at most, such as 10min (default)",
     )  # fmt: skip
     parser.add_argument(

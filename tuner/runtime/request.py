@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tuner.errors import InputError, quoted
 from tuner.table import TuningTable, parse_table, table_record
-from tuner.units import parse_time
+from tuner.units import parse_duration
 
 TIMEOUT = "5s"
 LONGEST = 3600.0  # seconds
@@ -105,7 +105,7 @@ def request_for(
         table = environment.get("TUNER_TABLE") or None
         service = environment.get("TUNER_SERVICE", "") if table is None else None
     token_file = environment.get("TUNER_TOKEN_FILE")
-    timeout = parse_time(environment.get("TUNER_TIMEOUT") or TIMEOUT)
+    timeout = parse_duration(environment.get("TUNER_TIMEOUT") or TIMEOUT)
     if not 0 < timeout <= LONGEST:
         raise InputError(
             f"TUNER_TIMEOUT: {timeout:g} s is no time to wait: write it like {TIMEOUT}"

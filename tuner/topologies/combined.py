@@ -4,6 +4,7 @@ In a YAML file, where names of files are relative to it:
 
     combine: {fabric: ibnetdiscover.txt, node: nccl-topology.xml}
 
+The service reads the same, with the ids of topologies that it holds instead of names of files.
 `rails: 4` says that each cable of the fabric stands for four, one to each NIC: Slurm's files and
 one-switch files know of one. `latency` and `bandwidth` are those of every cable of the network,
 where the fabric's file does not know them, and `offers` what the network can do besides moving
@@ -37,16 +38,21 @@ def combination_from(record: Mapping[str, Any], load: Callable[[str], Topology])
     require_keys("the topology", record, {"combine", "name", "local"}, {"combine"})
     told = record["combine"]
     require_keys("combine", told, KEYS, {"fabric", "node"} if "rails" in told else {"fabric"})
-    for key in {"fabric", "node"} & told.keys():
-        if not isinstance(told[key], str):
-            raise InputError(f"combine: {key} must be the name of a file, not {quoted(told[key])}")
+    names = {key: _name(key, told[key]) for key in ("fabric", "node") if key in told}
     rails = whole("combine: rails", told.get("rails", 1), MOST_RAILS)
-    fabric = _told(load(told["fabric"]), told)
+    fabric = _told(load(names["fabric"]), told)
     if "nodes" in told:
         fabric = _only(fabric, name_from("combine: nodes", told["nodes"]))
-    machine = combine(fabric, load(told["node"]), rails) if "node" in told else fabric
+    machine = combine(fabric, load(names["node"]), rails) if "node" in names else fabric
     local = local_from(record["local"]) if "local" in record else {}
     return replace(machine, name=name_from("name", record.get("name", machine.name)), **local)
+
+
+def _name(key: str, value: Any) -> str:
+    """A name may be a number alone, as those of the service are."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise InputError(f"combine: {key} must be the name of a file, not {quoted(value)}")
+    return str(value)
 
 
 def _told(fabric: Topology, told: Mapping[str, Any]) -> Topology:

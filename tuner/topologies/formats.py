@@ -20,13 +20,18 @@ from tuner.topology import Topology
 MOST_CHARACTERS = 1 << 25  # of formats in lines: the fabric of 50,000 hosts; the others allow less
 
 
-def _parse_yaml(text: str) -> Topology:
-    """A text alone: it may come from anywhere, so it names no file of this computer."""
+Named = Callable[[str], Topology]  # finds a topology by what a combination calls it
+
+
+def _parse_yaml(text: str, named: Named | None = None) -> Topology:
+    """A text alone may come from anywhere, so it names no file of this computer."""
     record = safe_yaml.parse_yaml(text)
-    if _names_files(record):
+    if not (isinstance(record, dict) and "combine" in record):
+        return topology_from(record)
+    if named is None:
         raise InputError("combine names files, which only a file on this computer can; give the"
                          " topology that results")  # fmt: skip
-    return topology_from(record)
+    return combination_from(record, named)
 
 
 FORMATS: dict[str, Callable[[str], Topology]] = {
@@ -43,18 +48,22 @@ LINES = {
 PROLOGUE = re.compile(r"[\s\ufeff]*(<\?[^>]*>|<!--.*?-->|<![A-Z][^>\[]*>)", re.S)
 
 
-def parse_topology(text: str, known_as: str | None = None) -> tuple[str, Topology]:
+def parse_topology(
+    text: str, known_as: str | None = None, named: Named | None = None
+) -> tuple[str, Topology]:
     """The name of the format, found out from the text unless it is known, and the topology.
+
+    named   finds those that a YAML text with `combine` names; without it such a text is refused
 
     Raises InputError for an unknown format and for whatever that format refuses, naming line or
     element.
     """
-    name = _recognised(text) if known_as is None else known_as
+    name = recognised(text) if known_as is None else known_as
     if name not in FORMATS:
         raise InputError(f"there is no topology format {quoted(name)}; known: {', '.join(FORMATS)}")
     if len(text) > MOST_CHARACTERS:
         raise InputError(f"{len(text)} characters are too many: at most {MOST_CHARACTERS}")
-    return name, FORMATS[name](text)
+    return name, _parse_yaml(text, named) if name == "yaml" else FORMATS[name](text)
 
 
 def load_topology(path: Path, node: Path | None = None) -> Topology:
@@ -91,26 +100,18 @@ def _load(path: Path, combination: bool) -> Topology:
     if str(path).startswith(PREFIX):
         return preset_reference(str(path)).topology
     text = read_text(path)
+
+    def beside(name: str) -> Topology:
+        return _load(Path(name) if name.startswith(PREFIX) else path.parent / name, False)
+
     try:
-        if combination and _recognised(text) == "yaml":
-            record = safe_yaml.parse_yaml(text)
-            if _names_files(record):
-                return combination_from(record, lambda name: _load(_beside(path, name), False))
-            return topology_from(record)
-        return parse_topology(text)[1]
+        return parse_topology(text, named=beside if combination else None)[1]
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
 
 
-def _beside(path: Path, name: str) -> Path:
-    return Path(name) if name.startswith(PREFIX) else path.parent / name
-
-
-def _names_files(record: object) -> bool:
-    return isinstance(record, dict) and "combine" in record
-
-
-def _recognised(text: str) -> str:
+def recognised(text: str) -> str:
+    """The name of the format that a text is in, as it looks."""
     at = 0
     while (prologue := PROLOGUE.match(text, at)) is not None:
         at = prologue.end()

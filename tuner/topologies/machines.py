@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tuner.errors import InputError
 from tuner.topologies.calibrated import given_calibration
-from tuner.topologies.formats import load_topology, read_text
+from tuner.topologies.formats import load_topology, read_text, recognised
 from tuner.topologies.presets import Machine
+from tuner.topologies.record import topology_from_record
 from tuner.topologies.safe_yaml import parse_yaml
 from tuner.topologies.short import PREFIX, machine_from, preset_reference
+from tuner.topology import Topology
 
 
 def load_machine(reference: str | Path, beside: Path = Path(), node: Path | None = None) -> Machine:
@@ -24,12 +27,33 @@ def load_machine(reference: str | Path, beside: Path = Path(), node: Path | None
             raise InputError(f"{reference} has an inside already: leave {node} out")
         return preset_reference(str(reference))
     path = beside / reference
-    if node is None and _names_preset(path):
-        try:
-            return machine_from(parse_yaml(read_text(path)))
-        except InputError as reason:
-            raise InputError(f"{path}: {reason}") from None
-    topology = load_topology(path, node)
+    text = read_text(path) if node is None else ""
+    try:
+        known = preset_in(text)
+        if known is not None:
+            return machine_from(known)
+    except InputError as reason:
+        raise InputError(f"{path}: {reason}") from None
+    return _as_given(load_topology(path, node))
+
+
+def machine_of(record: Any) -> Machine:
+    """From the record of a topology, or what a YAML file in short form says; raises InputError."""
+    if isinstance(record, dict) and "kind" in record:
+        return _as_given(topology_from_record(record))
+    return machine_from(record)
+
+
+def preset_in(text: str) -> dict[str, Any] | None:
+    """What a YAML text that names a preset says; None for every other topology file."""
+    if "preset" not in text or recognised(text) != "yaml":
+        return None
+    record = parse_yaml(text)
+    return record if isinstance(record, dict) and "preset" in record else None
+
+
+def _as_given(topology: Topology) -> Machine:
+    """The machine whose messages cost what its topology says."""
     return Machine(topology.name, topology, given_calibration(topology))
 
 
@@ -44,8 +68,3 @@ def caution(machine: Machine) -> str:
         " nothing here; a YAML file with `combine: {fabric: FILE, latency: 1us}` says it, or a"
         " calibration"
     )
-
-
-def _names_preset(path: Path) -> bool:
-    """Whether a line of the file begins with `preset:`, as only such a YAML file's does."""
-    return any(line.startswith(PREFIX) for line in read_text(path).splitlines())

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
 from tuner.api.problems import documented
-from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Page
+from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Page, Parameters
 from tuner.api.service import Serving
 from tuner.cost import calibration_from_record, calibration_record
 from tuner.errors import InputError, quoted
@@ -26,6 +26,12 @@ EXAMPLE = {
     ], "reduction": {}, "capacities": {}, "shared_from": "inf", "network_port": False,
     "stripe_from": "inf", "pointer_query": 0.0, "envelope": 0.0, "given": False, "provenance": {},
 }  # fmt: skip
+
+
+class MadeFrom(Parameters):
+    """What a calibration comes from, where the service knows it."""
+
+    measurements: Id | None = Field(None, description="what it was made from")
 
 
 class CalibrationSummary(BaseModel):
@@ -50,8 +56,7 @@ class StoredCalibration(BaseModel):
     openapi_extra=accepts({"application/json": EXAMPLE}),
 )  # fmt: skip
 def store(
-    service: Serving, body: Raw, response: Response,
-    measurements: Annotated[Id | None, Query(description="what it was made from")] = None,
+    service: Serving, body: Raw, response: Response, source: Annotated[MadeFrom, Query()]
 ) -> StoredCalibration:  # fmt: skip
     """Store the record of a calibration file; 200 when it was already there."""
     try:
@@ -59,7 +64,7 @@ def store(
     except (ValueError, KeyError, TypeError) as reason:
         raise InputError(f"the body is no version-1 calibration: {quoted(reason)}") from None
     with db.transaction(service.engine) as session:
-        stored = db.store_calibration(session, calibration, measurements)
+        stored = db.store_calibration(session, calibration, source.measurements)
     response.status_code = 201 if stored.new else 200
     return StoredCalibration(id=stored.id)
 

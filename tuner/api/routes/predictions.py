@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -25,13 +26,16 @@ from tuner.api.schemas import (
     Word,
 )
 from tuner.api.service import Serving
+from tuner.api.stored import written
 from tuner.cost import Calibration
+from tuner.errors import UnpricedError
 from tuner.libraries.schedules import cuts, schedule_of
+from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.sim.study.candidates import Candidate, pieces, transfers
 from tuner.table import Choice
-from tuner.topologies import given_calibration, topology_from_record
-from tuner.topology import Placement
+from tuner.topologies.machines import machine_of
+from tuner.topology import CUDA, Placement
 
 router = APIRouter(prefix=f"{PREFIX}/predictions", tags=["predictions"], responses=documented())
 MOST_RANKS = 512
@@ -39,7 +43,7 @@ MOST_TRANSFERS = 200_000  # of all schedules of one request: a second or two
 
 
 class Question(Body):
-    """A collective on a topology; costs from the calibration, else from the topology."""
+    """A collective on a topology; costs from the calibration, else from the topology or preset."""
 
     topology: Id = Field(examples=[1])
     calibration: Id | None = Field(None, examples=[None])
@@ -51,6 +55,7 @@ class Question(Body):
         description="as the library of the calibration runs what it has, or as tuner does",
     )
     sizes: list[Size] = Field(min_length=1, max_length=50, examples=[[1024, 1048576]])
+    memory: Literal["host", "cuda"] = Field("host", description="where the buffers lie")
     ppn: Count = Field(1, examples=[1])
     p: Count | None = Field(None, description="all ranks that fit, if left out", examples=[8])
     root: Annotated[int, Field(ge=0, le=1_000_000)] = 0
@@ -92,14 +97,12 @@ def predict(service: Serving, wanted: Question, response: Response) -> Any:
         if known is not None:
             response.status_code = 200
             return known
-        topology = topology_from_record(db.load_topology(session, wanted.topology).record)
-        calibration = (
-            db.load_calibration(session, wanted.calibration)
-            if wanted.calibration
-            else given_calibration(topology)
-        )
-    placement = Placement.consecutive(topology, wanted.ppn, wanted.p)
-    items = list(_simulated(wanted, placement, calibration))
+        machine = machine_of(written(db.load_topology(session, wanted.topology)))
+        if wanted.calibration:
+            own = db.load_calibration(session, wanted.calibration)
+            machine = replace(machine, calibration=own)
+    placement = Placement.consecutive(machine.topology, wanted.ppn, wanted.p)
+    items = list(_simulated(wanted, placement, machine.calibration))
     with db.transaction(service.engine) as session:
         stored = db.store_prediction(session, question, items)
         return db.load_prediction(session, stored.id)
@@ -108,29 +111,51 @@ def predict(service: Serving, wanted: Question, response: Response) -> Any:
 def _simulated(
     wanted: Question, placement: Placement, calibration: Calibration
 ) -> Iterator[dict[str, Any]]:
-    names = wanted.algorithms or algorithms.names(wanted.collective)
     topology = placement.topology
-    here = algorithms.offered(topology.offers, False, *placement.shape)
+    here = algorithms.offered(topology.offers, wanted.memory == CUDA, *placement.shape)
+    names = wanted.algorithms or algorithms.names(wanted.collective, here)
     for name in names:
         algorithms.require_offered(wanted.collective, name, here, topology.name)
     _require_little(wanted, placement, calibration.library, names)
     for name in names:
         for nbytes in wanted.sizes:
-            schedule = schedule_of(
-                calibration.library, wanted.collective, Choice(name, wanted.params, wanted.via),
-                placement.p, nbytes, wanted.root,
-            )  # fmt: skip
-            if schedule is None and wanted.algorithms:
-                raise Problem(
-                    422, f"{name} of {calibration.library} follows other choices of that library,"
-                    " and no schedule says which: ask for it via schedule",
-                )  # fmt: skip
-            if schedule is not None:
-                seconds = simulate(schedule, placement, calibration, nbytes, wanted.itemsize)
+            made = _schedule(wanted, name, nbytes, placement.p, calibration.library)
+            if made is None:
+                continue
+            seconds = _seconds(wanted, made, nbytes, placement, calibration)
+            if seconds is not None:
                 yield {
-                    "algorithm": name, "params": dict(schedule.params), "nbytes": nbytes,
+                    "algorithm": name, "params": dict(made.params), "nbytes": nbytes,
                     "seconds": seconds,
                 }  # fmt: skip
+
+
+def _schedule(wanted: Question, name: str, nbytes: int, p: int, library: str) -> Schedule | None:
+    """What is simulated; None for an algorithm that nobody named and the library alone knows."""
+    choice = Choice(name, wanted.params, wanted.via)
+    made = schedule_of(library, wanted.collective, choice, p, nbytes, wanted.root)
+    if made is None and wanted.algorithms:
+        raise Problem(
+            422, f"{name} of {library} follows other choices of that library, and no schedule says"
+            " which: ask for it via schedule",
+        )  # fmt: skip
+    return made
+
+
+def _seconds(
+    wanted: Question, made: Schedule, nbytes: int, placement: Placement, calibration: Calibration
+) -> float | None:
+    """None for an algorithm that nobody named and that goes through hosts whose messages have no
+    price.
+    """
+    try:
+        return simulate(
+            made, placement, calibration, nbytes, wanted.itemsize, memory=wanted.memory
+        )  # fmt: skip
+    except UnpricedError:
+        if wanted.algorithms or not made.staged:
+            raise
+        return None
 
 
 def _require_little(

@@ -13,13 +13,8 @@ from tuner.api.problems import Problem, documented
 from tuner.api.routes.jobs import JobSummary, shown
 from tuner.api.schemas import PREFIX, IdInPath, Page, Paging
 from tuner.api.service import Asking, Serving
-from tuner.cost import Calibration
-from tuner.errors import InputError, quoted
+from tuner.api.stored import References
 from tuner.sim.study import study_from, study_record
-from tuner.table import TuningTable
-from tuner.topologies import given_calibration, topology_from_record
-from tuner.topologies.machines import load_machine
-from tuner.topologies.presets import Machine
 from tuner.topologies.short import PREFIX as PRESET
 
 router = APIRouter(prefix=f"{PREFIX}/studies", tags=["studies"], responses=documented())
@@ -30,34 +25,6 @@ EXAMPLE = {
     "vary": {"nodes": [4, 8], "bandwidth": ["12.5GB/s", "25GB/s"]},
     "collectives": ["allreduce"], "sizes": ["1KiB", "1MiB"],
 }  # fmt: skip
-
-
-class References:
-    """What a study names by id, from the database."""
-
-    def __init__(self, session: db.Session) -> None:
-        self._session = session
-
-    def machine(self, name: str) -> Machine:
-        """A preset, or a topology that is stored; raises InputError, also for the others."""
-        if name.startswith(PRESET):
-            return load_machine(name)
-        topology = topology_from_record(db.load_topology(self._session, _id(name)).record)
-        return Machine(topology.name, topology, given_calibration(topology))
-
-    def calibration(self, name: str) -> Calibration:
-        """By id."""
-        return db.load_calibration(self._session, _id(name))
-
-    def table(self, name: str) -> TuningTable:
-        """By version."""
-        return db.load_table(self._session, _id(name))
-
-
-def _id(name: str) -> int:
-    if not name.isascii() or not name.isdigit() or len(name) > 9:
-        raise InputError(f"{quoted(name)} is no id: a study names what is stored here by its id")
-    return int(name)
 
 
 class StudyJob(BaseModel):
@@ -79,13 +46,19 @@ def enqueue(service: Serving, body: Raw, client: Asking) -> StudyJob:
     """Queue a study. Topology, calibration and table may be given whole or by id."""
     spec = record_of(body)
     with db.reading(service.engine) as session:
-        try:
-            record = study_record(study_from(spec, References(session)))
-        except db.NotFoundError as reason:  # not what the URL names, but what the body does
-            raise Problem(422, str(reason)) from None
+        references = References(session)
+        record = study_record(study_from(_whole(spec, references), references))
     with db.transaction(service.engine) as session:
         number = db.enqueue(session, KIND, record, by=client.name)
         return _queued(session, number)
+
+
+def _whole(spec: Any, references: References) -> Any:
+    """The study with what its topology stands for; `study_record` knows no costs of presets."""
+    topology = spec.get("topology") if isinstance(spec, dict) else None
+    if not isinstance(topology, str) or topology.startswith(PRESET):
+        return spec
+    return {**spec, "topology": references.written(topology)}
 
 
 def _queued(session: db.Session, number: int) -> StudyJob:

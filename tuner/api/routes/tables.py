@@ -13,7 +13,7 @@ from tuner.api.bodies import Raw, accepts, record_of
 from tuner.api.native import MEDIA_TYPES, Wanted, wanted
 from tuner.api.problems import documented
 from tuner.api.published import Entry, Rendition
-from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Name, Page, Word
+from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Name, Page, Parameters, Word
 from tuner.api.service import Service, Serving
 from tuner.table import parse_table
 
@@ -51,7 +51,14 @@ class StoredTable(BaseModel):
     stored_at: datetime
 
 
-class Form(BaseModel):
+class MadeFrom(Parameters):
+    """What a table comes from, where the service knows it."""
+
+    measurements: Id | None = Field(None, description="what it was made from")
+    calibration: Id | None = Field(None, description="what it was made with")
+
+
+class Form(Parameters):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
     format: Literal[
@@ -92,15 +99,13 @@ IfNoneMatch = Annotated[str | None, Header()]
     openapi_extra=accepts({"application/json": EXAMPLE}),
 )  # fmt: skip
 def store(
-    service: Serving, body: Raw, response: Response,
-    measurements: Annotated[Id | None, Query(description="what it was made from")] = None,
-    calibration: Annotated[Id | None, Query(description="what it was made with")] = None,
+    service: Serving, body: Raw, response: Response, source: Annotated[MadeFrom, Query()]
 ) -> Any:  # fmt: skip
     """Store the record of a table file as a new version; 200 when its content is there already."""
     record_of(body)
     table = parse_table(body)
     with db.transaction(service.engine) as session:
-        stored = db.store_table(session, table, measurements, calibration)
+        stored = db.store_table(session, table, source.measurements, source.calibration)
         response.status_code = 201 if stored.new else 200
         return db.describe_table(session, stored.id)
 
@@ -141,11 +146,11 @@ def one(
     service: Serving, version: IdInPath, form: Annotated[Form, Query()],
     accept: Accept = None, if_none_match: IfNoneMatch = None,
 ) -> Response:  # fmt: skip
-    """One version, which never changes."""
+    """One version, whose rules never change; files in other formats may be written better later."""
     with db.reading(service.engine) as session:
         entry = Entry.load(session, version)
     rendition = entry.rendition(form.wanted(accept), service.generic)
-    return answer(rendition, if_none_match, FOREVER)
+    return answer(rendition, if_none_match, FOREVER if rendition.lasting else "no-cache")
 
 
 def answer(rendition: Rendition, if_none_match: str | None, cache: str = "no-cache") -> Response:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, text_of
 from tuner.api.problems import Problem, documented, text
-from tuner.api.schemas import PREFIX, IdInPath, Page, Paging, Word
+from tuner.api.schemas import PREFIX, IdInPath, Page, Paging, Parameters, Word
 from tuner.api.service import Serving
+from tuner.api.stored import topology_named
 from tuner.topologies import FORMATS, parse_topology, topology_record
 
 router = APIRouter(prefix=f"{PREFIX}/topologies", tags=["topologies"], responses=documented())
 EXAMPLE = "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n"
+
+
+class Known(Parameters):
+    """What is known about an uploaded file."""
+
+    format: Word | None = Field(None, examples=["yaml"], description="left out: its content tells")
 
 
 class TopologySummary(BaseModel):
@@ -42,14 +50,16 @@ class Topology(TopologySummary):
                            "text/plain": None}),
 )  # fmt: skip
 def store(
-    service: Serving, body: Raw, response: Response,
-    form: Annotated[Word | None, Query(alias="format", examples=["yaml"])] = None,
+    service: Serving, body: Raw, response: Response, known: Annotated[Known, Query()]
 ) -> Any:  # fmt: skip
-    """Store a topology file; 200 when it was already there. Without `format` its content tells."""
-    if form is not None and form not in FORMATS:
+    """Store a topology file; 200 when it was already there.
+
+    A YAML text with `combine` names topologies that are stored here by their ids.
+    """
+    if known.format is not None and known.format not in FORMATS:
         raise Problem(422, f"format must be one of {', '.join(FORMATS)}")
     source = text_of(body)
-    found, topology = parse_topology(source, form)
+    found, topology = parse_topology(source, known.format, partial(topology_named, service.engine))
     with db.transaction(service.engine) as session:
         stored = db.store_topology(session, topology.name, found, source, topology_record(topology))
         response.status_code = 201 if stored.new else 200

@@ -41,11 +41,11 @@ from tuner.sim import simulate
 from tuner.sim.study.axes import AXES, MOST_NODES, MOST_RANKS, Place, Value, placed, varied
 from tuner.sim.study.values import axes_from, collectives_from, names_from, sizes_from
 from tuner.table import TuningTable, parse_table, read_table, table_record
-from tuner.topologies import given_calibration, topology_from_record, topology_record
-from tuner.topologies.machines import load_machine
+from tuner.topologies import topology_record
+from tuner.topologies.machines import load_machine, machine_of
 from tuner.topologies.presets import Machine
 from tuner.topologies.safe_yaml import MOST_CHARACTERS, parse_yaml
-from tuner.topologies.short import PREFIX, machine_from
+from tuner.topologies.short import PREFIX
 from tuner.topologies.written import require_keys
 from tuner.topology import CUDA, Topology
 
@@ -208,10 +208,7 @@ def study_record(study: Study) -> dict[str, Any]:
 def _machine(entry: Any, references: References) -> Machine:
     if isinstance(entry, str):
         return references.machine(entry)
-    if isinstance(entry, dict) and "kind" in entry:
-        topology = topology_from_record(entry)
-        return Machine(topology.name, topology, given_calibration(topology))
-    return machine_from(entry)
+    return machine_of(entry)
 
 
 def _written_machine(entry: Any, machine: Machine) -> Any:

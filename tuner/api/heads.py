@@ -1,0 +1,32 @@
+"""HEAD: the head of what GET answers (RFC 9110, section 9.3.2)."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class Heads:
+    """Asks the application as if for GET and leaves the body out."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self.app(scope, receive, send)
+            return
+        asked = {**scope, "method": "GET"}
+        answered = False
+
+        async def headed(message: Message) -> None:
+            """A stream ends after its head: nobody listens any more."""
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                scope["route"] = asked.get("route")
+                await send(message)
+            elif not answered:
+                answered = True
+                await send({"type": "http.response.body", "body": b""})
+
+        await self.app(asked, receive, headed)
