@@ -14,6 +14,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
 from tuner.export import mpich, openmpi
 from tuner.export.mpich import proof as mpich_proof
+from tuner.export.mpich.emitter import grown as mpich_grown
 from tuner.export.openmpi import proof
 from tuner.export.openmpi.rules import Row, render
 from tuner.export.prove import Trial, ask
@@ -23,13 +24,20 @@ from tuner.table import Choice
 
 PROGRAM = Path(__file__).with_name("traps_program.py")
 GATHER, REDUCE = Collective.GATHER, Collective.REDUCE
+ALLGATHER, ALLREDUCE, SCATTER = Collective.ALLGATHER, Collective.ALLREDUCE, Collective.SCATTER
 FENCE = (Row(0, 0),)
 
 
-def said(launcher: Launcher, rules: Path, *words: str, ranks: int = 3) -> dict[str, object]:
-    run = launcher.run(
-        ranks, [str(PROGRAM), *words], settings=proof.activation(rules), timeout=60.0, check=False
-    )
+def said(
+    launcher: Launcher, rules: Path, *words: str, ranks: int = 3, timeout: float = 60.0
+) -> dict[str, object]:
+    try:
+        run = launcher.run(
+            ranks, [str(PROGRAM), *words], settings=proof.activation(rules), timeout=timeout,
+            check=False,
+        )  # fmt: skip
+    except ProbeError:
+        return {"error": "hangs", "right": False}
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
     return dict(json.loads(lines[-1])) if lines else {"error": run.returncode, "right": False}
 
@@ -48,6 +56,32 @@ def test_rules_for_gather_that_depend_on_size_break_programs(
         openmpi.emit(split)
     rules.write_text(openmpi.emit(table_of({(GATHER, 4): [(0, Choice("binomial"))]})))
     assert said(launcher, rules, "gather", "3000", ranks=4) == {"error": 0, "right": True}
+
+
+def test_rules_for_scatter_that_depend_on_size_break_programs(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """The root counts what it sends, the others count nothing: they run different algorithms."""
+    rules = tmp_path / "o.rules"
+    entries = ((0, FENCE), (4, (Row(0, 1), Row(4096, 2))), (5, FENCE))
+    rules.write_text(render(openmpi.Rules({COLLECTIVE_IDS[SCATTER]: entries})))
+    assert not said(launcher, rules, "scatter", "3000", ranks=4, timeout=6.0)["right"]
+    with pytest.raises(InputError, match="hang"):
+        openmpi.emit(table_of({(SCATTER, 4): [(0, Choice("linear")), (4096, Choice("binomial"))]}))
+    rules.write_text(openmpi.emit(table_of({(SCATTER, 4): [(0, Choice("binomial"))]})))
+    assert said(launcher, rules, "scatter", "3000", ranks=4) == {"error": 0, "right": True}
+
+
+def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path: Path) -> None:
+    """It counts no bytes and would get the rule for the least ones, here an impossible one."""
+    rules, table = tmp_path / "o.rules", table_of({(ALLGATHER, 3): [(0, Choice("ring"))]})
+    entries = ((0, FENCE), (3, (Row(0, proof.IMPOSSIBLE), Row(3000, 4))), (4, FENCE))
+    rules.write_text(render(openmpi.Rules({COLLECTIVE_IDS[ALLGATHER]: entries})))
+    assert not said(launcher, rules, "allgather", "3000")["right"]
+    text = openmpi.emit(table)
+    assert "0 0 0 0 # default\n1 4 0 0 # ring\n" in text
+    rules.write_text(text.replace("\n1 4 0 0", f"\n1 {proof.IMPOSSIBLE} 0 0"))
+    assert said(launcher, rules, "allgather", "3000") == {"error": 0, "right": True}
 
 
 @pytest.mark.parametrize("name", ALGORITHMS[REDUCE][1:])
@@ -75,21 +109,92 @@ BAD = (
 )
 
 
-def test_open_mpi_drops_bad_files_without_a_word(launcher: Launcher, tmp_path: Path) -> None:
-    preloaded = proof.build_watcher(tmp_path)
+def executed(launcher: Launcher, directory: Path, content: str, **further: str) -> Choice | None:
+    """What a broadcast of 4096 bytes on 3 ranks runs under a rules file."""
+    preloaded = proof.build_watcher(directory)
     assert preloaded is not None
-    rules, ran = tmp_path / "o.rules", []
-    for content in (WORD, *BAD):
-        rules.write_text(content)
-        answers = ask(
-            launcher, [Trial(CHAIN.rules[0], 4096)], tmp_path, settings=proof.activation(rules),
-            environment={"LD_PRELOAD": str(preloaded)},
-        )  # fmt: skip
-        ran.append(proof.seen(BCAST, answers[0]) == CHAIN.rules[0].choice)
+    rules = directory / "o.rules"
+    rules.write_text(content)
+    answers = ask(
+        launcher, [Trial(CHAIN.rules[0], 4096)], directory,
+        settings=proof.activation(rules) | further, environment={"LD_PRELOAD": str(preloaded)},
+    )  # fmt: skip
+    return proof.seen(BCAST, answers[0])
+
+
+def test_open_mpi_drops_bad_files_without_a_word(launcher: Launcher, tmp_path: Path) -> None:
+    ran = [executed(launcher, tmp_path, text) == CHAIN.rules[0].choice for text in (WORD, *BAD)]
     assert ran == [True, *(False for _ in BAD)]
     for content in BAD:
         with pytest.raises(InputError):
             openmpi.parse(content)
+
+
+MISREAD = {  # a rules file, and what it makes of the call
+    "1 7 1 3 2 0 6 0 0 010000 1 0 0": Choice("linear"),  # an octal 4096
+    "1 7 1 3 2 0 6 0 0 4k 1 0 0": Choice("linear"),  # from 4 bytes on
+    "1 7 1 8 1\n0 6 0 0": Choice("binomial"),  # a smaller communicator gets the first entry
+}
+
+
+@pytest.mark.parametrize("text", MISREAD)
+def test_open_mpi_misreads_numbers_and_small_communicators(
+    launcher: Launcher, tmp_path: Path, text: str
+) -> None:
+    assert executed(launcher, tmp_path, f"{text}\n") == MISREAD[text]
+    if "\n" in text:
+        table = table_of({(BCAST, 8): [(0, Choice("binomial"))]})
+        assert (
+            "on 7 ranks: the table says default, the file binomial" in openmpi.check(table, text)[0]
+        )
+        assert executed(launcher, tmp_path, openmpi.emit(table)) != Choice("binomial")
+    else:
+        with pytest.raises(InputError, match="not a plain decimal number"):
+            openmpi.parse(text.replace(" 0 6", "\n0 6").replace(" 0 0", " 0 0\n"))
+
+
+def test_a_forced_algorithm_comes_before_the_file(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert executed(launcher, tmp_path, WORD, coll_tuned_bcast_algorithm="6") == Choice("binomial")
+    monkeypatch.setenv("OMPI_MCA_coll_tuned_bcast_algorithm", "6")
+    with pytest.raises(InputError, match="coll_tuned_bcast_algorithm is set and would decide"):
+        proof.prove(CHAIN, tmp_path / "o.rules", launcher, tmp_path)
+
+
+POISONED = """
+import mpi4py, numpy as np
+mpi4py.rc.thread_level = "single"  # as programs in C have it: shared memory is for them alone
+from mpi4py import MPI
+data = np.zeros(1024, np.int32)
+for part in [data[:2]] * 10 + [data]:
+    MPI.COMM_WORLD.Allreduce(part.copy(), part)
+"""
+
+
+def test_what_comes_before_a_file_of_mpich(
+    mpich_launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Device collectives and forced algorithms; a leaf that ends the program shows who decides."""
+    generic = mpich.generic_tuning(mpich_launcher.libmpi())
+    doubling = [(0, Choice()), (4096, Choice("recursive_doubling"))]
+    table = table_of({(ALLREDUCE, 2): doubling}, library="mpich 5.0.2")
+    file = tmp_path / "m.json"
+    file.write_text(mpich.emit(table, generic))
+    poisoned = tmp_path / "poisoned.json"
+    poisoned.write_text(json.dumps(mpich_grown(table, generic, table.rules[1:])))
+    own = mpich_proof.activation(poisoned)
+
+    def lives(settings: dict[str, str]) -> bool:
+        run = mpich_launcher.run(2, ["-c", POISONED], settings=settings, timeout=60.0, check=False)
+        return run.returncode == 0
+
+    assert not lives(own)
+    assert lives(own | {"MPIR_CVAR_DEVICE_COLLECTIVES": "percoll"})
+    assert lives(own | {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "recursive_doubling"})
+    monkeypatch.setenv("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "recursive_doubling")
+    with pytest.raises(InputError, match="ALLREDUCE_INTRA_ALGORITHM is set and would decide"):
+        mpich_proof.prove(table, file, generic, mpich_launcher, tmp_path)
 
 
 def test_mpich_aborts_on_incomplete_files(mpich_launcher: Launcher, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-"""Conforming calls that split rules break: `traps_program.py gather|reduce ...`.
+"""Conforming calls that rules may break: `traps_program.py CALL SIZE`.
 
 gather BYTES    root 0 gathers in place, so its send count means nothing
+scatter BYTES   only the root says how much it sends
+allgather BYTES in place, so no send count means anything
 reduce MATRICES root 0 reduces by an operator that does not commute
 
 Prints one JSON line: {"error": MPI error class, "right": ...}.
@@ -26,6 +28,22 @@ def gather(nbytes: int) -> bool:
     return not root or bool((whole == np.arange(world.size)[:, None]).all())
 
 
+def scatter(nbytes: int) -> bool:
+    """Every rank gets its number."""
+    whole = np.repeat(np.arange(world.size, dtype=np.int8), nbytes)
+    part = np.full(nbytes, -1, np.int8)
+    world.Scatter(whole if root else None, part)
+    return bool(world.allreduce((part == world.rank).all(), MPI.LAND))
+
+
+def allgather(nbytes: int) -> bool:
+    """In place everywhere."""
+    whole = np.zeros((world.size, nbytes), np.int8)
+    whole[world.rank] = world.rank
+    world.Allgather(MPI.IN_PLACE, whole)
+    return bool((whole == np.arange(world.size)[:, None]).all())
+
+
 def reduce(matrices: int) -> bool:
     """A product of 2x2 matrices in the order of ranks."""
     given = np.random.default_rng(3).integers(0, MODULUS, (world.size, matrices, 2, 2))
@@ -41,7 +59,8 @@ def reduce(matrices: int) -> bool:
 
 error, right = 0, False
 try:
-    right = {"gather": gather, "reduce": reduce}[sys.argv[1]](int(sys.argv[2]))
+    calls = {"gather": gather, "scatter": scatter, "allgather": allgather, "reduce": reduce}
+    right = calls[sys.argv[1]](int(sys.argv[2]))
 except MPI.Exception as reason:
     error = reason.Get_error_class()
 if root:

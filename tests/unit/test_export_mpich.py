@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.ladders import table_of
+from tests.support.ladders import Rungs, table_of
 from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -45,6 +45,13 @@ GENERIC: Node = {
         "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
     },
     "collective=barrier": {"algorithm=MPIR_Barrier_intra_smp": {}},
+}
+LATE: Node = {
+    "comm_type=intra": {
+        "is_commutative=yes": {"comm_size<3": DOUBLING, "comm_size=any": RABENSEIFNER},
+        "is_commutative=no": DOUBLING,
+    },
+    "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
 }
 PIPELINE = Choice("pipeline", {"segment": 8192})
 TABLE = table_of({
@@ -129,6 +136,33 @@ def test_check_sees_a_moved_bound() -> None:
     assert "1024 bytes on 4 ranks" in mpich.check(TABLE, moved, GENERIC)[0]
 
 
+def test_a_number_of_ranks_below_other_conditions_is_misread_as_the_library_does() -> None:
+    """It reads comm_size<8 as <=8 there; MVAPICH's own rules for allreduce have such a place."""
+    small = {"comm_size<8": BINOMIAL, "comm_size=any": RING}
+    for above, at_eight in (("comm_hierarchy=any", RING), ("avg_msg_size=any", BINOMIAL)):
+        tree = mpich.parse(json.dumps({"collective=bcast": {above: small}}))
+        assert f"algorithm={mpich.decide(tree, BCAST, Call(8, 1))}" in at_eight
+        assert f"algorithm={mpich.decide(tree, BCAST, Call(7, 1))}" in BINOMIAL
+    tree = mpich.parse(mpich.emit(TABLE, {**GENERIC, "collective=allreduce": LATE}))
+    found = [str(mpich.decide(tree, ALLREDUCE, Call(p, 1))) for p in (2, 3, 5)]
+    assert [f"algorithm={name}" in DOUBLING for name in found] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "leaf_of_bcast",
+    [
+        {"algorithm=MPIR_Bcast_intra_tree": {}},  # without parameters it killed MPI_Init
+        {"algorithm=MPIR_Bcast_intra_osu_pipelined": {}},  # of MVAPICH
+        {"algorithm=MPIR_Bcast_intra_pipelined_tree": {"tree_type=kary": {}, "k=1": {}}},
+    ],
+)
+def test_check_sees_algorithms_where_no_call_was_tried(leaf_of_bcast: Node) -> None:
+    tree = json.loads(mpich.emit(TABLE, GENERIC))
+    tree["collective=bcast"]["comm_type=inter"] = leaf_of_bcast
+    (found,) = mpich.check(TABLE, json.dumps(tree), GENERIC)
+    assert "which neither table nor library has" in found
+
+
 def test_check_sees_what_the_table_does_not_have() -> None:
     tree = json.loads(mpich.emit(TABLE, GENERIC))
     ranks = tree["collective=bcast"]["comm_type=intra"]
@@ -187,7 +221,18 @@ BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BI
         ({"collective=bcast": {"avg_msg_size<=8": SMP}}, "not with =any"),
         ({"collective=bcast": {"avg_msg_size<=2147483648": SMP}}, "largest bound is 2147483647"),
         ({"collective=bcast": {**SMP, **RING}}, "must stand alone"),
-        ({}, "no collectives"),
+        ({"collective=bcast": DOUBLING}, "Allreduce_intra_recursive_doubling is no algorithm of b"),
+        (
+            {"collective=bcast": {"composition=MPIDI_Bcast_intra_composition_alpha": {}}},
+            "no algorithm of bcast in this layer",
+        ),
+        ({"collective=bcast": {"total_msg_size=any": SMP}}, "bcast depends on total_msg_size"),
+        ({"collective=gather": {"avg_msg_size=any": SMP}}, "gather depends on avg_msg_size"),
+        ({"collective=bcast": {"is_commutative=yes": SMP}}, "bcast depends on is_commutative"),
+        (
+            {"collective=ibcast": {"is_sendbuf_inplace=yes": SMP}},
+            "ibcast depends on is_sendbuf_inplace",
+        ),
     ],
 )
 def test_trees_that_the_library_would_abort_on(tree: Node, message: str) -> None:
@@ -227,7 +272,9 @@ def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: in
         names = libraries.mpich.settings(collective, arm).keys()
         assert names == libraries.mpich.settings(collective, Choice()).keys()
         rungs = [(0, arm)] if libraries.mpich.order_safe(collective, arm) else [(0, Choice())]
-        ladders = {(collective, 4): rungs, (collective, 4, "commutative"): [(0, arm)]}
+        ladders: dict[tuple[Collective | int | str, ...], Rungs] = {(collective, 4): rungs}
+        if collective.reduces:
+            ladders[collective, 4, "commutative"] = [(0, arm)]
         assert mpich.emit(table_of(ladders), GENERIC)
 
 

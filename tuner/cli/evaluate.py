@@ -55,10 +55,7 @@ never see simulated times."""
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE",
-        help="of a probe (.ndjson), or results that `tuner import-results` reads",
-    )  # fmt: skip
+    measured(parser)
     parser.add_argument(
         "--protocol", choices=PROTOCOLS, default=NODES,
         help=f"what a selector has not seen when it is asked (default: {NODES})",
@@ -68,14 +65,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of {', '.join(BASELINES)} (default: all)",
     )  # fmt: skip
     parser.add_argument("--table", type=Path, metavar="FILE", help="score this table, too")
-    parser.add_argument(
-        "--libraries", choices=("apart", "together"), default="apart",
-        help="together: the libraries in a file are candidates like algorithms (default: apart)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--leave-out", type=names, default=(), metavar="NAME,...", help="algorithms to disregard"
-    )
-    parser.add_argument("--form", choices=(AUTO, *FORMS), default=AUTO, help="default: recognised")
     parser.add_argument(
         "--calibration", type=Path, metavar="FILE",
         help="to simulate calls with, on --topology (default: nothing is simulated)",
@@ -87,6 +76,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+def measured(parser: argparse.ArgumentParser) -> None:
+    """Declare what was measured and how it is read."""
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE",
+        help="of a probe (.ndjson), or results that `tuner import-results` reads",
+    )  # fmt: skip
+    parser.add_argument(
+        "--libraries", choices=("apart", "together"), default="apart",
+        help="together: the libraries in a file are candidates like algorithms (default: apart)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--leave-out", type=names, default=(), metavar="NAME,...", help="algorithms to disregard"
+    )
+    parser.add_argument("--form", choices=(AUTO, *FORMS), default=AUTO, help="default: recognised")
+
+
 def run(options: argparse.Namespace) -> None:
     """Read all files, score every set of comparable cases."""
     unknown = set(options.baselines) - set(BASELINES)
@@ -96,7 +101,7 @@ def run(options: argparse.Namespace) -> None:
     simulate = _simulate(options.calibration, options.topology)
     trainers = contestants(simulate, options.baselines)
     tables = {str(options.table): _decisions(read_table(options.table))} if options.table else {}
-    cases = [case for path in options.files for case in _cases(path, options, simulate)]
+    cases = [case for path in options.files for case in cases_of(path, options, simulate)]
     found = {
         name: evaluate(own, options.protocol, trainers, tables)
         for name, own in sets(cases, options.protocol == MACHINE).items()
@@ -116,7 +121,8 @@ def _simulate(calibration: Path | None, topology: Path | None) -> Simulate:
     return simulator(read_calibration(calibration), load_topology(topology))
 
 
-def _cases(path: Path, options: argparse.Namespace, simulate: Simulate) -> Sequence[Case]:
+def cases_of(path: Path, options: argparse.Namespace, simulate: Simulate) -> Sequence[Case]:
+    """What a file of any known form has measured, read as the options say."""
     if path.suffix == ".ndjson":
         return cases_of_measurements(read_measurements(path), simulate)
     readings = read_results(path, options.form, Told())

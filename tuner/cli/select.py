@@ -1,26 +1,34 @@
-"""Say what a tuning table decides for one call, and why."""
+"""Say what a tuning table, or a selector that `tuner train` made, decides for one call, and why."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit
 from tuner.errors import InputError
+from tuner.select.dataset import Point
+from tuner.select.evaluate import blind
 from tuner.select.lookup import lookup
+from tuner.select.store import read_trained
 from tuner.table import Key, Rule, read_table, rule_record
 from tuner.units import format_size, format_time, parse_size
 
 EXAMPLES = """examples:
   tuner select tuner-out/openmpi/table.json --collective bcast --p 4 --size 64KiB
   tuner select tuner-out/openmpi/table.json --collective allreduce --p 4 --size 1MiB \\
-      --operators commutative --json"""
+      --operators commutative --json
+  tuner select models/reference --like "lumi cray_mpich 8.1.29" --collective allreduce \\
+      --nodes 12 --p 12 --size 1MiB"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("table", type=Path, help="table written by `tuner tune`")
+    parser.add_argument(
+        "table", type=Path, help="table written by `tuner tune`, or a directory by `tuner train`"
+    )
     parser.add_argument("--collective", type=parsing.collective, required=True)
     parser.add_argument("--p", type=int, required=True, help="ranks of the communicator")
     parser.add_argument("--nodes", type=int, default=1, help="nodes they are on (default: 1)")
@@ -29,22 +37,55 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--operators", choices=("any", "commutative"), default="any",
         help="commutative: the reduction may change the order of the operands (default: any)",
     )  # fmt: skip
+    parser.add_argument(
+        "--memory", default="host", metavar="KIND", help="of the buffers: host (default), cuda"
+    )
+    parser.add_argument(
+        "--like", default="", metavar="GROUP",
+        help="of a trained selector: the cluster and library that this one is like",
+    )  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     """Look the call up."""
-    table = read_table(options.table)
     if options.p < 1 or options.nodes < 1 or options.p % options.nodes:
         raise InputError(
             f"{options.p} ranks cannot be spread evenly over {options.nodes} nodes:"
             " give --p as a multiple of --nodes"
         )
     ppn = options.p // options.nodes
-    key = Key(options.collective, options.nodes, ppn, "host", options.operators)
-    rule = lookup(table, key, options.size)
-    emit(options, rule_record(rule), lambda: _print(rule))
+    if options.table.is_dir():
+        point = Point(options.collective, options.nodes, ppn, options.memory, options.size)
+        return _ask(options, point)
+    key = Key(options.collective, options.nodes, ppn, options.memory, options.operators)
+    rule = lookup(read_table(options.table), key, options.size)
+    return emit(options, rule_record(rule), lambda: _print(rule))
+
+
+def _ask(options: argparse.Namespace, point: Point) -> None:
+    """A trained selector, which looks for the least regret and for a gain that is sure."""
+    selector = read_trained(options.table)[0].selector(blind, options.like)
+    known = selector.candidates(point)
+    believed = {str(choice): selector.seconds(point, choice) for choice in known}
+    record = {
+        "choice": str(selector.choose(point)), "sure": str(selector.choose_surely(point)),
+        "seconds": {name: list(told) for name, told in believed.items()},
+    }  # fmt: skip
+    emit(options, record, lambda: _print_asked(record))
+
+
+def _print_asked(record: dict[str, Any]) -> None:
+    out = console()
+    out.print(record["choice"], markup=False)
+    if not record["seconds"]:
+        out.print("nothing that was learned speaks for such a call", markup=False)
+        return
+    out.print(f"surely faster than the default: {record['sure']}", markup=False)
+    for name, (seconds, low, high) in sorted(record["seconds"].items(), key=lambda told: told[1]):
+        span = f"{format_time(low)} .. {format_time(high)}"
+        out.print(f"  {name}: {format_time(seconds)} ({span})", markup=False)
 
 
 def _print(rule: Rule) -> None:

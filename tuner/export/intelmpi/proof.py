@@ -8,7 +8,6 @@ that differs from the library's own decision, which would run if the variables w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +15,17 @@ from tuner.errors import InputError, ProbeError
 from tuner.export import environment, watcher
 from tuner.export.intelmpi.adjust import DIALECT, PREFIX
 from tuner.export.ladders import by_ranks
-from tuner.export.prove import NO_SIZE, Answer, Progress, RuleProof, Starter, Trial, ask, sizes_of
+from tuner.export.prove import (
+    NO_SIZE,
+    Answer,
+    Progress,
+    RuleProof,
+    Starter,
+    Trial,
+    ask,
+    require_unset,
+    sizes_of,
+)
 from tuner.libraries.intelmpi import preset_of
 from tuner.table import Choice, Rule, TuningTable
 
@@ -51,9 +60,7 @@ def prove(
     )  # fmt: skip
     if differences:
         raise InputError(f"{file}: not the file of this table: {differences[0]}")
-    preset = sorted(name for name in os.environ if name.startswith(PREFIX))
-    if preset:
-        raise InputError(f"{preset[0]} is set and would decide for every launch: unset it")
+    require_unset(PREFIX + ".*")
     preloaded = watcher.build(SOURCE, directory)
     if preloaded is None:
         raise ProbeError("Intel MPI is watched by a small C program: install a C compiler (x86-64)")

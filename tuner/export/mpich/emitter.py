@@ -18,6 +18,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.ladders import beside, by_ranks, describe, probe_sizes
 from tuner.export.mpich.selection import (
+    COMMUNICATOR,
     LARGEST,
     Call,
     Leaf,
@@ -25,13 +26,13 @@ from tuner.export.mpich.selection import (
     bounds,
     decide,
     holds,
+    leaves,
     parse,
     seen_by,
 )
 from tuner.libraries.mpich import leaf_parameters, native, order_safe
 from tuner.table import Choice, Rule, TuningTable
 
-_COMMUNICATOR = ("comm_size", "comm_hierarchy", "comm_avg_ppn", "is_node_consecutive")
 _Ladders = Mapping[int, Sequence[Rule]]
 POISON = Leaf("MPIR_Barrier_intra_smp")  # no other collective can run it
 
@@ -123,7 +124,7 @@ def _graft(node: Tree, p: int, ladder: Callable[[Tree], Tree]) -> Tree:
     Conditions on the communicator must stay above those on the message: the library evaluates
     some of them differently below.
     """
-    if not all(key.startswith(_COMMUNICATOR) for key in node):
+    if not all(key.startswith(COMMUNICATOR) for key in node):
         return ladder(node)
     kept: dict[str, Any] = {}
     for condition, below in node.items():
@@ -194,6 +195,7 @@ def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
     """
     tree = parse(text, table.library)
     differences = _untouched(tree, generic, {f"collective={name}" for name in by_ranks(table)})
+    differences += _strange(tree, generic, table)
     for operators in ("any", "commutative"):
         for collective, ladders in by_ranks(table, operators).items():
             name = f"collective={collective}"
@@ -228,6 +230,14 @@ def _untouched(tree: Tree, generic: Tree, changed: Collection[str]) -> list[str]
         for name in {**generic, **tree}
         if name not in tree or (name not in changed and tree[name] != generic.get(name))
     ]
+
+
+def _strange(tree: Tree, generic: Tree, table: TuningTable) -> list[str]:
+    """Algorithms anywhere in the tree that neither the library's own nor the table names, or not
+    with these parameters: an unknown name or a missing parameter ends the program."""
+    known = {*leaves(generic), *filter(None, map(leaf_of, table.rules))}
+    strange = sorted({str(leaf) for leaf in leaves(tree) if leaf not in known})
+    return [f"the file has {leaf}, which neither table nor library has" for leaf in strange]
 
 
 def _differences(

@@ -15,10 +15,20 @@ from tuner.errors import InputError
 from tuner.export.ladders import by_ranks
 from tuner.export.mpich.emitter import check, grown, guarded
 from tuner.export.mpich.selection import Call, Tree
-from tuner.export.prove import Progress, RuleProof, Starter, Trial, ask, item_of, sizes_of
+from tuner.export.prove import (
+    Progress,
+    RuleProof,
+    Starter,
+    Trial,
+    ask,
+    item_of,
+    require_unset,
+    sizes_of,
+)
 from tuner.files import write_atomically
 from tuner.table import Choice, Rule, TuningTable
 
+FORCING = r"MPIR_CVAR_\w+_INTRA_ALGORITHM"  # control variables that come before any file
 SECONDS = 120.0  # after which no further rule is tried
 
 
@@ -49,6 +59,7 @@ def prove(
     differences = check(table, tuning_file.read_text(encoding="utf-8"), generic)
     if differences:
         raise InputError(f"{tuning_file}: not the file of this table: {differences[0]}")
+    require_unset(FORCING)
     trials = _trials(table)
     rules = list(dict.fromkeys(trial.rule for trial in trials))
     deadline, proofs = time.monotonic() + seconds, list[RuleProof]()

@@ -24,6 +24,20 @@ Tree = Mapping[str, Any]
 Generic = Callable[[str], Tree]
 LARGEST = 2**31 - 1  # bounds are ints in the library
 LEAF = re.compile(r"(algorithm|composition)=\w+")
+# What the library decides for each communicator when that is made. What stands below any other
+# condition is left to each call, and there its comm_size<N reads as <=N (csel.c).
+COMMUNICATOR = ("comm_type", "comm_size", "comm_hierarchy", "comm_avg_ppn", "is_node_consecutive")
+# What the library asks of a call only in these collectives and their non-blocking forms; elsewhere
+# a condition on it ends the program (csel.c). All others of them take total_msg_size.
+ASKED = {
+    "avg_msg_size": ("bcast", "allreduce", "reduce", "alltoall"),
+    "is_commutative": (
+        "allreduce", "reduce", "reduce_scatter", "reduce_scatter_block", "scan", "exscan",
+    ),
+    "is_op_built_in": ("allreduce", "reduce"),
+    "is_sendbuf_inplace": ("alltoall", "alltoallv", "alltoallw"),
+    "is_block_regular": ("reduce_scatter",),
+}  # fmt: skip
 NUMERIC = re.compile(r"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)(\d+)")
 SIZES = re.compile(r"comm_size(<=?\d+|=pow2|=any)")
 OTHER = re.compile(
@@ -88,6 +102,7 @@ def _parsed(text: str, library: str) -> Tree:
         if not key.startswith("collective="):
             raise InputError(f"MPICH tuning file: {key!r} is no collective")
         _require_valid(node, key)
+        _require_fitting(node, key.removeprefix("collective="))
     _require_version(tree, library)
     return tree
 
@@ -140,11 +155,45 @@ def _require_valid(node: Any, where: str) -> None:
         raise InputError(f"MPICH tuning file: {where}: the sizes end with {last}, not with =any")
 
 
-def holds(condition: str, call: Call) -> bool:
-    """Whether a condition is met; raises InputError for one that depends on more than the call."""
+def _require_fitting(node: Tree, collective: str) -> None:
+    """Raises InputError for what the library does not know of this collective."""
+    plain = collective.removeprefix("i")
+    for key, below in node.items():
+        if LEAF.fullmatch(key):
+            if not re.fullmatch(rf"algorithm=MPIR_{collective.capitalize()}_\w+", key):
+                raise InputError(
+                    f"MPICH tuning file: {key} is no algorithm of {collective} in this layer: the"
+                    " library would abort"
+                )
+            continue
+        quantity = re.split("[<=]", key)[0]
+        known = ASKED.get(quantity)
+        averaged = plain in ASKED["avg_msg_size"]
+        if (known and plain not in known) or (quantity == "total_msg_size" and averaged):
+            raise InputError(
+                f"MPICH tuning file: the library aborts where {collective} depends on {quantity}"
+            )
+        _require_fitting(below, collective)
+
+
+def leaves(node: Tree) -> Iterator[Leaf]:
+    """Every leaf below a node."""
+    for key, below in node.items():
+        if LEAF.fullmatch(key):
+            yield Leaf(key.partition("=")[2], frozenset(below))
+        else:
+            yield from leaves(below)
+
+
+def holds(condition: str, call: Call, late: bool = False) -> bool:
+    """Whether a condition is met; raises InputError for one that depends on more than the call.
+
+    late    it stands below a condition that is none of COMMUNICATOR
+    """
     numeric = NUMERIC.fullmatch(condition)
     if numeric and numeric[1] in ("comm_size", "comm_avg_ppn", "avg_msg_size", "count"):
-        return bool(_COMPARE[numeric[2]](_quantity(numeric[1], call), int(numeric[3])))
+        sign = "<=" if late and numeric[1] == "comm_size" else numeric[2]
+        return bool(_COMPARE[sign](_quantity(numeric[1], call), int(numeric[3])))
     if condition.endswith("any"):
         return True
     known = {
@@ -179,27 +228,32 @@ def decide(tree: Tree, collective: Collective, call: Call) -> Leaf:
         raise InputError(
             f"MPICH tuning file: no rules for {collective}; the file must hold every collective"
         ) from None
+    late = False
     while True:
         first = next(iter(node))
         if LEAF.fullmatch(first):
             return Leaf(first.partition("=")[2], frozenset(node[first]))
-        met = next((key for key in node if holds(key, call)), None)
+        met = next((key for key in node if holds(key, call, late)), None)
         if met is None:
             raise InputError(
                 f"MPICH tuning file: {collective} of {call.nbytes} bytes on {call.p} ranks meets"
                 f" none of {', '.join(node)}"
             )
-        node = node[met]
+        node, late = node[met], late or not met.startswith(COMMUNICATOR)
 
 
-def seen_by(node: Tree, p: int) -> Tree:
-    """What is left of a tree for communicators of `p` ranks: their number decides nothing more."""
+def seen_by(node: Tree, p: int, late: bool = False) -> Tree:
+    """What is left of a tree for communicators of `p` ranks: their number decides nothing more.
+
+    late    as in `holds`
+    """
     kept: dict[str, Any] = {}
     for condition, below in node.items():
         if not SIZES.fullmatch(condition):
-            kept[condition] = below if LEAF.fullmatch(condition) else seen_by(below, p)
-        elif holds(condition, Call(p, 0)):
-            last = seen_by(below, p)
+            later = late or not condition.startswith(COMMUNICATOR)
+            kept[condition] = below if LEAF.fullmatch(condition) else seen_by(below, p, later)
+        elif holds(condition, Call(p, 0), late):
+            last = seen_by(below, p, late)
             return {**kept, "comm_size=any": last} if kept else last
     return kept
 

@@ -18,15 +18,16 @@ from tuner.export.openmpi.rules import (
     Rules,
     bounds,
     decide,
+    first_of,
     render,
+    wanted,
 )
 from tuner.libraries.openmpi import (
     COLLECTIVE_IDS,
-    normal,
     order_safe,
     parameters,
 )
-from tuner.table import Choice, Rule, TuningTable
+from tuner.table import Rule, TuningTable
 
 FENCE = (Row(0, 0),)
 READERS = ("4", "5")  # major versions that read a classic file as `decide` does
@@ -123,7 +124,9 @@ def _fenced(
 ) -> tuple[tuple[int, tuple[Row, ...]], ...]:
     entries: list[tuple[int, tuple[Row, ...]]] = [(0, FENCE)]
     for p, ladder in ladders.items():
-        rows = tuple(Row(rule.lo, *parameters(collective, rule.choice)) for rule in ladder)
+        rows = tuple(Row(first_of(rule), *parameters(collective, rule.choice)) for rule in ladder)
+        if rows[0].size > 0:
+            rows = (*FENCE, *rows)
         entries.append((p, rows))
         if p + 1 not in ladders:
             entries.append((p + 1, FENCE))
@@ -153,11 +156,9 @@ def _differences(
 ) -> Iterator[str]:
     _, sizes = bounds(rules, collective)
     for nbytes in probe_sizes(ladder, sizes):
-        rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-        wanted = normal(collective, rule.choice) if rule else Choice()
-        found = decide(rules, collective, p, nbytes)
-        if found != wanted:
+        told, found = wanted(collective, ladder, nbytes), decide(rules, collective, p, nbytes)
+        if found != told:
             yield (
-                f"{collective} of {nbytes} bytes on {p} ranks: the table says {wanted},"
+                f"{collective} of {nbytes} bytes on {p} ranks: the table says {told},"
                 f" the file {found}"
             )

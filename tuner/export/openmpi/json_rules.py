@@ -18,7 +18,8 @@ from typing import Any
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
 from tuner.export.ladders import beside, describe, places_by_ranks, probe_sizes
-from tuner.libraries.openmpi import ALGORITHMS, choice_of, normal, parameters
+from tuner.export.openmpi.rules import first_of, wanted
+from tuner.libraries.openmpi import ALGORITHMS, choice_of, parameters
 from tuner.results.names import algorithm_name
 from tuner.table import Choice, Key, Rule, TuningTable
 
@@ -105,7 +106,7 @@ def _message(rule: Rule) -> dict[str, Any]:
         raise InputError(f"{describe(rule)}: Open MPI 6.0 runs another algorithm under this number")
     number, chains, segment = parameters(collective, rule.choice)
     return {
-        "msg_size_min": rule.lo,
+        "msg_size_min": first_of(rule),
         "msg_size_max": "inf" if rule.hi == math.inf else int(rule.hi) - 1,
         "alg": number, "faninout": chains, "seg_size": segment, "reqs": 0,
     }  # fmt: skip
@@ -217,13 +218,12 @@ def differences(table: TuningTable, rules: Rules, operators: str) -> Iterator[st
                 held = [m for e in entries if e.holds(nodes, ppn) for m in e.messages]
                 sizes = {int(n) for m in held for n in (m.first, m.last + 1) if n < math.inf}
                 for nbytes in probe_sizes(ladder, sizes):
-                    rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-                    wanted = normal(collective, rule.choice) if rule else Choice()
+                    told = wanted(collective, ladder, nbytes)
                     found = decide(rules, collective, nodes, ppn, nbytes)
-                    if found != wanted:
+                    if found != told:
                         yield (
                             f"{collective} of {nbytes} bytes on {nodes} x {ppn} ranks: the table"
-                            f" says {wanted}, the file {found}"
+                            f" says {told}, the file {found}"
                         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tuner.export import watcher
 from tuner.export.ladders import by_ranks
 from tuner.export.openmpi.emitter import check
 from tuner.export.openmpi.parser import parse
-from tuner.export.openmpi.rules import render
+from tuner.export.openmpi.rules import first_of, render
 from tuner.export.prove import (
     NO_SIZE,
     Answer,
@@ -22,6 +22,7 @@ from tuner.export.prove import (
     Trial,
     ask,
     item_of,
+    require_unset,
     sizes_of,
 )
 from tuner.files import write_atomically
@@ -30,6 +31,7 @@ from tuner.table import Choice, Key, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("interpose.c")
 WATCHED = (Collective.BCAST, Collective.ALLREDUCE)  # what the watcher stands before
+FORCING = r"OMPI_MCA_coll_tuned_\w+_algorithm\w*"  # parameters that come before any file
 IMPOSSIBLE = 99  # an algorithm number that Open MPI reads, but refuses when a call reaches it
 
 
@@ -69,6 +71,7 @@ def prove(
     differences = check(table, text, commutative_only=commutative_only)
     if differences:
         raise InputError(f"{rules_file}: not the file of this table: {differences[0]}")
+    require_unset(FORCING)
     ladders = by_ranks(table, "commutative" if commutative_only else "any")
     rules = [rule for sizes in ladders.values() for ladder in sizes.values() for rule in ladder]
     preloaded = build_watcher(directory) if watch else None
@@ -150,9 +153,10 @@ def _by_poison(
     for collective in sorted({rule.key.collective for rule in rules}):
         mine = [rule for rule in rules if rule.key.collective is collective]
         trials = [Trial(rule, nbytes) for rule in mine for nbytes in sizes_of(rule)]
-        measured, poisoned = {rule.key.p for rule in mine}, directory / "poisoned.conf"
+        poisoned = directory / "poisoned.conf"
         for position in range(max(_position(rule, mine) for rule in mine) + 1):
-            write_atomically(poisoned, _poisoned(text, collective, position, measured))
+            starts = {r.key.p: first_of(r) for r in mine if _position(r, mine) == position}
+            write_atomically(poisoned, _poisoned(text, collective, starts))
             answers = ask(starter, trials, directory, settings=activation(poisoned), spare=1)
             failed = {trials[i].rule: set[int]() for i in answers}
             for i, answer in answers.items():
@@ -181,12 +185,13 @@ def _position(rule: Rule, rules: Sequence[Rule]) -> int:
     return sum(other.key.p == rule.key.p and other.lo < rule.lo for other in rules)
 
 
-def _poisoned(text: str, collective: Collective, position: int, measured: set[int]) -> str:
+def _poisoned(text: str, collective: Collective, starts: Mapping[int, int]) -> str:
+    """The file with impossible rows that start where, by number of ranks."""
     rules, number = parse(text), COLLECTIVE_IDS[collective]
     entries = tuple(
         (ranks, tuple(
-            replace(row, algorithm=IMPOSSIBLE) if i == position and ranks in measured else row
-            for i, row in enumerate(rows)
+            replace(row, algorithm=IMPOSSIBLE) if row.size == starts.get(ranks) else row
+            for row in rows
         ))
         for ranks, rows in rules.collectives[number]
     )  # fmt: skip

@@ -1,0 +1,192 @@
+"""Trained selectors on disk: what comes back, what is refused, and the one that ships."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skops.io
+from sklearn.linear_model import LinearRegression
+
+from tuner import resources
+from tuner.cli.main import main
+from tuner.cli.train import CARD, card
+from tuner.errors import InputError
+from tuner.select import store
+from tuner.select.cases import Case
+from tuner.select.dataset import Point, Row
+from tuner.select.evaluate import blind
+from tuner.select.store import FILE, MANIFEST, Manifest, Trained, read_trained, write_trained
+from tuner.table import Choice
+
+RING, CHAIN = Choice("ring"), Choice("chain", {"segment": 8192})
+ARMS: dict[Choice, Callable[[int, int], float]] = {
+    Choice(): lambda _, nodes: 2e-5 * nodes,
+    RING: lambda nbytes, nodes: 3e-5 * nodes + nbytes * 1e-10,
+    CHAIN: lambda nbytes, nodes: 1e-6 * nodes + nbytes * 2e-9,
+}
+
+
+def case(group: str, nodes: int, nbytes: int) -> Case:
+    point = Point("bcast", nodes, 1, "host", nbytes)
+    rows = {}
+    for choice, seconds in ARMS.items():
+        time = seconds(nbytes, nodes)
+        rows[choice] = Row(point, choice, {0: (time,)}, time, time * 0.98, time * 1.02)
+    return Case(group, "", point, rows)
+
+
+CASES = [case(g, n, 1 << k) for g in ("one 1.0", "two") for n in (2, 4, 8) for k in (6, 12, 18, 24)]
+TRAINED = Trained.on(CASES)
+MANIFEST_OF = Manifest({"a.csv": "0" * 64}, {"tuner": "1"}, {})
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    write_trained(TRAINED, MANIFEST_OF, tmp_path / "kept")
+    return tmp_path / "kept"
+
+
+def test_what_comes_back_believes_the_same(kept: Path) -> None:
+    trained, manifest = read_trained(kept)
+    assert manifest == replace(MANIFEST_OF, selector=sha256((kept / FILE).read_bytes()).hexdigest())
+    assert trained.groups == ("one 1.0", "two")
+    before, after = (each.selector(blind, "two") for each in (TRAINED, trained))
+    asked = [
+        Point("bcast", nodes, 1, "host", n) for nodes in (2, 3, 16) for n in (64, 5000, 1 << 24)
+    ]
+    assert [before.choose(p) for p in asked] == [after.choose(p) for p in asked]
+    assert [before.seconds(p, RING) for p in asked] == [after.seconds(p, RING) for p in asked]
+    assert {after.choose(p) for p in asked[:3]} == {CHAIN, Choice()}
+
+
+def test_a_machine_must_be_named(kept: Path) -> None:
+    trained, _ = read_trained(kept)
+    with pytest.raises(InputError, match=r"say what it is like: there are one 1\.0, two"):
+        trained.selector(blind)
+    with pytest.raises(InputError, match="nothing was learned of 'three'"):
+        trained.selector(blind, "three")
+    alone = Trained.on([each for each in CASES if each.group == "two"])
+    assert alone.selector(blind).choose(CASES[0].point) == CHAIN
+
+
+def forged(kept: Path, content: object) -> Path:
+    """A file of other content, with the right hash beside it."""
+    data = content if isinstance(content, bytes) else skops.io.dumps(content)
+    (kept / FILE).write_bytes(data)
+    record = json.loads((kept / MANIFEST).read_text())
+    record["selector"] = sha256(data).hexdigest()
+    (kept / MANIFEST).write_text(json.dumps(record))
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no archive", "is no trained selector"),
+        (Counter("aab"), r"names .*, which no selector needs: not loaded"),
+        (LinearRegression(), "columns do not fit together"),
+        ({"group": 1}, "columns do not fit together"),
+        (replace(TRAINED, nodes=TRAINED.nodes[1:]), "columns do not fit together"),
+        (replace(TRAINED, nodes=TRAINED.nodes * 0), "columns do not fit together"),
+        (replace(TRAINED, seconds=TRAINED.seconds * np.nan), "columns do not fit together"),
+        (replace(TRAINED, group=TRAINED.group[:, None]), "columns do not fit together"),
+    ],
+)
+def test_what_is_no_selector_is_refused(kept: Path, content: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_trained(forged(kept, content))
+
+
+def test_foreign_choices_are_refused(kept: Path) -> None:
+    trained, _ = read_trained(
+        forged(kept, replace(TRAINED, choice=np.full(len(TRAINED.choice), '{"algorithm": 3}')))
+    )
+    with pytest.raises(InputError, match="is no choice"):
+        trained.selector(blind, "two")
+
+
+def test_files_that_do_not_belong_together_are_refused(kept: Path) -> None:
+    (kept / FILE).write_bytes(skops.io.dumps(TRAINED))
+    with pytest.raises(InputError, match=r"selector\.skops: is not the file that manifest\.json"):
+        read_trained(kept)
+    (kept / MANIFEST).write_text('{"kind": "table", "version": 1}')
+    with pytest.raises(InputError, match="is no manifest of a trained selector"):
+        read_trained(kept)
+    (kept / MANIFEST).unlink()
+    with pytest.raises(InputError, match=r"manifest\.json: cannot be read"):
+        read_trained(kept)
+
+
+def test_what_would_fill_the_memory_is_not_unpacked(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MOST_BYTES", 1000)
+    with pytest.raises(InputError, match=r"would unpack to .* bytes, more than 1000"):
+        read_trained(kept)
+
+
+def test_without_skops_it_is_said_what_to_install(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "skops.io", None)
+    with pytest.raises(InputError, match=r"pip install 'tuner\[selectors\]'"):
+        read_trained(kept)
+
+
+HEADER = "cluster,library,collective,algorithm,nodes,ppn,memory,size_bytes,time_us\n"
+
+
+def test_the_command_line_trains_and_asks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        f"c,openmpi 5,bcast,{choice.algorithm},{one.point.nodes},1,host,{one.point.nbytes},"
+        f"{row.median * 1e6}\n"
+        for one in CASES if one.group == "two" for choice, row in one.rows.items()
+    ]  # fmt: skip
+    (tmp_path / "t.csv").write_text(HEADER + "".join(lines))
+    out = tmp_path / "mine"
+    assert main(["train", str(tmp_path / "t.csv"), "--out", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (held_out,) = told["held_out"].values()
+    assert held_out["protocol"] == "leave-one-node-count-out"
+    assert held_out["tuner"]["points"] == 12
+    assert held_out["default"]["mean"] > held_out["tuner"]["mean"]
+    assert (out / CARD).read_text() == card(*read_trained(out))
+    asked = ["select", str(out), "--collective", "bcast", "--nodes", "3", "--p", "3", "--size"]
+    assert main([*asked, "1KiB", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["choice"], answer["sure"]) == ("chain", "chain")
+    assert set(answer["seconds"]) == {"default", "ring", "chain"}
+    assert main([*asked, "1TiB"]) == 0
+    assert "nothing that was learned speaks for such a call" in capsys.readouterr().out
+
+
+REFERENCE = resources.directory("models") / "reference"
+
+
+def test_the_reference_and_its_card() -> None:
+    trained, manifest = read_trained(REFERENCE)
+    assert len(manifest.data) == 5
+    assert (REFERENCE / CARD).read_text() == card(trained, manifest)
+    selector = trained.selector(blind, "lumi cray_mpich 8.1.29")
+    inside = Point("allreduce", 12, 1, "host", 1 << 20)
+    assert len(selector.candidates(inside)) > 5
+    assert selector.choose(replace(inside, nodes=1000)) == Choice()
+    lumi = manifest.held_out["lumi cray_mpich 8.1.29 allreduce host"]
+    assert lumi["tuner"]["mean"] < lumi["default"]["mean"]
+
+
+def test_the_reference_was_trained_on_these_files(shared: Path) -> None:
+    _, manifest = read_trained(REFERENCE)
+    found = {path.name: path for path in (shared / "data").glob("*/*.csv")}
+    for name, digest in manifest.data.items():
+        assert sha256(found[name].read_bytes()).hexdigest() == digest

@@ -1,0 +1,143 @@
+"""Learn from measured tables, find out how good that is on calls left out, and keep the selector:
+a directory that `tuner select` asks."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tuner.cli.evaluate import cases_of, measured
+from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cli.progress import Display, Report, counted
+from tuner.errors import InputError
+from tuner.files import require_target, write_atomically
+from tuner.select.cases import MACHINE, NODES, SIZE, Case, sets
+from tuner.select.evaluate import DEFAULT, OURS, SURE, Score, blind, contestants, evaluate
+from tuner.select.store import FILE, MANIFEST, Manifest, Trained, versions, write_trained
+from tuner.units import format_size
+
+CARD = "README.md"
+SHOWN = (OURS, SURE, "nearest", DEFAULT)
+EXAMPLES = """examples:
+  tuner train leonardo.csv lumi.csv fugaku.csv --out models/mine
+  tuner train m.ndjson --out models/mine
+  tuner select models/mine --like "lumi cray_mpich 8.1.29" --collective allreduce \\
+      --nodes 12 --p 12 --size 1MiB
+
+Regret is held out: of node counts that were left out, of sizes where there is only one node count,
+and of whole machines where several have algorithms of the same names."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    measured(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIRECTORY", help="to write")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read, train, hold out, write."""
+    for name in (FILE, MANIFEST, CARD):
+        require_target(options.out / name, *options.files)
+    known = versions()
+    cases = [case for path in options.files for case in cases_of(path, options, blind)]
+    trained = Trained.on(cases)
+    with Display(console(error=True)).stage("asking for what was left out") as report:
+        held_out = _held_out(cases, report)
+    data = {path.name: sha256(path.read_bytes()).hexdigest() for path in options.files}
+    manifest = Manifest(data, known, held_out)
+    write_trained(trained, manifest, options.out)
+    write_atomically(options.out / CARD, card(trained, manifest))
+    emit(options, {"groups": trained.groups, "held_out": held_out}, lambda: _print(held_out))
+
+
+def _held_out(cases: Sequence[Case], report: Report) -> dict[str, dict[str, Any]]:
+    """The regrets of every set that leaves something to choose and to learn from."""
+    asked = [(name, own, _protocol(own)) for name, own in sets(cases).items()]
+    asked += [
+        (f"{name}, all machines", own, MACHINE)
+        for name, own in sets(cases, pooled=True).items() if len({c.group for c in own}) > 1
+    ]  # fmt: skip
+    found, tell = dict[str, dict[str, Any]](), counted(report)
+    for done, (name, own, protocol) in enumerate(asked):
+        tell(done, len(asked))
+        if len({choice for case in own for choice in case.rows}) > 1:
+            scores = evaluate(own, protocol, contestants(blind, ("nearest",)))
+            if OURS in scores:
+                records = {each: _record(scores[each]) for each in SHOWN if each in scores}
+                found[name] = {"protocol": protocol, **records}
+    return found
+
+
+def _protocol(cases: Sequence[Case]) -> str:
+    return NODES if len({case.point.nodes for case in cases}) > 1 else SIZE
+
+
+def _record(score: Score) -> dict[str, float]:
+    known = {"slower": score.slower, "headroom": score.headroom}
+    return {**asdict(score.regret), **{k: v for k, v in known.items() if not math.isnan(v)}}
+
+
+COLUMNS = ("calls of", "left out", "calls", *SHOWN)
+
+
+def _rows(held_out: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Mean and 95th percentile of the regret of each, in percent."""
+    for name, told in held_out.items():
+        calls = str(told[OURS]["points"])
+        means = [_percent(told[each]) if each in told else "" for each in SHOWN]
+        yield name, told["protocol"].removeprefix("leave-one-").removesuffix("-out"), calls, *means
+
+
+def _percent(told: Mapping[str, float]) -> str:
+    return f"{100 * told['mean']:.1f} / {100 * told['p95']:.0f}"
+
+
+def _print(held_out: Mapping[str, Mapping[str, Any]]) -> None:
+    rows = list(_rows(held_out))
+    print_table("regret of calls left out: mean / 95th percentile, %", COLUMNS, rows,
+                right=COLUMNS[2:])  # fmt: skip
+
+
+def card(trained: Trained, manifest: Manifest) -> str:
+    """What a person should know before asking it, as Markdown."""
+    if not manifest.held_out:
+        raise InputError("nothing could be left out: measure two sizes or node counts at least")
+    made = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    return "\n".join([
+        "# Trained selector", "",
+        f"Learned from {len(trained.seconds)} times, with {made}. Written by `tuner train`, as is",
+        f"`{MANIFEST}`, which has the regrets in full.", "", "## Data", "",
+        *_table(("file", "SHA-256"), manifest.data.items()), "",
+        "## Held-out regret: mean / 95th percentile, %", "",
+        *_table(COLUMNS, _rows(manifest.held_out)), "",
+        "## Support", "",
+        "Outside of this it knows nothing and says `default`; between the node counts, and up to",
+        "eight times beyond them, it guesses.", "",
+        *_table(("like", "calls of", "nodes", "ranks per node", "sizes"), _support(trained)), "",
+    ])  # fmt: skip
+
+
+def _table(columns: Sequence[str], rows: Any) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield "|---" * len(columns) + "|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+
+
+def _support(trained: Trained) -> Iterator[tuple[str, ...]]:
+    columns = (trained.group, trained.collective, trained.memory)
+    found: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for n, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        found[key].append(n)
+    for (group, collective, memory), own in sorted(found.items()):
+        sizes = [format_size(int(pick(trained.nbytes[own]))) for pick in (min, max)]
+        shapes = [", ".join(map(str, sorted(set(column[own].tolist()))))
+                  for column in (trained.nodes, trained.ppn)]  # fmt: skip
+        yield group, f"{collective}, {memory}", *shapes, " to ".join(sizes)
