@@ -4,10 +4,10 @@
 
 FILE is of `tuner probe run`, or results that `tuner import-results` reads. Every call (collective,
 nodes, ppn, run) with the default measured and several sizes is a ladder. `sizes` would be the rules
-without compaction, `naive` those of neighbouring sizes with the same winner together, `rules` what is
-left. `added` is the mean regret that it adds to the winners' own, as measured; `all` of all winners
-compares them with the best algorithm, whatever the evidence.
-Series of results that have one sample count as if it was certain.
+without any compaction, `naive` those of neighbouring sizes with the same winner together, `rules`
+what is left, less those for the default beyond the probed sizes. `added` is the mean regret that it
+adds to the winners' own, as measured; `all` what winners take longer than the best algorithm,
+whatever the evidence. Series of results that have one sample count as if it was certain.
 """
 
 from __future__ import annotations

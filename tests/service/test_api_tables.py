@@ -64,6 +64,16 @@ def test_a_table_is_a_version_for_ever(client: httpx.Client) -> None:
         problem(client.request(method, f"/v1/tables/{first['version']}"), 405)
 
 
+def test_what_changed_between_two_versions(client: httpx.Client) -> None:
+    first = good(client.post("/v1/tables", json=a_table()), 201)["version"]
+    second = good(client.post("/v1/tables", json=a_table("chain")), 201)["version"]
+    found = good(client.get(f"/v1/tables/{second}?against={first}"))
+    assert [change["after"]["algorithm"] for change in found["changes"]] == ["chain"]
+    assert found["changes"][0]["why"]
+    assert good(client.get(f"/v1/tables/{second}?against={second}"))["changes"] == []
+    problem(client.get(f"/v1/tables/{second}?against=99"), 404)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

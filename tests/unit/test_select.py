@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import hold, hold_all
 from tuner.select.dataset import NOISE, Point, Row, by_point, label
 from tuner.select.lookup import chooser, lookup
@@ -73,9 +74,9 @@ def order_safe(collective: Collective, choice: Choice) -> bool:
     return not collective.reduces or choice.algorithm != "ring"
 
 
-def table_of(measurements: Measurements) -> TuningTable:
+def table_of(measurements: Measurements, constraints: Constraints = ANYTHING) -> TuningTable:
     rows = label(measurements, simulate)
-    return tabulate(measurements, hold_all(rows), train(rows, simulate), order_safe)
+    return tabulate(measurements, hold_all(rows), train(rows, simulate), order_safe, constraints)
 
 
 def ladder_of(table: TuningTable, operators: str = "any") -> tuple[Rule, ...]:
@@ -225,6 +226,42 @@ def test_operators_that_do_not_commute_never_meet_an_unsafe_choice() -> None:
     assert {rule.evidence.runner_up for rule in safe} == {"default", ""}
     assert {rule.choice for rule in ladder_of(table, "commutative")} == {DEFAULT, TREE, RING}
     assert {key.operators for key in table_of(probe(CROSSING)).keys} == {"any"}
+
+
+def test_what_is_forbidden_is_neither_chosen_nor_the_runner_up() -> None:
+    table = table_of(probe(CROSSING), Constraints(forbidden=frozenset({"ring"})))
+    assert {rule.choice for rule in table.rules} == {DEFAULT, TREE}
+    assert not any("ring" in rule.evidence.runner_up for rule in table.rules)
+    assert table.provenance["constraints"] == {"forbidden": ["ring"]}
+
+
+def test_reproducible_tables_reduce_in_one_order() -> None:
+    some = probe(CROSSING, collective="allreduce")
+    for rule in table_of(some, Constraints(reproducible=True)).rules:
+        assert rule.choice.algorithm != "ring"
+    assert RING in {rule.choice for rule in table_of(some).rules}
+
+
+def test_tables_for_commutative_operators_leave_the_others_alone() -> None:
+    some = probe(CROSSING, collective="allreduce")
+    table = table_of(some, Constraints(commutative_only=True))
+    assert {key.operators for key in table.keys} == {"commutative"}
+    with pytest.raises(InputError, match="no rules"):
+        lookup(table, Key(Collective.ALLREDUCE, 1, 4), 64)
+
+
+@pytest.mark.parametrize("most", range(1, 6))
+def test_a_table_has_no_more_rules_than_wished(most: int) -> None:
+    table = table_of(probe(CROSSING), Constraints(rules=most))
+    assert len(table.rules) <= most
+    assert ({rule.choice for rule in table.rules} == {DEFAULT}) == (most < 3)
+
+
+def test_a_table_says_how_few_its_rules_are() -> None:
+    table = table_of(probe(CROSSING))
+    said = table.provenance["compaction"]
+    assert (said["naive"], said["rules"]) == (len(LADDER), len(table.rules))
+    assert 0 <= said["added_regret"] <= 0.005
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.5])

@@ -9,11 +9,12 @@ import pytest
 
 from tuner.cli import clusters, parsing
 from tuner.cli.main import main
-from tuner.cli.tune import arguments
+from tuner.cli.tune import arguments, constraints_of
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.probe import request
 from tuner.runtime.launch import LOCAL, Template
+from tuner.select.constraints import Constraints
 
 FLAT = "{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}"
 WORDS = ["--measurements", "m.ndjson", "--out", "t.json"]
@@ -24,6 +25,15 @@ def parsed(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     arguments(parser)
     return parser.parse_args([*WORDS, *words])
+
+
+def test_wishes_for_the_table() -> None:
+    assert constraints_of(parsed()) == Constraints()
+    options = parsed("--forbid", "ring, bcast:chain", "--reproducible", "--rules", "7",
+                     "--commutative-only")  # fmt: skip
+    assert constraints_of(options) == Constraints(True, True, frozenset({"ring", "bcast:chain"}), 7)
+    with pytest.raises(InputError, match="default cannot be forbidden"):
+        constraints_of(parsed("--forbid", "default"))
 
 
 @pytest.fixture

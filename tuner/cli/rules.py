@@ -1,4 +1,4 @@
-"""The rules of a table, for people."""
+"""The rules of a table, and what changed between two, for people."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from tuner.cli.output import console, print_table
 from tuner.collective import Collective
 from tuner.locality import HOST
+from tuner.select.difference import Difference
 from tuner.table import Key, Rule, TuningTable
 from tuner.units import format_size, format_time
 
@@ -23,13 +24,60 @@ def print_rules(table: TuningTable) -> None:
     )  # fmt: skip
 
 
+def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None:
+    """A sentence on everything, then one line per change with what speaks for it."""
+    screen = console()
+    if (old.library, old.cluster.name) != (new.library, new.cluster.name):
+        screen.print(f"{old.library} on {old.cluster.name} against {new.library} on"
+                     f" {new.cluster.name}", markup=False)  # fmt: skip
+    if not found.changes:
+        screen.print(f"nothing changed: {len(found.keys)} calls are decided alike at every size")
+        return
+    screen.print(
+        f"{len(found.keys) - found.kept} of {len(found.keys)} calls are decided otherwise at some"
+        f" size, in {len(found.changes)} ranges of sizes",
+        soft_wrap=True,
+    )
+    rows = [
+        (str(c.key.collective), f"{c.key.nodes}x{c.key.ppn}", _operators(c.key),
+         _range(c.lo, c.hi), str(c.before.choice), str(c.after.choice),
+         *((f"{c.gain:.2f}", "{:.2f} to {:.2f}".format(*c.interval)) if c.known else ("", "")))
+        for c in found.changes
+    ]  # fmt: skip
+    columns = ("call", "shape", "operators", "sizes", "before", "after", "gain", "95 %")
+    print_table("", columns, rows, right=("gain",), spare=("operators", "95 %"))
+    known = [change for change in found.changes if change.known]
+    for c in known:
+        where = f"{c.key.collective} {c.key.nodes}x{c.key.ppn} {_range(c.lo, c.hi)}"
+        screen.print(f"{where}: {c.kind}. {c.why}", markup=False, soft_wrap=True)
+    moved = len(found.changes) - len(known)
+    if moved:
+        screen.print(
+            f"{moved} ranges hold no size that speaks for both choices: there a switch between"
+            " probed sizes moved",
+            soft_wrap=True,
+        )
+    if known:
+        screen.print(
+            f"calls of the other {len(known)} ranges become {found.gain:.2f} times as fast"
+            " (geometric mean, by the evidence of both tables)",
+            soft_wrap=True,
+        )
+
+
+def _range(lo: float, hi: float) -> str:
+    return f"{format_size(lo)} {'up' if hi == math.inf else f'< {format_size(hi)}'}"
+
+
+def _operators(key: Key) -> str:
+    return key.operators if Collective(key.collective).reduces else ""
+
+
 def _row(key: Key, rule: Rule) -> tuple[str, ...]:
-    hi = "up" if rule.hi == math.inf else f"< {format_size(rule.hi)}"
-    operators = key.operators if Collective(key.collective).reduces else ""
     call = str(key.collective) if key.memory == HOST else f"{key.collective} {key.memory}"
     ranks = str(key.p) if key.nodes == 1 else f"{key.nodes}x{key.ppn}"
     return (
-        call, ranks, operators, f"{format_size(rule.lo)} {hi}",
+        call, ranks, _operators(key), _range(rule.lo, rule.hi),
         str(rule.choice), *_evidence(rule), rule.evidence.basis,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Show, export, check and prove tuning tables."""
+"""Show, compare, export, check and prove tuning tables."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from tuner.cli import native, proving
 from tuner.cli.environments import interpreter
 from tuner.cli.output import add_action, console, emit, print_table
 from tuner.cli.progress import Display
-from tuner.cli.rules import print_rules
+from tuner.cli.rules import print_changes, print_rules
 from tuner.errors import InputError
 from tuner.export.formats import FORMATS, format_of
 from tuner.files import require_target, write_atomically
+from tuner.report.changes import save_changes
+from tuner.select.difference import difference, difference_record
 from tuner.table import read_table, table_record
 
 EXAMPLES = """examples:
   tuner table show tuner-out/openmpi/table.json
+  tuner table diff old.json new.json --plot diff.svg
   tuner table export tuner-out/openmpi/table.json --to openmpi --out openmpi.rules
   tuner table export tuner-out/mpich/table.json --to mpich --out mpich.json
   tuner table export table.json --to nccl --otherwise ring_simple --out nccl_tuner.conf
@@ -39,6 +42,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         actions, "show", "print the rules with the evidence for them", EXAMPLES, run_show
     )
     show.add_argument("table", type=Path)
+    diff = add_action(
+        actions, "diff", "say what changed between two tables, why, and what it gains", EXAMPLES,
+        run_diff,
+    )  # fmt: skip
+    diff.add_argument("old", type=Path)
+    diff.add_argument("new", type=Path)
+    diff.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw it: .svg, .png, or both without a suffix"
+    )
     export = add_action(
         actions, "export", "write the rules in a library's own format", EXAMPLES, run_export
     )
@@ -67,6 +79,18 @@ def run_show(options: argparse.Namespace) -> None:
     """Print a table."""
     table = read_table(options.table)
     emit(options, table_record(table), lambda: print_rules(table))
+
+
+def run_diff(options: argparse.Namespace) -> None:
+    """Compare two tables."""
+    if options.plot is not None:
+        require_target(options.plot, options.old, options.new)
+    old, new = read_table(options.old), read_table(options.new)
+    found = difference(old, new)
+    emit(options, difference_record(found), lambda: print_changes(old, new, found))
+    if options.plot is not None:
+        for path in save_changes(options.plot, old, new, found):
+            console(error=True).print(f"{path}: written", markup=False)
 
 
 def run_export(options: argparse.Namespace) -> None:
@@ -102,8 +126,8 @@ def run_check(options: argparse.Namespace) -> int:
     record = {"file": str(options.file), "format": form.name, "differences": differences}
 
     def show() -> None:
-        for difference in differences:
-            print(difference)
+        for each in differences:
+            print(each)
         print(f"{options.file}: {len(differences) or 'no'} differences from {options.table}")
 
     emit(options, record, show)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tuner import db
@@ -15,6 +16,7 @@ from tuner.api.problems import documented
 from tuner.api.published import Entry, Rendition
 from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Name, Page, Parameters, Word
 from tuner.api.service import Service, Serving
+from tuner.select.difference import difference, difference_record
 from tuner.table import parse_table
 
 router = APIRouter(prefix=f"{PREFIX}/tables", tags=["tables"], responses=documented())
@@ -81,6 +83,14 @@ class Form(Parameters):
         return wanted(accept, self.format, self.operators, self.otherwise or "", self.ranks)
 
 
+class FormOrDifference(Form):
+    """In which form a version is wanted, or what it is compared with."""
+
+    against: Id | None = Field(
+        None, description="an earlier version: the answer is what changed, why, and what it gains"
+    )
+
+
 class PublishedQuery(Form):
     """Which published table, and how."""
 
@@ -143,12 +153,17 @@ def from_memory(service: Service, request: Request) -> Response | None:
 
 @router.get("/{version}", response_class=Response, responses=FORMS)
 def one(
-    service: Serving, version: IdInPath, form: Annotated[Form, Query()],
+    service: Serving, version: IdInPath, form: Annotated[FormOrDifference, Query()],
     accept: Accept = None, if_none_match: IfNoneMatch = None,
 ) -> Response:  # fmt: skip
-    """One version, whose rules never change; files in other formats may be written better later."""
+    """One version, whose rules never change, though files in other formats may be written better
+    later; or, `against` another one, what changed since."""
     with db.reading(service.engine) as session:
         entry = Entry.load(session, version)
+        before = None if form.against is None else db.load_table(session, form.against)
+    if before is not None:
+        changed = difference_record(difference(before, entry.table))
+        return JSONResponse(changed, headers={"cache-control": FOREVER})
     rendition = entry.rendition(form.wanted(accept), service.generic)
     return answer(rendition, if_none_match, FOREVER if rendition.lasting else "no-cache")
 

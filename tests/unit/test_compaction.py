@@ -1,0 +1,99 @@
+"""Few rules where that costs next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import InputError
+from tuner.select.compaction import LOSS, fewest, limited, plans
+from tuner.select.contest import Contest, hold
+from tuner.select.dataset import Point, Row
+from tuner.table import Choice
+
+DEFAULT, RING, TREE = Choice(), Choice("ring"), Choice("binomial")
+
+
+def contest(nbytes: int, gains: Mapping[Choice, float], spread: float = 1e-4) -> Contest:
+    """Repetitions that differ by `spread`."""
+    point = Point("allreduce", 8, 1, "host", nbytes)
+    seconds = {DEFAULT: 1.0, **{choice: 1 / gain for choice, gain in gains.items()}}
+    rows = [
+        Row(point, choice, {0: tuple(t * (1 + spread * (k % 5 - 2)) for k in range(15))}, t, t, t)
+        for choice, t in seconds.items()
+    ]
+    return hold(point, rows)
+
+
+def ladder(*gains: Mapping[Choice, float]) -> list[Contest]:
+    return [contest(4**n, each) for n, each in enumerate(gains, start=5)]
+
+
+def chosen(contests: Sequence[Contest]) -> list[str]:
+    plan = fewest(plans(contests, lambda _: True))
+    return [str(min(group.choices, key=str)) for group in plan.groups]
+
+
+def test_an_algorithm_that_is_better_next_to_nowhere_gets_no_rule() -> None:
+    both = [{RING: 2.0, TREE: 1.9}] * 20
+    assert chosen(ladder(*both, {RING: 2.0, TREE: 2.18})) == ["ring"]
+    assert chosen(ladder({RING: 2.0, TREE: 1.5}, {RING: 2.0, TREE: 2.5})) == ["ring", "binomial"]
+
+
+def test_what_cannot_be_told_apart_does_not_alternate() -> None:
+    assert len(chosen(ladder(*[{RING: 2.0, TREE: 2.02}, {RING: 2.02, TREE: 2.0}] * 4))) == 1
+    assert len(chosen(ladder(*[{RING: 2.0, TREE: 2.3}, {RING: 2.3, TREE: 2.0}] * 4))) == 8
+
+
+def test_uncertain_times_excuse_no_large_loss() -> None:
+    wild = [contest(4096, {RING: 2.0, TREE: 2.01}), contest(65536, {RING: 2.0, TREE: 1.7}, 0.2)]
+    assert chosen(wild) == ["ring"]
+
+
+def test_an_algorithm_never_takes_a_size_at_which_it_does_not_beat_the_default() -> None:
+    gains = [{RING: 2.0}] * 30
+    gains[15] = {RING: 0.999}
+    assert chosen(ladder(*gains)) == ["ring", "default", "ring"]
+
+
+def test_a_gain_at_one_of_very_many_sizes_is_left_to_the_default() -> None:
+    gains = [{RING: 0.9}] * 30
+    gains[15] = {RING: 1.12}
+    assert chosen(ladder(*gains)) == ["default"]
+    gains[15] = {RING: 1.5}
+    assert chosen(ladder(*gains)) == ["default", "ring", "default"]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries({RING: st.floats(0.7, 3.0), TREE: st.floats(0.7, 3.0)}),
+        min_size=1, max_size=8,
+    )
+)  # fmt: skip
+def test_more_rules_cost_less_and_the_fewest_stay_below_the_loss(
+    gains: list[Mapping[Choice, float]],
+) -> None:
+    contests = ladder(*gains)
+    found = plans(contests, lambda _: True)
+    assert [plan.rules for plan in found] == sorted({plan.rules for plan in found})
+    assert [plan.cost for plan in found] == sorted((plan.cost for plan in found), reverse=True)
+    assert found[0].rules == 1
+    assert found[-1].cost == pytest.approx(0.0)
+    for plan in found:
+        assert [c for group in plan.groups for c in group.contests] == contests
+        for group in plan.groups:
+            assert all(group.choices - {DEFAULT} <= c.winners for c in group.contests)
+    assert fewest(found).cost <= LOSS * len(contests) + 1e-9
+
+
+def test_a_limit_takes_the_rules_that_gain_the_least() -> None:
+    small = plans(ladder({RING: 1.2}, {RING: 0.9}), lambda _: True)
+    large = plans(ladder({RING: 3.0}, {RING: 0.9}), lambda _: True)
+    assert [plan.rules for plan in limited([small, large], None)] == [3, 3]
+    assert [plan.rules for plan in limited([small, large], 4)] == [1, 3]
+    assert [plan.rules for plan in limited([small, large], 2)] == [1, 1]
+    with pytest.raises(InputError, match="has 2 rules at least, not 1"):
+        limited([small, large], 1)

@@ -1,0 +1,79 @@
+"""What somebody wants of a table besides speed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.select.constraints import Constraints, same_order
+from tuner.table import Choice
+
+OPENMPI, MPICH = "openmpi 5.0.11", "mpich 5.0.2"
+ALLREDUCE, BCAST, REDUCE = Collective.ALLREDUCE, Collective.BCAST, Collective.REDUCE
+
+
+@pytest.mark.parametrize(
+    ("collective", "name", "params", "expected"),
+    [
+        (ALLREDUCE, "recursive_doubling", {}, True),
+        (ALLREDUCE, "linear", {}, True),
+        (ALLREDUCE, "rabenseifner", {}, True),
+        (ALLREDUCE, "ring", {}, False),
+        (ALLREDUCE, "segmented_ring", {"segment": 8192}, False),
+        (REDUCE, "binomial", {}, True),
+        (REDUCE, "pipeline", {"segment": 1024}, True),
+        (ALLREDUCE, "nonoverlapping", {}, False),  # is made of what the library decides
+        (ALLREDUCE, "something_else", {}, False),
+        (Collective.REDUCE_SCATTER, "ring", {}, False),
+    ],
+)
+def test_who_combines_every_element_in_one_order(
+    collective: Collective, name: str, params: dict[str, int], expected: bool
+) -> None:
+    assert same_order(OPENMPI, collective, Choice(name, params)) is expected
+
+
+def test_reproducible_tables_have_no_other_reductions() -> None:
+    wanted = Constraints(reproducible=True)
+    assert not wanted.allow(MPICH, ALLREDUCE, Choice("ring"))
+    assert wanted.allow(MPICH, ALLREDUCE, Choice("recursive_doubling"))
+    assert wanted.allow(MPICH, BCAST, Choice("scatter_allgather"))
+    assert wanted.allow(MPICH, ALLREDUCE, Choice())
+    assert Constraints().allow(MPICH, ALLREDUCE, Choice("ring"))
+
+
+def test_forbidden_algorithms_are_forbidden_everywhere_or_for_one_collective() -> None:
+    wanted = Constraints(forbidden=frozenset({"linear", "allreduce:ring"}))
+    assert not wanted.allow(OPENMPI, BCAST, Choice("linear"))
+    assert not wanted.allow(OPENMPI, ALLREDUCE, Choice("ring", {"segment": 8}))
+    assert wanted.allow(OPENMPI, Collective.ALLGATHER, Choice("ring"))
+
+
+def test_names_that_were_not_measured_are_no_wish() -> None:
+    measured = [("allreduce", Choice("ring")), ("bcast", Choice("chain")), ("bcast", Choice())]
+    Constraints(forbidden=frozenset({"chain", "allreduce:ring"})).require_known(measured)
+    for name in ("rign", "bcast:ring"):
+        with pytest.raises(InputError, match=r"cannot be forbidden; these were: chain, ring"):
+            Constraints(forbidden=frozenset({name})).require_known(measured)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "sentence"),
+    [
+        ({"forbidden": frozenset({"default"})}, "default cannot be forbidden"),
+        ({"forbidden": frozenset({"bcast:default"})}, "default cannot be forbidden"),
+        ({"rules": 0}, "cannot have 0 rules"),
+    ],
+)
+def test_wishes_that_no_table_meets(wishes: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        Constraints(**wishes)
+
+
+def test_ladders_are_for_all_operators_unless_only_some_are_used() -> None:
+    assert Constraints().operators(ALLREDUCE) == ("any", "commutative")
+    assert Constraints(commutative_only=True).operators(ALLREDUCE) == ("commutative",)
+    assert Constraints(commutative_only=True).operators(BCAST) == ("any",)
+    record = Constraints(forbidden=frozenset({"b", "a"}), rules=3).record()
+    assert record == {"forbidden": ["a", "b"], "rules": 3}

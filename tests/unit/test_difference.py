@@ -1,0 +1,149 @@
+"""What changed between two tables: words, numbers and a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from tuner.cli.main import main
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.measurement import Cluster
+from tuner.report.changes import MOST_ROWS, picture, save_changes
+from tuner.select.difference import DEPARTS, OTHER, RETURNS, difference, difference_record
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table
+
+LAB = Cluster("lab", 8, 1, "a CPU", 2**34)
+KEY = Key(Collective.ALLREDUCE, 8, 1)
+COMMUTATIVE = Key(Collective.ALLREDUCE, 8, 1, operators="commutative")
+KIB = 1024
+
+
+def rule(
+    lo: int, hi: float, name: str = "default", gain: float = 1.0, sizes: tuple[int, ...] = (),
+    key: Key = KEY,
+) -> Rule:  # fmt: skip
+    evidence = Evidence(
+        "measured" if sizes else "none", sizes, (1e-3,) * len(sizes), (1e-3 / gain,) * len(sizes),
+        gain=gain, gain_ci95=(gain / 1.05, gain * 1.05),
+    )  # fmt: skip
+    return Rule(key, lo, hi, Choice(name), evidence)
+
+
+def table(*rules: Rule) -> TuningTable:
+    return TuningTable(LAB, "openmpi 5.0.11", rules)
+
+
+OLD = table(
+    rule(0, 64 * KIB, sizes=(16 * KIB,)),
+    rule(64 * KIB, 512 * KIB, "ring", 1.2, (128 * KIB, 256 * KIB)),
+    rule(512 * KIB, math.inf, "chain", 1.3, (1024 * KIB,)),
+)
+NEW = table(
+    rule(0, 8 * KIB),
+    rule(8 * KIB, 32 * KIB, "binomial", 1.5, (16 * KIB,)),
+    rule(32 * KIB, 80 * KIB, sizes=(64 * KIB,)),
+    rule(80 * KIB, 512 * KIB, "rabenseifner", 1.5, (256 * KIB,)),
+    rule(512 * KIB, math.inf, sizes=(1024 * KIB,)),
+)
+
+
+def test_every_range_that_is_decided_otherwise_is_named_with_its_gain() -> None:
+    found = difference(OLD, NEW)
+    assert [(c.lo, c.hi, c.kind) for c in found.changes] == [
+        (8 * KIB, 32 * KIB, DEPARTS), (64 * KIB, 80 * KIB, RETURNS),
+        (80 * KIB, 512 * KIB, OTHER), (512 * KIB, math.inf, RETURNS),
+    ]  # fmt: skip
+    gains = [c.gain for c in found.changes]
+    assert [gains[0], *gains[2:]] == pytest.approx([1.5, 1.5 / 1.2, 1 / 1.3])
+    assert not found.changes[1].known  # no probed size of the ring lies there
+    assert found.changes[2].interval[0] == pytest.approx(1.25 / 1.05 ** math.sqrt(2))
+    assert found.gain == pytest.approx((1.5 * 1.25 / 1.3) ** (1 / 3))
+    assert found.kept == 0
+
+
+def test_the_evidence_is_told_in_words() -> None:
+    why = [change.why for change in difference(OLD, NEW).changes]
+    assert why[0] == (
+        "binomial measured at 16KiB: 1.50 times as fast as the default (1.43 to 1.58)"
+    )
+    assert why[1].startswith("nothing is surely faster than the default at 64KiB; before, ring")
+    assert why[2].startswith("rabenseifner measured at 256KiB")
+    assert "before, ring measured at 128KiB to 256KiB: 1.20 times" in why[2]
+
+
+def test_equal_tables_do_not_differ_whatever_the_order_of_their_rules() -> None:
+    found = difference(OLD, table(*reversed(OLD.rules)))
+    assert (found.changes, found.kept) == ((), 1)
+    assert math.isnan(found.gain)
+
+
+def test_calls_that_only_one_table_knows_are_the_librarys_in_the_other() -> None:
+    assert {c.kind for c in difference(table(), OLD).changes} == {DEPARTS}
+    assert {c.kind for c in difference(OLD, table()).changes} == {RETURNS}
+    why = difference(OLD, table()).changes[0].why
+    assert why.startswith("nothing was measured there; before, ring")
+
+
+def test_rules_for_any_operator_are_not_told_again_for_commutative_ones() -> None:
+    twice = table(*OLD.rules, *(rule(r.lo, r.hi, r.choice.algorithm, key=COMMUTATIVE)
+                                for r in OLD.rules))  # fmt: skip
+    assert difference(twice, OLD).changes == ()
+    only = table(*OLD.rules, rule(0, math.inf, "ring", 2.0, (16 * KIB,), COMMUTATIVE))
+    assert {c.key for c in difference(OLD, only).changes} == {COMMUTATIVE}
+
+
+def test_the_record_is_json(tmp_path: Path) -> None:
+    record = json.loads(json.dumps(difference_record(difference(OLD, NEW)), allow_nan=False))
+    assert [each["hi"] for each in record["changes"]] == [32 * KIB, 80 * KIB, 512 * KIB, "inf"]
+    assert record["changes"][1]["gain"] is None
+
+
+def test_the_command_says_what_changed_and_draws_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    write_table(OLD, old)
+    write_table(NEW, new)
+    assert main(["table", "diff", str(old), str(new), "--plot", str(tmp_path / "d.svg")]) == 0
+    said = capsys.readouterr()
+    assert "1 of 1 calls are decided otherwise at some size, in 4 ranges of sizes" in said.out
+    assert "leaves the default. binomial measured at 16KiB" in said.out
+    assert "1 ranges hold no size that speaks for both choices" in said.out
+    assert "<svg" in (tmp_path / "d.svg").read_text()
+    assert main(["table", "diff", str(old), str(old)]) == 0
+    assert "nothing changed: 1 calls are decided alike" in capsys.readouterr().out
+    assert main(["table", "diff", str(old), str(new), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["changes"]) == 4
+
+
+def test_a_picture_is_not_written_over_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_table(OLD, tmp_path / "old.svg")
+    words = ["table", "diff", str(tmp_path / "old.svg"), str(tmp_path / "old.svg")]
+    assert main([*words, "--plot", str(tmp_path / "old.svg")]) == 1
+    assert "old.svg" in capsys.readouterr().err
+
+
+def test_pictures_of_many_changes_show_the_largest(tmp_path: Path) -> None:
+    keys = [Key(Collective.BCAST, nodes, 1) for nodes in range(2, MOST_ROWS + 7)]
+    new = table(*(rule(0, math.inf, "chain", 1 + key.nodes / 10, (KIB,), key) for key in keys))
+    drawn = picture(table(), new, difference(table(), new))
+    assert (len(drawn.changes), drawn.left_out) == (MOST_ROWS, 5)
+    assert min(key.nodes for key in drawn.changes) == 7
+    written = save_changes(tmp_path / "d", table(), new, difference(table(), new))
+    assert [path.suffix for path in written] == [".svg", ".png"]
+
+
+def test_a_picture_of_no_change_says_so(tmp_path: Path) -> None:
+    (path,) = save_changes(tmp_path / "d.svg", OLD, OLD, difference(OLD, OLD))
+    assert "both tables decide alike" in path.read_text()
+
+
+def test_a_picture_needs_a_place(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        save_changes(tmp_path / "no" / "d.svg", OLD, NEW, difference(OLD, NEW))

@@ -1,0 +1,171 @@
+"""A picture of what changed from one table to another: the rules of each call before and after."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from tuner.report.figures import COLOURS, GAIN, INK, LOSS, powers
+from tuner.report.study_plots import save
+from tuner.select.difference import Change, Difference, seen
+from tuner.table import Key, Rule, TuningTable
+from tuner.units import format_size
+
+WIDTH, ROW, MARGIN = 10.0, 0.62, 1.9  # inches
+MOST_ROWS = 40
+LANE = 0.34  # of a row
+DEFAULT_COLOUR = "#dddddd"
+HATCHES = ("", "///", "...", "xxx")  # beyond the colours the next ones are hatched
+LETTER = 0.105  # inches of a label's letter
+
+Look = tuple[str, str]  # colour, hatch
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is to be drawn; `left_out` counts the calls that there was no room for."""
+
+    old: TuningTable
+    new: TuningTable
+    changes: Mapping[Key, Sequence[Change]]
+    left_out: int
+
+    @property
+    def height(self) -> float:
+        """Inches."""
+        return MARGIN + ROW * max(len(self.changes), 1)
+
+
+def picture(old: TuningTable, new: TuningTable, found: Difference) -> Picture:
+    """The calls that changed, those of the largest gain or loss first where they are too many."""
+    changes: dict[Key, list[Change]] = {}
+    for change in found.changes:
+        changes.setdefault(change.key, []).append(change)
+    largest = sorted(changes, key=lambda key: -max(map(_weight, changes[key])))[:MOST_ROWS]
+    drawn = {key: own for key, own in changes.items() if key in set(largest)}
+    return Picture(old, new, drawn, len(changes) - len(drawn))
+
+
+def _weight(change: Change) -> float:
+    return abs(math.log(change.gain)) if change.known else 0.0
+
+
+def save_changes(path: Path, old: TuningTable, new: TuningTable, found: Difference) -> list[Path]:
+    """The picture as files, by the suffix of `path`; raises InputError where it cannot be."""
+    drawn = picture(old, new, found)
+    return save(path, WIDTH, drawn.height, partial(draw_changes, drawn=drawn))
+
+
+def draw_changes(figure: Figure, drawn: Picture) -> None:
+    """Two lanes for each call, before above after; what changed is framed, with what it gains."""
+    axes = figure.add_subplot()
+    ladders = {key: (seen(key, drawn.old), seen(key, drawn.new)) for key in drawn.changes}
+    low, high = _limits(rule for pair in ladders.values() for ladder in pair for rule in ladder)
+    look = looks(rule for pair in ladders.values() for ladder in pair for rule in ladder)
+    _frame(axes, drawn, low, high)
+    for row, (key, (before, after)) in enumerate(ladders.items()):
+        _lane(axes, before, row - LANE / 2, look, (low, high))
+        _lane(axes, after, row + LANE / 2, look, (low, high))
+        for change in drawn.changes[key]:
+            _mark(axes, change, row, (low, high))
+    handles = [
+        Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=name)
+        for name, (colour, hatch) in look.items()
+    ]
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+
+
+def looks(rules: Iterable[Rule]) -> dict[str, Look]:
+    """By choice: grey for the default, plain colours for the commonest."""
+    number = Counter(str(rule.choice) for rule in rules)
+    names = [name for name, _ in number.most_common() if name != "default"]
+    found = {
+        name: (COLOURS[i % len(COLOURS)], HATCHES[i // len(COLOURS) % len(HATCHES)])
+        for i, name in enumerate(names)
+    }
+    return {"default": (DEFAULT_COLOUR, ""), **found}
+
+
+def _limits(rules: Iterable[Rule]) -> tuple[float, float]:
+    """All switches and all sizes that were probed, with some room."""
+    sizes = {n for rule in rules for n in (rule.lo, *rule.evidence.nbytes) if n > 0} or {1}
+    return min(sizes) / 2, max(sizes) * 2
+
+
+def _frame(axes: Axes, drawn: Picture, low: float, high: float) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(low, high)
+    axes.set_ylim(max(len(drawn.changes), 1) - 0.45, -0.55)
+    axes.xaxis.set_major_locator(FixedLocator(powers(max(math.ceil(low), 1), math.floor(high))))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value)))
+    axes.set_yticks(range(len(drawn.changes)), [_call(key) for key in drawn.changes])
+    axes.tick_params(left=False)
+    axes.grid(visible=False)
+    for side in ("left", "top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_xlabel(
+        "message size; dots: sizes that speak for a rule; framed: what changed, and how many times"
+        " as fast it becomes (green, red: surely)"
+    )
+    axes.set_title(_title(drawn))
+
+
+def _title(drawn: Picture) -> str:
+    where = f"{drawn.new.library} on {drawn.new.cluster.name}"
+    if not drawn.changes:
+        return f"{where}: both tables decide alike"
+    more = f"; {drawn.left_out} more calls changed" if drawn.left_out else ""
+    return f"{where}: rules before (upper lane) and after (lower lane){more}"
+
+
+def _call(key: Key) -> str:
+    operators = "\ncommutative" if key.operators == "commutative" else ""
+    memory = "" if key.memory == "host" else f" {key.memory}"
+    return f"{key.collective} {key.nodes}x{key.ppn}{memory}{operators}"
+
+
+def _lane(
+    axes: Axes,
+    ladder: Sequence[Rule],
+    middle: float,
+    look: Mapping[str, Look],
+    limits: tuple[float, float],
+) -> None:
+    """The rules, and a dot at each size that speaks for one."""
+    for rule in ladder:
+        lo, hi = max(rule.lo, limits[0]), min(rule.hi, limits[1])
+        colour, hatch = look[str(rule.choice)]
+        if lo < hi:
+            axes.barh(
+                middle, hi - lo, LANE, lo, color=colour, hatch=hatch, edgecolor="white",
+                linewidth=0.5,
+            )  # fmt: skip
+        if not rule.choice.is_default:
+            sizes = rule.evidence.nbytes
+            axes.plot(sizes, [middle] * len(sizes), ".", color="white", markersize=3.5)
+
+
+def _mark(axes: Axes, change: Change, row: int, limits: tuple[float, float]) -> None:
+    lo, hi = max(change.lo, limits[0]), min(change.hi, limits[1])
+    if lo >= hi:
+        return
+    axes.barh(row, hi - lo, 2 * LANE, lo, color="none", edgecolor=INK, linewidth=1.1)
+    room = math.log2(hi / lo) / math.log2(limits[1] / limits[0]) * WIDTH * 0.65
+    text = f"\u00d7{change.gain:.2f}"
+    if change.known and room > LETTER * len(text):
+        sure = not change.interval[0] <= 1 <= change.interval[1]
+        colour = (GAIN if change.gain > 1 else LOSS) if sure else INK
+        axes.text(
+            math.sqrt(lo * hi), row, text, ha="center", va="center", fontsize=8, color=colour,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.9},
+        )  # fmt: skip

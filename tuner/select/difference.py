@@ -1,0 +1,202 @@
+"""What changed from one table to another, why, and what it gains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from tuner.files import finite
+from tuner.table import MEASURED, NOTHING, OPERATORS, Choice, Evidence, Key, Rule, TuningTable
+from tuner.units import format_size
+
+DEPARTS, RETURNS, OTHER = "leaves the default", "returns to the default", "other algorithm"
+_SILENT = Evidence(NOTHING)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Messages of [lo, hi) bytes under `key` are decided by another choice.
+
+    before, after   the rules that hold there; of a table without rules for the call, a default
+                    that nothing speaks for
+    gain            how many times faster the calls become, at the sizes there that speak for both
+                    choices, and its 95 % interval; NaN where there is no such size: then a switch
+                    between probed sizes has moved
+    """
+
+    key: Key
+    lo: int
+    hi: float
+    before: Rule
+    after: Rule
+    gain: float
+    interval: tuple[float, float]
+
+    @property
+    def kind(self) -> str:
+        """`DEPARTS`, `RETURNS` or `OTHER`."""
+        if self.before.choice.is_default:
+            return DEPARTS
+        return RETURNS if self.after.choice.is_default else OTHER
+
+    @property
+    def known(self) -> bool:
+        """Whether sizes there speak for both choices."""
+        return not math.isnan(self.gain)
+
+    @property
+    def why(self) -> str:
+        """The evidence in words."""
+        if self.kind == RETURNS:
+            return f"{_nothing(self.after.evidence)}; before, {_said(self.before)}"
+        if self.kind == DEPARTS:
+            return _said(self.after)
+        return f"{_said(self.after)}; before, {_said(self.before)}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Between two tables.
+
+    keys    of the calls that one of the tables has rules for
+    """
+
+    changes: tuple[Change, ...]
+    keys: tuple[Key, ...]
+
+    @property
+    def kept(self) -> int:
+        """How many calls are decided alike at every size."""
+        return len(set(self.keys) - {change.key for change in self.changes})
+
+    @property
+    def gain(self) -> float:
+        """Geometric mean over the changes whose gain is known; NaN without any."""
+        logs = [math.log(change.gain) for change in self.changes if change.known]
+        return math.exp(fmean(logs)) if logs else math.nan
+
+
+def difference(old: TuningTable, new: TuningTable) -> Difference:
+    """Of every call that one of them has rules for. What holds for any operator is not told again
+    of those that commute.
+    """
+    keys = _keys(old, new)
+    changes: dict[tuple[object, ...], Change] = {}
+    for key in keys:
+        for one in _changes(key, seen(key, old), seen(key, new)):
+            safe = replace(key, operators="any")
+            told = (safe, one.lo, one.hi, one.before.choice, one.after.choice)
+            changes.setdefault(told, one)
+    return Difference(tuple(changes.values()), keys)
+
+
+def difference_record(found: Difference) -> dict[str, Any]:
+    """As JSON carries it: infinities as "inf"."""
+    return {
+        "gain": _number(found.gain), "calls": len(found.keys), "calls_kept": found.kept,
+        "changes": [_record(change) for change in found.changes],
+    }  # fmt: skip
+
+
+def _record(change: Change) -> dict[str, Any]:
+    return dict(finite({
+        **asdict(change.key), "lo": change.lo, "hi": change.hi, "kind": change.kind,
+        "before": asdict(change.before.choice), "after": asdict(change.after.choice),
+        "gain": _number(change.gain), "gain_ci95": [_number(each) for each in change.interval],
+        "why": change.why,
+    }))  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _keys(*tables: TuningTable) -> tuple[Key, ...]:
+    """Calls with commutative operators count apart where some table decides them otherwise."""
+    found = {}
+    for key in sorted({key for table in tables for key in table.keys}, key=_order):
+        safe = replace(key, operators="any")
+        if key == safe or any(seen(key, table) != seen(safe, table) for table in tables):
+            found[key] = None
+    return tuple(found)
+
+
+def _order(key: Key) -> tuple[object, ...]:
+    return (key.collective, key.memory, key.p, key.nodes, OPERATORS.index(key.operators))
+
+
+def seen(key: Key, table: TuningTable) -> Sequence[Rule]:
+    """The rules that a call under `key` sees."""
+    return (
+        table.ladder(key)
+        or table.ladder(replace(key, operators="any"))
+        or (Rule(key, 0, math.inf, Choice(), _SILENT),)
+    )
+
+
+def _changes(key: Key, old: Sequence[Rule], new: Sequence[Rule]) -> Iterator[Change]:
+    bounds = sorted({rule.lo for rule in (*old, *new)})
+    for lo, hi in pairwise([*bounds, math.inf]):
+        before, after = _at(old, lo), _at(new, lo)
+        if before.choice != after.choice:
+            yield Change(key, int(lo), hi, before, after, *_gain(before, after, lo, hi))
+
+
+def _at(ladder: Sequence[Rule], nbytes: float) -> Rule:
+    return next(rule for rule in ladder if rule.lo <= nbytes < rule.hi)
+
+
+def _gain(before: Rule, after: Rule, lo: float, hi: float) -> tuple[float, tuple[float, float]]:
+    """The gain of `after` over the default over that of `before`, each by its own evidence; both
+    are uncertain independently.
+    """
+    known = [_gains(rule) for rule in (before, after) if not rule.choice.is_default]
+    sizes = [n for n in set.intersection(*map(set, known)) if lo <= n < hi]
+    if not sizes:
+        return math.nan, (math.nan, math.nan)
+    was, now = (fmean(_gains(rule).get(n, 0.0) for n in sizes) for rule in (before, after))
+    halves = [math.log(high / low) / 2 for low, high in (_interval(before), _interval(after))]
+    gain, half = now - was, math.hypot(*halves)
+    return math.exp(gain), (math.exp(gain - half), math.exp(gain + half))
+
+
+def _gains(rule: Rule) -> dict[int, float]:
+    """Logarithms by size; none of the default, which gains nothing anywhere."""
+    if rule.choice.is_default:
+        return {}
+    evidence = rule.evidence
+    times = zip(evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=True)
+    return {n: math.log(default / chosen) for n, default, chosen in times}
+
+
+def _interval(rule: Rule) -> tuple[float, float]:
+    low, high = rule.evidence.gain_ci95
+    return (low, high) if low > 0 and math.isfinite(high) else (rule.evidence.gain,) * 2
+
+
+def _said(rule: Rule) -> str:
+    """`ring measured at 256KiB: 1.56 times as fast as the default (1.33 to 1.61)`."""
+    evidence = rule.evidence
+    if rule.choice.is_default or not evidence.nbytes:
+        return f"{rule.choice} without evidence"
+    low, high = evidence.gain_ci95
+    basis = MEASURED if evidence.basis == MEASURED else f"{evidence.basis}, not measured,"
+    return (
+        f"{rule.choice} {basis} at {_sizes(evidence.nbytes)}: {evidence.gain:.2f} times as fast as"
+        f" the default ({low:.2f} to {high:.2f})"
+    )
+
+
+def _nothing(evidence: Evidence) -> str:
+    if not evidence.nbytes:
+        return "nothing was measured there"
+    return f"nothing is surely faster than the default at {_sizes(evidence.nbytes)}"
+
+
+def _sizes(nbytes: Sequence[int]) -> str:
+    first, last = format_size(nbytes[0]), format_size(nbytes[-1])
+    return first if len(nbytes) == 1 else f"{first} to {last}"
