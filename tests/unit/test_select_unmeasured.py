@@ -257,6 +257,24 @@ def test_a_gain_counts_when_it_is_above_noise_and_surely_one() -> None:
     assert sure(Belief(choices, mean, together), noise=0.05) == {BINOMIAL}
 
 
+@pytest.mark.parametrize(("gain", "replaced"), [(1.0, False), (1.03, False), (1.6, True)])
+def test_between_node_counts_the_default_is_left_for_what_beats_it_on_both_sides(
+    gain: float, replaced: bool
+) -> None:
+    """On four nodes twice, on six by `gain`: a smooth belief is sure of five either way."""
+    rows = [
+        Row(point, choice, {}, time, time * 0.999, time * 1.001)
+        for nodes, ratio in ((3, 2.0), (4, 2.0), (6, gain), (7, gain))
+        for point in [Point("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
+        for choice, time in {DEFAULT: ratio * 1e-5, BINOMIAL: 1e-5, LINEAR: 3e-5}.items()
+    ]
+    selector = train(rows, lambda _point, _choice: math.nan)
+    point = Point("bcast", 5, 1, "host", SIZES[2])
+    assert sure(selector.belief(point, CHOICES), noise=0.05) == {BINOMIAL}
+    assert selector.sure(point, CHOICES) == ({BINOMIAL} if replaced else set())
+    assert selector.choose_surely(point) == (BINOMIAL if replaced else DEFAULT)
+
+
 def test_what_was_never_measured_is_believed_from_its_simulation_less_surely(
     topology: Topology,
 ) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 
 from tuner.errors import InputError
 from tuner.gain import paired_gain
-from tuner.select import worth
 from tuner.select.belief import NORMAL_95, Belief
 from tuner.select.dataset import NOISE, Point, Row, by_point
 from tuner.select.selector import Selector
@@ -145,8 +144,8 @@ def expect(
     """What is believed of those of `choices` that are believed in at a point without measurements;
     None where the default is not among them, so that the library decides.
 
-    A belief wins where the gain is above noise and its 95 % interval above 1. There is no luck to
-    correct for: expectations are drawn towards what is usual.
+    A belief wins as `Selector.sure` says. There is no luck to correct for: expectations are drawn
+    towards what is usual.
     """
     candidates = selector.candidates(point, choices, reach=1.0)
     if Choice() not in candidates:
@@ -157,7 +156,7 @@ def expect(
     del gains[Choice()]
     simulated = {choice: selector.simulated(point, choice) for choice in candidates}
     supported = frozenset(filter(partial(selector.support.covers, point), candidates))
-    winners = worth.sure(belief, noise)
+    winners = selector.sure(point, candidates, noise)
     return Believed(point, seconds, simulated, gains, winners, noise, belief, supported)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 
 from tuner.select.dataset import Point, Row
@@ -47,6 +48,13 @@ class Support:
         `reach`; their ppn is the same, or the next on both sides.
         """
         return any(self._speaks(point, choice, reach))
+
+    def around(self, point: Point) -> Sequence[Point]:
+        """The same call on the shapes that speak for that of `point`, on both sides; on its own
+        where that was measured.
+        """
+        speaking = _speaking(self._near(point), point, reach=1.0)
+        return [replace(point, nodes=nodes, ppn=ppn) for nodes, ppn in speaking]
 
     def surrounds(self, point: Point, choice: Choice) -> bool:
         """Likewise, but on each of the shapes that speak for that of `point`."""
