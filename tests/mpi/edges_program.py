@@ -244,6 +244,37 @@ def check_a_call_that_failed() -> Iterator[str]:
     tuned.Free()
 
 
+class Whole:
+    """No integer, but mpi4py finds one in it."""
+
+    def __int__(self) -> int:
+        return 1
+
+
+def check_roots() -> Iterator[str]:
+    """Whatever mpi4py takes for a rank is that rank, also where its arguments were seen before."""
+    tuned: Any = tune(WORLD.Dup(), table())
+
+    def results(comm: Any, root: Any) -> list[Any]:
+        ends: list[Any] = []
+        for name in ("Bcast", "Reduce", "Gather", "Scatter"):
+            mine, whole = np.arange(4) + WORLD.rank, np.arange(4 * WORLD.size) - WORLD.rank
+            into = np.zeros_like(whole if name == "Gather" else mine)
+            given = {"Bcast": (mine,), "Scatter": (whole, into)}.get(name, (mine, into))
+            try:
+                getattr(comm, name)(*given, root=root)
+                ends.append((mine.tolist(), into.tolist()))
+            except TypeError as error:
+                ends.append(str(error))
+        return ends
+
+    roots: list[Any] = [1, np.array(1), 1.9, np.float32(1.5), True, Whole(), [1], {}, "1", 1 + 0j]
+    for root in roots:
+        if results(tuned, root) != results(WORLD, root):
+            yield f"{root!r}: {results(tuned, root)}, not {results(WORLD, root)}"
+    tuned.Free()
+
+
 class OnDevice:
     """Another library's device array, where CuPy is not installed: its pointer is all we know."""
 

@@ -1,7 +1,10 @@
 """Which rules are worth following."""
 
-from tuner.runtime.following import pays
-from tuner.table import Evidence
+import math
+
+from tuner.collective import Collective
+from tuner.runtime.following import LONGEST, countable, pays
+from tuner.table import NCCL, SCHEDULE, Choice, Evidence, Key, Rule
 
 SMALL = Evidence("measured", (8, 64), (4e-6, 5e-6), (2.9e-6, 3.5e-6))
 LARGE = Evidence("measured", (1 << 20,), (900e-6,), (700e-6,))
@@ -15,3 +18,16 @@ def test_a_choice_must_save_more_than_it_costs_to_force_it() -> None:
 
 def test_rules_without_times_are_followed() -> None:
     assert pays(Evidence("none"), 2e-6)
+
+
+def test_more_bytes_than_a_message_can_count_are_the_librarys() -> None:
+    def split(lo: int, hi: float, choice: Choice) -> list[tuple[int, float, Choice]]:
+        rule = Rule(Key(Collective.BCAST, 1, 4), lo, hi, choice, Evidence("none"))
+        return [(part.lo, part.hi, part.choice) for part in countable(rule)]
+
+    ours, rest = Choice("binomial", {}, SCHEDULE), Choice()
+    assert split(0, math.inf, ours) == [(0, LONGEST, ours), (LONGEST, math.inf, rest)]
+    assert split(LONGEST + 8, math.inf, ours) == [(LONGEST + 8, math.inf, rest)]
+    assert split(64, LONGEST, ours) == [(64, LONGEST, ours)]
+    for other in (Choice("binomial"), Choice("ring", {}, NCCL)):
+        assert split(0, math.inf, other) == [(0, math.inf, other)]

@@ -68,8 +68,10 @@ class Bindings:
             self._spaces[nbytes] = self._memory.empty(nbytes)
         return self._spaces[nbytes]
 
-    def bound(self, buffer: Bytes, count: int, itemsize: int, root: int) -> Bound | None:
+    def bound(self, buffer: Bytes, count: int, itemsize: int, root: int | None) -> Bound | None:
         """The schedule on this buffer; None where it does not apply."""
+        if root is None or not 0 <= root < self._comm.size:
+            return None
         key = (address_of(buffer), count, itemsize, root)
         try:
             return self._bounds[key]
@@ -85,10 +87,8 @@ class Bindings:
             self.known.clear()
         self.known[call] = known
 
-    def _bind(self, address: int, count: int, itemsize: int, root: Any) -> Bound | None:
-        if not (hasattr(root, "__int__") and 0 <= root < self._comm.size):
-            return None
-        key = (count, itemsize, int(root))  # mpi4py takes a float, too
+    def _bind(self, address: int, count: int, itemsize: int, root: int) -> Bound | None:
+        key = (count, itemsize, root)
         if key not in self._shapes:
             if len(self._shapes) == KEPT:
                 del self._shapes[next(iter(self._shapes))]

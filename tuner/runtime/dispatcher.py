@@ -24,11 +24,12 @@ from tuner.errors import InputError, quoted
 from tuner.locality import CUDA, HOST
 from tuner.runtime import shortcuts
 from tuner.runtime.agreement import Agreed, agree
+from tuner.runtime.arguments import commutative, rank_of
 from tuner.runtime.buffers import in_place, nbytes_of, whole
 from tuner.runtime.devices import memory_of, present
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.ladders import METHODS, Ladder
-from tuner.runtime.shortcuts import PLAIN, commutative
+from tuner.runtime.shortcuts import PLAIN
 from tuner.runtime.staging import READ, WRITE, Access
 from tuner.table import OPERATORS, TuningTable
 
@@ -168,7 +169,7 @@ class Tuned:
         if type(buf) is ndarray:
             self._bcast_any.action(buf.nbytes)(buf, root)
         else:
-            access = READ if self.plain.rank == root else WRITE
+            access = READ if self.plain.rank == rank_of(root) else WRITE
             self._call(self._bcast_any, nbytes_of(buf), ((buf, access),), root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
@@ -205,7 +206,7 @@ class Tuned:
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Scatter`."""
-        if self.plain.rank == root:
+        if self.plain.rank == rank_of(root):
             nbytes = nbytes_of(whole(sendbuf, self.plain.size))
         else:
             nbytes = nbytes_of(recvbuf) * self.plain.size

@@ -29,6 +29,7 @@ from tuner.runtime.staging import READ, WRITE
 from tuner.table import NCCL, OPERATORS, SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
 
 Rules = Mapping[Key, tuple[Rule, ...]]
+LONGEST = 1 << 31  # bytes; our schedules count them, and Open MPI counts in C's int
 
 
 class Following:
@@ -197,7 +198,19 @@ def applicable(table: TuningTable, comm: MPI.Intracomm, memory: str) -> Rules:
         for collective in Collective
         for operators in OPERATORS
     )
-    return {key: table.ladder(key) for key in keys if table.ladder(key)}
+    ladders = {key: table.ladder(key) for key in keys}
+    return {
+        key: tuple(part for rule in ladder for part in countable(rule))
+        for key, ladder in ladders.items() if ladder
+    }  # fmt: skip
+
+
+def countable(rule: Rule) -> tuple[Rule, ...]:
+    """The rule, and the library's choice from `LONGEST` on where the rule asks for a schedule."""
+    if rule.choice.via != SCHEDULE or rule.hi <= LONGEST:
+        return (rule,)
+    beyond = replace(rule, lo=max(rule.lo, LONGEST), choice=Choice())
+    return (replace(rule, hi=LONGEST), beyond) if rule.lo < LONGEST else (beyond,)
 
 
 class _Forced:

@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.collective import Collective
+from tuner.runtime.arguments import rank_of
 from tuner.runtime.bindings import Bindings, Known, address_of, memory_at
 from tuner.runtime.buffers import Bytes, Packed, View, contiguous, in_place, packed, whole
 from tuner.runtime.executor import Bound
@@ -51,11 +52,12 @@ class Scheduled:
 
     def bcast(self, buf: Any, root: int = 0) -> None:
         """As `Comm.Bcast`."""
-        call = (_identity(buf), root)
+        giver = rank_of(root)
+        call = (_identity(buf), giver)
         if call in self._known:
             return self._known[call].bound.run()
-        content = self._packed(buf, root=self._rank == root)
-        bound = self._movement(content, root)
+        content = self._packed(buf, root=self._rank == giver)
+        bound = self._movement(content, giver)
         if content is None or bound is None:
             return self._library(buf, root)
         bound.run()
@@ -68,12 +70,12 @@ class Scheduled:
 
     def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Gather`."""
-        library = partial(self._library, sendbuf, recvbuf, root)
-        if self._rank == root:
-            return self._gathered(sendbuf, recvbuf, root, library)
+        library, taker = partial(self._library, sendbuf, recvbuf, root), rank_of(root)
+        if self._rank == taker:
+            return self._gathered(sendbuf, recvbuf, taker, library)
         given = self._packed(sendbuf, root=True)
         everything = None if given is None else self._workspace(len(given.array) * self._size)
-        bound = self._movement(everything, root)
+        bound = self._movement(everything, taker)
         if given is None or everything is None or bound is None:
             return library()
         self._copy(given.array, self._share(everything))
@@ -81,15 +83,16 @@ class Scheduled:
 
     def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Scatter`."""
-        stays = self._rank == root and in_place(recvbuf)
+        giver = rank_of(root)
+        stays = self._rank == giver and in_place(recvbuf)
         into = None if stays else self._packed(recvbuf, root=False)
         everything, given = None, None
-        if self._rank == root:
+        if self._rank == giver:
             given = self._packed(whole(sendbuf, self._size), root=True)
             everything = None if given is None else self._workspace(len(given.array))
         elif into is not None:
             everything = self._workspace(len(into.array) * self._size)
-        bound = self._movement(everything, root)
+        bound = self._movement(everything, giver)
         if everything is None or bound is None or (into is None and not stays):
             return self._library(sendbuf, recvbuf, root)
         if given is not None:
@@ -125,8 +128,8 @@ class Scheduled:
 
     def reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """As `Comm.Reduce`."""
-        library = partial(self._library, sendbuf, recvbuf, op, root)
-        if self._rank == root:
+        library, taker = partial(self._library, sendbuf, recvbuf, op, root), rank_of(root)
+        if self._rank == taker:
             into = contiguous(recvbuf, writable=True, padded=True)
             given = into if in_place(sendbuf) else _operand(sendbuf)
         else:
@@ -134,11 +137,11 @@ class Scheduled:
             into = given
         if into is None or given is None or not _alike(given, into):
             return library()
-        content = into.flat if self._rank == root else self._workspace(given.flat.nbytes)
-        bound = self._reduction(content, given, op, root)
+        content = into.flat if self._rank == taker else self._workspace(given.flat.nbytes)
+        bound = self._reduction(content, given, op, taker)
         if bound is None:
             return library()
-        if given is not into or self._rank != root:
+        if given is not into or self._rank != taker:
             self._copy(given.flat, content)
         return bound.run(op, given.datatype)
 
@@ -179,14 +182,14 @@ class Scheduled:
         bound.run()
         return into.unpack()
 
-    def _movement(self, content: Packed | Bytes | None, root: int) -> Bound | None:
+    def _movement(self, content: Packed | Bytes | None, root: int | None) -> Bound | None:
         """The schedule bound to these bytes; None where it does not apply."""
         if content is None:
             return None
         array = content.array if isinstance(content, Packed) else content
         return self._bindings.bound(array, len(array), 1, root)
 
-    def _reduction(self, content: Bytes, given: View, op: MPI.Op, root: int) -> Bound | None:
+    def _reduction(self, content: Bytes, given: View, op: MPI.Op, root: int | None) -> Bound | None:
         """The schedule bound to these elements; None where it does not apply."""
         if not self._suits(op, given.datatype):
             return None

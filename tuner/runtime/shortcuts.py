@@ -54,13 +54,3 @@ def _departs(ladder: Ladder, library: Action) -> float:
     """Bytes from which on something else than the library's own choice may be asked for."""
     rungs = zip(ladder.bounds, ladder.actions, strict=True)
     return next((low for low, action in rungs if action != library), math.inf)
-
-
-def commutative(op: Any) -> bool:
-    """Whether operands may change places; TypeError for what is no operator, as mpi4py says."""
-    try:
-        return bool(op.is_commutative)
-    except AttributeError:
-        raise TypeError(
-            f"Argument 'op' has incorrect type (expected mpi4py.MPI.Op, got {type(op).__name__})"
-        ) from None
