@@ -38,7 +38,7 @@ class Completed(Protocol):
 
 
 class Starter(Protocol):
-    """Starts ranks of a real MPI library; `tuner.runtime.launch.Launcher` is one."""
+    """Starts ranks of a real MPI library; `Launcher` and `Spread` of `tuner.runtime.launch` do."""
 
     @property
     def library(self) -> str:
@@ -168,5 +168,6 @@ def ask(
 
 
 def _record(trial: Trial) -> dict[str, str | int | bool]:
-    return {"collective": str(trial.collective), "p": trial.rule.key.p, "nbytes": trial.nbytes,
-            "commutative": trial.commutative}  # fmt: skip
+    key = trial.rule.key
+    return {"collective": str(trial.collective), "nodes": key.nodes, "ppn": key.ppn,
+            "nbytes": trial.nbytes, "commutative": trial.commutative}  # fmt: skip
