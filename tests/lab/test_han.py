@@ -21,7 +21,7 @@ from tuner.runtime.launch import PACKAGE, Launcher
 from tuner.table import Choice
 
 BCAST, CHAIN = Collective.BCAST, Choice("chain", {"chains": 2, "segment": 8192})
-CALL = {"collective": "bcast", "p": 4, "nbytes": 65536, "commutative": True}
+CALL = {"collective": "bcast", "nodes": 2, "ppn": 2, "nbytes": 65536, "commutative": True}
 
 
 @pytest.mark.parametrize("without", [False, True])

@@ -12,11 +12,13 @@ from tests.support.ladders import CLUSTER, table_of
 from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.export.formats import FORMATS
+from tuner.runtime.launch import Launcher
 from tuner.table import Choice, TuningTable, write_table
 
 ALLREDUCE = Collective.ALLREDUCE
 OF = {
     "openmpi": ("openmpi 5.0.11", "ring", "rabenseifner"),
+    "openmpi-han": ("openmpi 5.0.11", "ring", "default"),
     "openmpi-json": ("openmpi 6.0.0", "ring", "rabenseifner"),
     "mvapich2": ("mvapich2 2.3.7", "rabenseifner", "recursive_doubling"),
     "intelmpi": ("intelmpi 2021.18.1", "preset_5", "preset_16"),
@@ -42,7 +44,11 @@ def table(form: str, tmp_path: Path) -> Path:
         }
     )
     memory = "cuda" if form == "nccl" else "host"
-    rules = tuple(replace(r, key=replace(r.key, memory=memory)) for r in made.rules)
+    nodes = 2 if form == "openmpi-han" else 1
+    rules = tuple(
+        replace(r, key=replace(r.key, memory=memory, nodes=nodes, ppn=8 // nodes))
+        for r in made.rules
+    )
     path = tmp_path / "table.json"
     write_table(TuningTable(CLUSTER, library, rules), path)
     return path
@@ -73,6 +79,31 @@ def test_tables_of_other_libraries_are_refused(
     other = "mpich" if form != "mpich" else "openmpi"
     assert main(["table", "export", str(table), "--to", other]) == 1
     assert f"mean nothing in the format of {other}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("library", ["nccl 2.30.7", "rccl 2.27", "ucc 1.8.0", "mvapich 4.0"])
+def test_what_cannot_be_started_is_never_proved(
+    library: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = table_of({(ALLREDUCE, 8): [(0, Choice())]}, library=library)
+    write_table(table, tmp_path / "t.json")
+    name = library.partition(" ")[0]
+    for words in ((), ("--runtime", name), ("--json",)):
+        assert main(["table", "prove", str(tmp_path / "t.json"), *words]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "nothing is proved: " in said.err
+        assert "`tuner table check`" in said.err
+
+
+def test_more_hosts_than_given_cannot_be_proved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: Launcher
+) -> None:
+    made = table_of({(ALLREDUCE, 8): [(0, Choice())]}, library=launcher.version())
+    rules = tuple(replace(r, key=replace(r.key, nodes=4, ppn=2)) for r in made.rules)
+    write_table(TuningTable(CLUSTER, made.library, rules), tmp_path / "t.json")
+    assert main(["table", "prove", str(tmp_path / "t.json"), "--hosts", "a,b"]) == 1
+    assert "rules for 4 hosts, and 2 are given" in capsys.readouterr().err
 
 
 def test_every_format_is_documented() -> None:

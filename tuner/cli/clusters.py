@@ -17,18 +17,8 @@ from tuner.topologies.formats import load_topology
 
 def arguments(group: argparse._ArgumentGroup) -> None:
     """Declare the options."""
-    where = group.add_mutually_exclusive_group()
-    where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2 or node1:4,node2:4")
-    where.add_argument(
-        "--hostfile", type=hosts.read, metavar="FILE", dest="hosts",
-        help="one host a line, as NAME, NAME:4 or NAME slots=4",
-    )  # fmt: skip
+    place(group)
     group.add_argument("--ppn", type=int, help="ranks per host (default: what the list says, or 1)")
-    group.add_argument(
-        "--launch", type=Template.parse, metavar="WORDS",
-        help="openmpi, mpich, srun, jsrun, or a command with {n} {ppn} {nodes} {hosts} {slots}"
-        " {program} (default: srun or jsrun inside their jobs, else the library's own)",
-    )  # fmt: skip
     group.add_argument(
         "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
         help="communicators to measure, or without hosts those for which rules are wanted,"
@@ -55,6 +45,21 @@ def arguments(group: argparse._ArgumentGroup) -> None:
         help=f"of every algorithm at least (default: {request.FEWEST})",
     )  # fmt: skip
     group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
+
+
+def place(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
+    """Declare where ranks are started, and how."""
+    where = group.add_mutually_exclusive_group()
+    where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2 or node1:4,node2:4")
+    where.add_argument(
+        "--hostfile", type=hosts.read, metavar="FILE", dest="hosts",
+        help="one host a line, as NAME, NAME:4 or NAME slots=4",
+    )  # fmt: skip
+    group.add_argument(
+        "--launch", type=Template.parse, metavar="WORDS",
+        help="openmpi, mpich, srun, jsrun, or a command with {n} {ppn} {nodes} {hosts} {slots}"
+        " {program} (default: srun or jsrun inside their jobs, else the library's own)",
+    )  # fmt: skip
 
 
 def _shapes(text: str) -> tuple[request.Shape, ...]:

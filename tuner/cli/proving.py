@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import native
+from tuner.cli.clusters import usual_template
 from tuner.cli.environments import libmpi
 from tuner.cli.progress import Report, counted
 from tuner.errors import InputError
-from tuner.export import intelmpi, mpich
-from tuner.export.formats import Wish
+from tuner.export import intelmpi, mpich, openmpi
+from tuner.export.formats import FORMATS, Wish
 from tuner.export.heldout import heldout
 from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
@@ -23,31 +23,54 @@ from tuner.export.prove import RuleProof
 from tuner.export.variables import ranks_of
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
-from tuner.runtime.launch import Launcher, available_cores
+from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template, available_cores
 from tuner.table import TuningTable
 from tuner.units import format_size
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
-ACTIVATION = {"openmpi": openmpi_proof.activation, "mpich": mpich_proof.activation}
+ACTIVATION: Mapping[str, Callable[[Path], dict[str, str]]] = {
+    "openmpi": openmpi_proof.activation, "mpich": mpich_proof.activation,
+}  # fmt: skip
 
 
 PROVABLE = ("openmpi", "mpich", "intelmpi")
+UNPROVABLE = {
+    "ucc": "nothing is proved: UCC tells nobody which algorithm it runs, and this program starts no"
+    " UCC; `tuner table check` reads the file as UCC does",
+    **dict.fromkeys(
+        ("nccl", "rccl"),
+        "nothing is proved: NCCL reads its tuner's file on GPUs alone, and this program starts no"
+        " NCCL; `tuner table check` reads the file as the plugin does, and NCCL_DEBUG=INFO"
+        " NCCL_DEBUG_SUBSYS=TUNING makes NCCL say what it runs",
+    ),
+    **dict.fromkeys(
+        ("mvapich", "mvapich2"),
+        "nothing is proved: this program starts no MVAPICH; `tuner table check` reads the file as"
+        " it does",
+    ),
+}  # fmt: skip
 
 
 def prove(
-    table: TuningTable, python: Path, native_file: Path, report: Report
-) -> list[dict[str, Any]]:
+    table: TuningTable, python: Path, native_file: Path, report: Report,
+    starter: Launcher | Spread | None = None, commutative_only: bool = False,
+) -> list[dict[str, Any]]:  # fmt: skip
     """One record per rule, of a file for Open MPI or MPICH.
+
+    starter             of ranks on several hosts; None: on this computer
+    commutative_only    the file has the rules for commutative operators (Open MPI)
 
     Raises InputError for a table of another computer or library.
     """
-    starter = launcher(table, python)
+    starter = starter or launcher(table, python)
     progress = counted(report)
-    with tempfile.TemporaryDirectory(prefix="tuner-prove-") as place:
+    with _place(starter) as place:
         if starter.library == "openmpi":
             proofs = openmpi_proof.prove(
-                table, native_file, starter, Path(place), progress=progress
-            )
+                table, native_file, starter, Path(place), progress=progress,
+                han_file=_han(table, Path(place), commutative_only),
+                commutative_only=commutative_only,
+            )  # fmt: skip
         else:
             kept, _ = mpich.portable(table)
             generic = mpich.generic_tuning(libmpi("mpich", python))
@@ -55,6 +78,25 @@ def prove(
                 kept, native_file, generic, starter, Path(place), progress=progress
             )
     return [_record(proof) for proof in proofs]
+
+
+def _place(starter: Launcher | Spread) -> tempfile.TemporaryDirectory[str]:
+    """Other hosts see the home directory, not this computer's /tmp."""
+    folder = Path.home() / ".cache" / "tuner" if isinstance(starter, Spread) else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix="tuner-prove-", dir=folder)
+
+
+def _han(table: TuningTable, place: Path, commutative_only: bool) -> Path | None:
+    """The file that gives calls on several nodes to the rules; None where none is needed."""
+    version = table.library.partition(" ")[2].partition(".")[0]
+    if version not in openmpi.han.READERS or all(key.nodes == 1 for key in table.keys):
+        return None
+    file = place / "han.rules"
+    text = openmpi.han.emit(table, commutative_only=commutative_only)
+    file.write_text(text, encoding="utf-8")
+    return file
 
 
 def _prove_intelmpi(
@@ -96,22 +138,41 @@ def compare(
 
 
 def prove_exported(
-    table: TuningTable, python: Path, wish: Wish, report: Report
-) -> list[dict[str, Any]]:
-    """Export to a temporary file and prove that. Raises InputError for a library that cannot be."""
+    table: TuningTable, python: Path, wish: Wish, report: Report,
+    there: Hosts = LOCAL, template: Template | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Export to a temporary file and prove that. Raises InputError for a library that cannot be.
+
+    there       hosts to start ranks on, by this template
+    """
     library = table.library.partition(" ")[0]
     if library not in PROVABLE:
-        raise InputError(
-            f"{library} is not started here: only {', '.join(PROVABLE)} are; `tuner table check`"
-            " reads the file as it does"
-        )
+        raise InputError(UNPROVABLE.get(library, f"{library} cannot be started here"))
+    if library == "intelmpi" and not there.local:
+        raise InputError("Intel MPI is proved on this computer alone: leave out --hosts")
     if library == "intelmpi":
         return _prove_intelmpi(table, python, wish, report)
-    text, _ = native.export(table, library, python)
-    with tempfile.TemporaryDirectory(prefix="tuner-export-") as place:
+    text, _ = FORMATS[library].emit(table, wish)
+    starter = launcher(table, python) if there.local else spread(table, python, there, template)
+    with _place(starter) as place:
         path = Path(place, "exported")
         path.write_text(text, encoding="utf-8")
-        return prove(table, python, path, report)
+        return prove(table, python, path, report, starter, wish.commutative_only)
+
+
+def spread(table: TuningTable, python: Path, there: Hosts, template: Template | None) -> Spread:
+    """As many ranks on each host as a rule is for; raises InputError where hosts are too few, and
+    for a table of another library."""
+    library = table.library.partition(" ")[0]
+    starter = Launcher.find(library, python, template or usual_template(library))
+    _require_version(table, starter)
+    nodes = max(key.nodes for key in table.keys)
+    if nodes > len(there.names):
+        raise InputError(
+            f"the table has rules for {nodes} hosts, and {len(there.names)} are given: give more"
+            " (--hosts)"
+        )
+    return Spread(starter, there, max(key.ppn for key in table.keys))
 
 
 def launcher(table: TuningTable, python: Path) -> Launcher:
@@ -120,18 +181,23 @@ def launcher(table: TuningTable, python: Path) -> Launcher:
     here = local_cluster()
     if table.cluster != here:
         raise InputError(
-            f"the table is for {_place(table.cluster)}, but this is {_place(here)}: make a table"
-            " here with `tuner quickstart`"
+            f"the table is for {_name(table.cluster)}, but this is {_name(here)}: make a table"
+            " here with `tuner quickstart`, or give its hosts (--hosts)"
         )
+    _require_version(table, starter)
+    return starter
+
+
+def _require_version(table: TuningTable, starter: Launcher) -> None:
+    python = starter.python
     if table.library != starter.version():
         raise InputError(
             f"the table is for {table.library}, but {python} runs {starter.version()}: give"
             " --python of an environment with that version, or make a new table"
         )
-    return starter
 
 
-def _place(cluster: Cluster) -> str:
+def _name(cluster: Cluster) -> str:
     return f"{cluster.name} ({cluster.nodes} x {cluster.cores} cores, {cluster.cpu})"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuner.cli import native, proving
+from tuner.cli import clusters, native, proving
 from tuner.cli.environments import interpreter
 from tuner.cli.output import add_action, console, emit, print_table
 from tuner.cli.progress import Display
@@ -15,6 +15,7 @@ from tuner.export.formats import FORMATS, format_of
 from tuner.files import require_target, write_atomically
 from tuner.report.changes import save_changes
 from tuner.select.difference import difference, difference_record
+from tuner.runtime.launch import LOCAL
 from tuner.table import read_table, table_record
 
 EXAMPLES = """examples:
@@ -27,6 +28,7 @@ EXAMPLES = """examples:
   tuner table export table.json --to intelmpi --ranks 64 --out adjust.sh
   tuner table check openmpi.rules --table tuner-out/openmpi/table.json
   tuner table prove tuner-out/openmpi/table.json
+  tuner table prove table.json --hosts node1,node2,node3,node4
 
 Using an exported file (docs/formats.md has the others):
   mpirun --mca coll_tuned_use_dynamic_rules 1 \\
@@ -70,8 +72,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     prove.add_argument("table", type=Path)
     prove.add_argument(
-        "--runtime", choices=proving.PROVABLE, help="default: the library that the table is for"
+        "--runtime",
+        choices=(*proving.PROVABLE, *proving.UNPROVABLE),
+        help="default: the library that the table is for",
     )
+    clusters.place(prove)
     native.options(prove)
 
 
@@ -144,7 +149,9 @@ def run_prove(options: argparse.Namespace) -> int:
         )
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python, wish = interpreter(library, options.python), native.wish(options)
-        proofs = proving.prove_exported(table, python, wish, report)
+        proofs = proving.prove_exported(
+            table, python, wish, report, options.hosts or LOCAL, options.launch
+        )
     emit(options, proofs, lambda: _print_proofs(proofs))
     return 0 if all(proof["confirmed"] for proof in proofs) else 1
 

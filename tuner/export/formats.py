@@ -41,6 +41,7 @@ class Format:
     asks        what of a wish it looks at
     emit        the file's content, and the rules that it cannot express, by name
     check       every call that a file decides otherwise than the table, one sentence each
+    mark        what its files alone have among those of one library
     """
 
     name: str
@@ -49,6 +50,7 @@ class Format:
     asks: frozenset[str]
     emit: Callable[[TuningTable, Wish], tuple[str, tuple[str, ...]]]
     check: Callable[[TuningTable, str, Wish], list[str]]
+    mark: str = ""
 
     @property
     def json(self) -> bool:
@@ -97,6 +99,17 @@ _ALL = (
         lambda table, text, wish: openmpi.check(
             table, text, commutative_only=wish.commutative_only
         ),
+    ),
+    Format(
+        "openmpi-han", ("openmpi",), "application/vnd.tuner.openmpi-han-rules",
+        frozenset({"commutative_only"}),
+        lambda table, wish: (
+            openmpi.han.emit(table, commutative_only=wish.commutative_only), ()
+        ),
+        lambda table, text, wish: openmpi.han.check(
+            table, text, commutative_only=wish.commutative_only
+        ),
+        openmpi.han.LEVEL,
     ),
     Format(
         "openmpi-json", ("openmpi",), "application/vnd.tuner.openmpi-rules+json",
@@ -153,4 +166,5 @@ def format_of(table: TuningTable, text: str) -> Format:
     if not offered:
         raise InputError(f"there is no format for tables of {table.library}")
     is_json = text.lstrip().startswith("{")
-    return next((form for form in offered if form.json == is_json), offered[0])
+    marked = [form for form in offered if form.mark and form.mark in text]
+    return next((form for form in (*marked, *offered) if form.json == is_json), offered[0])

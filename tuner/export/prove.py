@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, ProbeError
 from tuner.files import write_atomically
 from tuner.table import Choice, Rule
 
@@ -25,6 +25,7 @@ PROVER = ("-m", "mpi4py", "-m", "tuner.runtime.prover")  # mpi4py ends all ranks
 ITEM = 4  # bytes of the elements it sends where the size allows, else 1
 LARGEST = 1 << 25  # bytes of the largest call of a proof
 TIMEOUT = 300.0  # seconds of one launch
+START, EACH = 60.0, 2.0  # likewise, where ranks may die, and for each call
 NO_SIZE = "no call has a size in this range"  # why a rule cannot be tried
 Progress = Callable[[int, int], None]  # calls made, calls altogether
 
@@ -38,7 +39,7 @@ class Completed(Protocol):
 
 
 class Starter(Protocol):
-    """Starts ranks of a real MPI library; `tuner.runtime.launch.Launcher` is one."""
+    """Starts ranks of a real MPI library; `Launcher` and `Spread` of `tuner.runtime.launch` do."""
 
     @property
     def library(self) -> str:
@@ -143,7 +144,8 @@ def ask(
 ) -> dict[int, Answer]:
     """Let real ranks make the calls, all in one launch; answers by position in `trials`.
 
-    may_abort   the ranks may die on the way; later calls then have no answer
+    may_abort   the ranks may die on the way; later calls then have no answer, nor does the launch
+                always end: MPICH's mpiexec waits for ever after some deaths on several hosts
     spare       ranks that take part in no call
     """
     path = directory / "calls.json"
@@ -159,14 +161,19 @@ def ask(
             if progress:
                 progress(len(answers), len(trials))
 
-    starter.run(
-        max(trial.rule.key.p for trial in trials) + spare, [*PROVER, str(path)],
-        settings=settings, environment=environment, on_line=note, timeout=TIMEOUT,
-        check=not may_abort,
-    )  # fmt: skip
+    try:
+        starter.run(
+            max(trial.rule.key.p for trial in trials) + spare, [*PROVER, str(path)],
+            settings=settings, environment=environment, on_line=note, check=not may_abort,
+            timeout=START + EACH * len(trials) if may_abort else TIMEOUT,
+        )  # fmt: skip
+    except ProbeError:
+        if not may_abort:
+            raise
     return answers
 
 
 def _record(trial: Trial) -> dict[str, str | int | bool]:
-    return {"collective": str(trial.collective), "p": trial.rule.key.p, "nbytes": trial.nbytes,
-            "commutative": trial.commutative}  # fmt: skip
+    key = trial.rule.key
+    return {"collective": str(trial.collective), "nodes": key.nodes, "ppn": key.ppn,
+            "nbytes": trial.nbytes, "commutative": trial.commutative}  # fmt: skip

@@ -1,6 +1,7 @@
 """The program of ranks that make given calls and tell what ran: `tuner.runtime.prover CALLS`.
 
-CALLS is a JSON list of {collective, p, nbytes, commutative}. Rank 0 prints one line for each:
+CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is made by the first
+`ppn` ranks on each of the first `nodes` hosts. Rank 0 prints one line for each:
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
 `entered` are what a preloaded watcher saw on rank 0 (tuner/export/openmpi/interpose.c,
 tuner/export/intelmpi/watch.c), [] without it. Where functions are watched each call is made twice:
@@ -77,18 +78,27 @@ def answer(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> dict[str, 
     return {"error": error, "executed": executed(), "entered": entered()}
 
 
+def place(world: MPI.Comm) -> tuple[int, int]:
+    """The number of this rank's host and its own there; hosts count from that of rank 0 on."""
+    names = world.allgather(MPI.Get_processor_name())
+    mine = names[world.rank]
+    return list(dict.fromkeys(names)).index(mine), names[: world.rank].count(mine)
+
+
 def main(path: str) -> None:
-    """Make every call on the first `p` ranks, in the order given."""
+    """Make every call on the ranks of its shape, in the order given."""
     world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
     operators = {True: MPI.SUM, False: MPI.Op.Create(left, commute=False)}
-    comms: dict[int, MPI.Comm] = {}
+    host, local = place(world)
+    comms: dict[tuple[int, int], MPI.Comm] = {}
     for number, call in enumerate(json.loads(Path(path).read_text(encoding="utf-8"))):
-        p = call["p"]
-        if p not in comms:
-            comms[p] = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
-        if comms[p] == MPI.COMM_NULL:
+        shape = call["nodes"], call["ppn"]
+        if shape not in comms:
+            part = host < call["nodes"] and local < call["ppn"]
+            comms[shape] = world.Split(0 if part else MPI.UNDEFINED, world.rank)
+        if comms[shape] == MPI.COMM_NULL:
             continue
-        said = answer(comms[p], call, operators[call["commutative"]])
+        said = answer(comms[shape], call, operators[call["commutative"]])
         if first:
             print(json.dumps({"call": number, **said}), flush=True)
     world.Barrier()

@@ -35,12 +35,16 @@ FORCING = r"OMPI_MCA_coll_tuned_\w+_algorithm\w*"  # parameters that come before
 IMPOSSIBLE = 99  # an algorithm number that Open MPI reads, but refuses when a call reaches it
 
 
-def activation(rules_file: Path) -> dict[str, str]:
-    """MCA parameters under which Open MPI follows the file."""
-    return {
+def activation(rules_file: Path, han_file: Path | None = None) -> dict[str, str]:
+    """MCA parameters under which Open MPI follows the file; on several nodes with han's file."""
+    settings = {
         "coll_tuned_use_dynamic_rules": "1",
         "coll_tuned_dynamic_rules_filename": str(rules_file.resolve()),
     }
+    if han_file is not None:
+        settings["coll_han_use_dynamic_file_rules"] = "1"
+        settings["coll_han_dynamic_rules_filename"] = str(han_file.resolve())
+    return settings
 
 
 def build_watcher(directory: Path) -> Path | None:
@@ -54,13 +58,15 @@ def prove(
     starter: Starter,
     directory: Path,
     *,
+    han_file: Path | None = None,
     commutative_only: bool = False,
     watch: bool = True,
     progress: Progress | None = None,
 ) -> list[RuleProof]:
     """Run every rule that the file holds in the real library, in the order of the table.
 
-    directory   where the watcher and the list of calls go
+    directory   where the watcher and the list of calls go; all hosts see it
+    han_file    what gives calls on several nodes to the rules
     watch       False: use poisoned rows even where a watcher could be compiled
 
     Collectives that the watcher does not know are tried by poisoned rows.
@@ -78,16 +84,18 @@ def prove(
     watched = [rule for rule in rules if preloaded and rule.key.collective in WATCHED]
     proofs = dict[Rule, RuleProof]()
     if preloaded and watched:
-        seen_at_work = _by_watching(preloaded, rules_file, watched, starter, directory, progress)
+        follow = activation(rules_file, han_file)
+        seen_at_work = _by_watching(preloaded, follow, watched, starter, directory, progress)
         proofs |= zip(watched, seen_at_work, strict=True)
     others = [rule for rule in rules if rule not in proofs]
-    proofs |= zip(others, _by_poison(text, others, starter, directory, progress), strict=True)
+    poisoned = _by_poison(text, others, starter, directory, han_file, progress)
+    proofs |= zip(others, poisoned, strict=True)
     return [proofs[rule] for rule in rules]
 
 
 def _by_watching(
-    preloaded: Path, rules_file: Path, rules: Sequence[Rule], starter: Starter, directory: Path,
-    progress: Progress | None,
+    preloaded: Path, follow: Mapping[str, str], rules: Sequence[Rule], starter: Starter,
+    directory: Path, progress: Progress | None,
 ) -> list[RuleProof]:  # fmt: skip
     trials = [Trial(rule, nbytes) for rule in rules for nbytes in sizes_of(rule)]
     defaults = [trial for trial in trials if trial.rule.choice.is_default]
@@ -98,7 +106,7 @@ def _by_watching(
 
     environment = {"LD_PRELOAD": str(preloaded)}
     with_file = ask(
-        starter, trials, directory, settings=activation(rules_file), environment=environment,
+        starter, trials, directory, settings=follow, environment=environment,
         progress=counting_from(0),
     )  # fmt: skip
     without = ask(
@@ -132,7 +140,7 @@ def _judge(
         executed.append(ran or Choice())
         if answer.error:
             reasons.append(f"at {nbytes} bytes the call failed with MPI error {answer.error}")
-        elif ran is None:
+        elif ran is None and wanted is not None:
             reasons.append(f"at {nbytes} bytes another component than coll/tuned answered the call")
         elif ran != wanted:
             reasons.append(
@@ -143,8 +151,9 @@ def _judge(
 
 
 def _by_poison(
-    text: str, rules: Sequence[Rule], starter: Starter, directory: Path, progress: Progress | None
-) -> list[RuleProof]:
+    text: str, rules: Sequence[Rule], starter: Starter, directory: Path, han_file: Path | None,
+    progress: Progress | None,
+) -> list[RuleProof]:  # fmt: skip
     """One launch for the n-th rules of all communicator sizes of a collective.
 
     Making a communicator calls collectives of all ranks: a spare one keeps them from the rules.
@@ -157,7 +166,8 @@ def _by_poison(
         for position in range(max(_position(rule, mine) for rule in mine) + 1):
             starts = {r.key.p: first_of(r) for r in mine if _position(r, mine) == position}
             write_atomically(poisoned, _poisoned(text, collective, starts))
-            answers = ask(starter, trials, directory, settings=activation(poisoned), spare=1)
+            settings = activation(poisoned, han_file)
+            answers = ask(starter, trials, directory, settings=settings, spare=1)
             failed = {trials[i].rule: set[int]() for i in answers}
             for i, answer in answers.items():
                 if answer.error:

@@ -3,6 +3,7 @@
 from tuner.runtime.launch.failures import CompletedRun
 from tuner.runtime.launch.hosts import LOCAL, Hosts, from_environment
 from tuner.runtime.launch.launcher import PACKAGE, Launcher, available_cores
+from tuner.runtime.launch.spread import Spread
 from tuner.runtime.launch.template import TEMPLATES, Template
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "CompletedRun",
     "Hosts",
     "Launcher",
+    "Spread",
     "Template",
     "available_cores",
     "from_environment",

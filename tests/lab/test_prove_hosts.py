@@ -1,0 +1,67 @@
+"""What real libraries run on several hosts under exported files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PATIENCE
+from tests.lab.labs import FLAT
+from tests.support.ladders import Rungs, table_of
+from tuner.collective import Collective
+from tuner.runtime.launch import Launcher
+from tuner.table import Choice, TuningTable, write_table
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+HOSTS = ("--hosts", "node0,node1,node2,node3")
+
+
+def spread(nodes: int, ppn: int, ladders: dict[Collective, Rungs], library: str) -> TuningTable:
+    """A table of one shape."""
+    made = table_of(
+        {(name, nodes * ppn): rungs for name, rungs in ladders.items()}, (64, 65536), library
+    )
+    rules = (replace(r, key=replace(r.key, nodes=nodes, ppn=ppn)) for r in made.rules)
+    return TuningTable(made.cluster, library, tuple(rules))
+
+
+def proofs(table: TuningTable, folder: Path, *words: str) -> tuple[int, list[dict[str, object]]]:
+    """Status and answer of `tuner table prove` on the first host of the flat lab."""
+    (folder / "flat.yaml").write_text(FLAT)
+    write_table(table, folder / "t.json")
+    tuner = [sys.executable, "-m", "tuner.cli.main"]
+    prove = ["table", "prove", "t.json", "--json", *HOSTS, *words]
+    done = subprocess.run(
+        [*tuner, "lab", "run", "flat.yaml", "--", *tuner, *prove], cwd=folder, text=True,
+        capture_output=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout[done.stdout.index("[") :])
+
+
+@pytest.mark.parametrize(("nodes", "ppn"), [(4, 1), (2, 2)])
+def test_open_mpi_follows_the_rules_and_keeps_han_elsewhere(
+    launcher: Launcher, tmp_path: Path, nodes: int, ppn: int
+) -> None:
+    chain = Choice("chain", {"chains": 2, "segment": 8192})
+    ladders: dict[Collective, Rungs] = {
+        BCAST: [(0, Choice()), (1024, chain)],
+        ALLREDUCE: [(0, Choice("recursive_doubling")), (4096, Choice())],
+    }
+    table = spread(nodes, ppn, ladders, launcher.version())
+    status, found = proofs(table, tmp_path)
+    assert [proof["reason"] for proof in found] == [""] * 4
+    assert status == 0
+
+
+def test_mpich_follows_the_file_on_hosts(mpich_launcher: Launcher, tmp_path: Path) -> None:
+    ladders: dict[Collective, Rungs] = {BCAST: [(0, Choice()), (1024, Choice("binomial"))]}
+    table = spread(4, 1, ladders, mpich_launcher.version())
+    status, found = proofs(table, tmp_path, "--python", str(mpich_launcher.python))
+    assert [proof["reason"] for proof in found] == ["", ""]
+    assert status == 0

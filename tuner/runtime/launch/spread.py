@@ -1,0 +1,52 @@
+"""Ranks of a launcher on several hosts, started as one is used to on this computer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.runtime.launch.failures import CompletedRun
+from tuner.runtime.launch.hosts import Hosts
+from tuner.runtime.launch.launcher import Launcher
+
+PRELOAD = "LD_PRELOAD"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Starts `ppn` ranks on each host, host by host, or one more where more ranks are asked for.
+
+    Not of MPICH: its mpiexec waits for ever where ranks die in MPI_Init on hosts that have others.
+    """
+
+    launcher: Launcher
+    hosts: Hosts
+    ppn: int
+
+    @property
+    def library(self) -> str:
+        """Of the launcher."""
+        return self.launcher.library
+
+    def run(
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        *,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], None] | None = None,
+        timeout: float | None = None,
+        check: bool = True,
+    ) -> CompletedRun:
+        """As `Launcher.run`, of all hosts; what is preloaded here is so there, too."""
+        more = ranks > self.ppn * len(self.hosts.names) and self.library != "mpich"
+        ppn = self.ppn + more
+        given = dict(environment or {})
+        if PRELOAD in given:
+            given[PRELOAD] = ":".join(filter(None, [os.environ.get(PRELOAD), given[PRELOAD]]))
+        return self.launcher.run(
+            ppn * len(self.hosts.names), arguments, hosts=self.hosts, ppn=ppn, settings=settings,
+            environment=given, on_line=on_line, timeout=timeout, check=check,
+        )  # fmt: skip
