@@ -59,16 +59,16 @@ def test_names_that_were_not_measured_are_no_wish() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "sentence"),
+    ("forbidden", "rules", "sentence"),
     [
-        ({"forbidden": frozenset({"default"})}, "default cannot be forbidden"),
-        ({"forbidden": frozenset({"bcast:default"})}, "default cannot be forbidden"),
-        ({"rules": 0}, "cannot have 0 rules"),
+        ("default", None, "default cannot be forbidden"),
+        ("bcast:default", None, "default cannot be forbidden"),
+        ("ring", 0, "cannot have 0 rules"),
     ],
 )
-def test_wishes_that_no_table_meets(wishes: dict[str, object], sentence: str) -> None:
+def test_wishes_that_no_table_meets(forbidden: str, rules: int | None, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        Constraints(**wishes)
+        Constraints(forbidden=frozenset({forbidden}), rules=rules)
 
 
 def test_ladders_are_for_all_operators_unless_only_some_are_used() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.measurement import Cluster
 from tuner.report.changes import MOST_ROWS, picture, save_changes
 from tuner.select.difference import DEPARTS, OTHER, RETURNS, difference, difference_record
@@ -142,8 +141,3 @@ def test_pictures_of_many_changes_show_the_largest(tmp_path: Path) -> None:
 def test_a_picture_of_no_change_says_so(tmp_path: Path) -> None:
     (path,) = save_changes(tmp_path / "d.svg", OLD, OLD, difference(OLD, OLD))
     assert "both tables decide alike" in path.read_text()
-
-
-def test_a_picture_needs_a_place(tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        save_changes(tmp_path / "no" / "d.svg", OLD, NEW, difference(OLD, NEW))

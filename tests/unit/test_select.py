@@ -321,6 +321,15 @@ def test_choices_as_good_as_one_another_do_not_alternate() -> None:
     assert rules[1].choice in (TREE, RING)
 
 
+@pytest.mark.parametrize("noise", [0.01, 0.05])
+def test_probes_of_one_machine_give_one_table(noise: float) -> None:
+    """Whatever the noise is this time: the same choices in the same order, and switches nearby."""
+    found = [ladder_of(table_of(probe(CROSSING, noise, seed=seed))) for seed in range(5)]
+    assert len({tuple(rule.choice for rule in rules) for rules in found}) == 1
+    for bound in zip(*([rule.lo for rule in rules[1:]] for rules in found), strict=True):
+        assert max(bound) <= 2 * min(bound)
+
+
 def test_a_choice_that_is_clearly_worse_does_not_stand_in() -> None:
     apart = {
         DEFAULT: lambda _: 4e-5,

@@ -122,10 +122,8 @@ def _costs(contest: Contest, allowed: Callable[[Choice], bool]) -> dict[Choice, 
 
 
 def _regret(contest: Contest, choice: Choice, best: Choice) -> float:
-    if choice == best:
-        return 0.0
-    regret = contest.gains[best] / contest.gains.get(choice, 1.0) - 1
-    if regret <= _CLOSE and contest.interval(best, choice)[0] <= 1.0:
+    regret = contest.gains.get(best, 1.0) / contest.gains.get(choice, 1.0) - 1
+    if choice == best or (regret <= _CLOSE and contest.interval(best, choice)[0] <= 1.0):
         return 0.0
     return max(regret, 0.0)
 

@@ -117,7 +117,7 @@ def _number(value: float) -> float | None:
 
 def _keys(*tables: TuningTable) -> tuple[Key, ...]:
     """Calls with commutative operators count apart where some table decides them otherwise."""
-    found = {}
+    found: dict[Key, None] = {}
     for key in sorted({key for table in tables for key in table.keys}, key=_order):
         safe = replace(key, operators="any")
         if key == safe or any(seen(key, table) != seen(safe, table) for table in tables):
@@ -159,8 +159,7 @@ def _gain(before: Rule, after: Rule, lo: float, hi: float) -> tuple[float, tuple
     if not sizes:
         return math.nan, (math.nan, math.nan)
     was, now = (fmean(_gains(rule).get(n, 0.0) for n in sizes) for rule in (before, after))
-    halves = [math.log(high / low) / 2 for low, high in (_interval(before), _interval(after))]
-    gain, half = now - was, math.hypot(*halves)
+    gain, half = now - was, math.hypot(*map(_half, (before, after)))
     return math.exp(gain), (math.exp(gain - half), math.exp(gain + half))
 
 
@@ -168,14 +167,19 @@ def _gains(rule: Rule) -> dict[int, float]:
     """Logarithms by size; none of the default, which gains nothing anywhere."""
     if rule.choice.is_default:
         return {}
-    evidence = rule.evidence
-    times = zip(evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=True)
-    return {n: math.log(default / chosen) for n, default, chosen in times}
+    evidence = rule.evidence  # which may come from anywhere, and lack times
+    times = zip(evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=False)
+    return {
+        nbytes: math.log(default / chosen)
+        for nbytes, default, chosen in times
+        if 0 < default < math.inf and 0 < chosen < math.inf
+    }
 
 
-def _interval(rule: Rule) -> tuple[float, float]:
+def _half(rule: Rule) -> float:
+    """Of the interval of its gain, in logarithms; 0 for one that is none."""
     low, high = rule.evidence.gain_ci95
-    return (low, high) if low > 0 and math.isfinite(high) else (rule.evidence.gain,) * 2
+    return math.log(high / low) / 2 if 0 < low <= high < math.inf else 0.0
 
 
 def _said(rule: Rule) -> str:
