@@ -239,6 +239,13 @@ def time_at(nodes: int, faster: float) -> float:
     return 1.01e-5 if nodes == 2 else 1e-5 / faster**4
 
 
+def test_wide_gaps_do_not_speak_for_sizes_far_beyond() -> None:
+    support = Support(rows_at([(2, 1)], [64, 4096]))
+    point = Point("bcast", 2, 1, "host", 64)
+    sizes = (7, 8, 600, 8 * 4096, 8 * 4096 + 1)
+    assert [support.covers(point.at(n), LINEAR) for n in sizes] == [False, True, True, True, False]
+
+
 def test_the_ladder_has_the_sizes_of_every_shape() -> None:
     support = Support([*rows_at([(2, 1)], [8, 64]), *rows_at([(4, 1)], [16])])
     assert support.ladder(Point("bcast", 3, 1, "host", 1)) == [8, 16, 64]
