@@ -234,6 +234,20 @@ def test_who_wins_nearby_is_left_for_a_clear_gain(
     assert selector.choose(point) == chosen
 
 
+@pytest.mark.parametrize(("lone", "chosen"), [(0.97e-5, BINOMIAL), (0.9e-5, LINEAR)])
+def test_of_winners_that_tie_one_known_on_all_sides_is_taken(lone: float, chosen: Choice) -> None:
+    """The linear one won next door, and lacks on the other side."""
+    rows = [
+        Row(point, choice, {}, time, time, time)
+        for nodes in (2, 8)
+        for point in [Point("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
+        for choice, time in {DEFAULT: 3e-5, BINOMIAL: 1e-5, LINEAR: lone}.items()
+        if choice != LINEAR or nodes == 2
+    ]
+    selector = train(rows, lambda _point, _choice: math.nan)
+    assert selector.choose(Point("bcast", 3, 1, "host", SIZES[2])) == chosen
+
+
 def time_at(nodes: int, faster: float) -> float:
     """At 3 nodes about `faster` than 10 us."""
     return 1.01e-5 if nodes == 2 else 1e-5 / faster**4

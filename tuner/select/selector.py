@@ -143,10 +143,16 @@ class Selector:
         return self._gains[point]
 
     def _nearest_winner(self, point: Point, candidates: Collection[Choice]) -> Choice | None:
+        """Of those that tie within noise with the fastest one that is known on all sides."""
         places, winners = self._winners[point.collective, point.memory]
         far = np.square(places - point.place).sum(axis=1).round(9)
         order = np.argsort(far, kind="stable")
-        return next((winners[n] for n in order if winners[n] in candidates), None)
+        ties = next((winners[n] for n in order if winners[n][0] in candidates), ())
+        known = (
+            choice for choice in ties
+            if choice in candidates and self.support.surrounds(point, choice)
+        )  # fmt: skip
+        return next(known, ties[0] if ties else None)
 
 
 def train(rows: Sequence[Row], simulate: Simulate, designed: bool = False) -> Selector:
@@ -158,9 +164,14 @@ def train(rows: Sequence[Row], simulate: Simulate, designed: bool = False) -> Se
     return Selector(rows, simulate, designed)
 
 
-def _winners(rows: Sequence[Row]) -> tuple[np.ndarray[tuple[int, int]], list[Choice]]:
-    """Where it was measured, and what was the fastest there."""
-    fastest = {
-        point: min(own, key=lambda row: row.median).choice for point, own in by_point(rows).items()
-    }
+Winners = tuple[np.ndarray[tuple[int, int]], list[tuple[Choice, ...]]]
+
+
+def _winners(rows: Sequence[Row]) -> Winners:
+    """Where it was measured, and who was the fastest there, then those that tie within noise."""
+    fastest = {}
+    for point, own in by_point(rows).items():
+        ordered = sorted(own, key=lambda row: row.median)
+        within = ordered[0].median * (1 + NOISE)
+        fastest[point] = tuple(row.choice for row in ordered if row.median <= within)
     return np.array([point.place for point in fastest]), list(fastest.values())
