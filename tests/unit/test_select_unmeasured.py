@@ -248,6 +248,23 @@ def test_of_winners_that_tie_one_known_on_all_sides_is_taken(lone: float, chosen
     assert selector.choose(Point("bcast", 3, 1, "host", SIZES[2])) == chosen
 
 
+@pytest.mark.parametrize("per_node", [False, True])
+def test_how_sizes_of_node_counts_compare_is_learned_from_those_measured(per_node: bool) -> None:
+    """The linear one wins from 1448 bytes on, or from so many per node."""
+
+    def row(nodes: int, nbytes: int, choice: Choice) -> Row:
+        size = nbytes / nodes if per_node else nbytes
+        time = 1e-5 * nodes * {DEFAULT: 4.0, BINOMIAL: 1.0, LINEAR: (1448 / size) ** 0.2}[choice]
+        return Row(Point("bcast", nodes, 1, "host", nbytes), choice, {}, time, time, time)
+
+    sizes = [2**k for k in range(4, 24, 2)]
+    rows = [row(n, nbytes, choice) for n in (2, 4, 8) for nbytes in sizes for choice in CHOICES]
+    selector = train(rows, lambda _point, _choice: math.nan)
+    for nbytes in sizes:
+        best = min(CHOICES, key=lambda choice: row(32, nbytes, choice).median)
+        assert selector.choose(Point("bcast", 32, 1, "host", nbytes)) == best
+
+
 def time_at(nodes: int, faster: float) -> float:
     """At 3 nodes about `faster` than 10 us."""
     return 1.01e-5 if nodes == 2 else 1e-5 / faster**4
