@@ -234,9 +234,47 @@ def test_who_wins_nearby_is_left_for_a_clear_gain(
     assert selector.choose(point) == chosen
 
 
+@pytest.mark.parametrize(("lone", "chosen"), [(0.97e-5, BINOMIAL), (0.9e-5, LINEAR)])
+def test_of_winners_that_tie_one_known_on_all_sides_is_taken(lone: float, chosen: Choice) -> None:
+    """The linear one won next door, and lacks on the other side."""
+    rows = [
+        Row(point, choice, {}, time, time, time)
+        for nodes in (2, 8)
+        for point in [Point("bcast", nodes, 1, "host", nbytes) for nbytes in SIZES]
+        for choice, time in {DEFAULT: 3e-5, BINOMIAL: 1e-5, LINEAR: lone}.items()
+        if choice != LINEAR or nodes == 2
+    ]
+    selector = train(rows, lambda _point, _choice: math.nan)
+    assert selector.choose(Point("bcast", 3, 1, "host", SIZES[2])) == chosen
+
+
+@pytest.mark.parametrize("per_node", [False, True])
+def test_how_sizes_of_node_counts_compare_is_learned_from_those_measured(per_node: bool) -> None:
+    """The linear one wins from 1448 bytes on, or from so many per node."""
+
+    def row(nodes: int, nbytes: int, choice: Choice) -> Row:
+        size = nbytes / nodes if per_node else nbytes
+        time = 1e-5 * nodes * {DEFAULT: 4.0, BINOMIAL: 1.0, LINEAR: (1448 / size) ** 0.2}[choice]
+        return Row(Point("bcast", nodes, 1, "host", nbytes), choice, {}, time, time, time)
+
+    sizes = [2**k for k in range(4, 24, 2)]
+    rows = [row(n, nbytes, choice) for n in (2, 4, 8) for nbytes in sizes for choice in CHOICES]
+    selector = train(rows, lambda _point, _choice: math.nan)
+    for nbytes in sizes:
+        best = min(CHOICES, key=lambda choice: row(32, nbytes, choice).median)
+        assert selector.choose(Point("bcast", 32, 1, "host", nbytes)) == best
+
+
 def time_at(nodes: int, faster: float) -> float:
     """At 3 nodes about `faster` than 10 us."""
     return 1.01e-5 if nodes == 2 else 1e-5 / faster**4
+
+
+def test_wide_gaps_do_not_speak_for_sizes_far_beyond() -> None:
+    support = Support(rows_at([(2, 1)], [64, 4096]))
+    point = Point("bcast", 2, 1, "host", 64)
+    sizes = (7, 8, 600, 8 * 4096, 8 * 4096 + 1)
+    assert [support.covers(point.at(n), LINEAR) for n in sizes] == [False, True, True, True, False]
 
 
 def test_the_ladder_has_the_sizes_of_every_shape() -> None:

@@ -79,10 +79,13 @@ class Beliefs:
 
     Where there are many, a regressor is fitted to those of the shapes nearest to the one in
     question.
+
+    per_node    sizes of different node counts are compared by what a node has of them
     """
 
-    def __init__(self, rows: Sequence[Row], simulate: Simulate) -> None:
+    def __init__(self, rows: Sequence[Row], simulate: Simulate, per_node: bool = False) -> None:
         self._simulate = simulate
+        self._per_node = per_node
         self._rows: dict[tuple[int, int], list[tuple[Row, float]]] = defaultdict(list)
         for row in rows:
             self._rows[row.point.nodes, row.point.ppn].append((row, variance(row)))
@@ -101,6 +104,11 @@ class Beliefs:
         regressor = self._regressor(pairs[0][0])
         mean, covariance = regressor.predict_joint([self._features(*pair) for pair in pairs])
         return mean, covariance
+
+    def log_size(self, point: Point) -> float:
+        """By which it is compared with other calls."""
+        size = math.log(max(point.nbytes, 1))
+        return size - math.log(point.nodes) if self._per_node else size
 
     def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
         """Of these choices at one point."""
@@ -139,9 +147,9 @@ class Beliefs:
         return regressor.fit(features, [math.log(row.median) for row, _ in rows], weights)
 
     def _features(self, point: Point, choice: Choice) -> list[float]:
-        """The arm's number; logarithms of nbytes, nodes, ppn and the seconds to start from."""
+        """The arm's number; logarithms of size, nodes, ppn and the seconds to start from."""
         return [
-            float(self._numbers[choice]), math.log(max(point.nbytes, 1)), math.log(point.nodes),
+            float(self._numbers[choice]), self.log_size(point), math.log(point.nodes),
             math.log(point.ppn), math.log(max(self._start(point, choice), _SHORTEST)),
         ]  # fmt: skip
 

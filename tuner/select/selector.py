@@ -8,30 +8,40 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
-
 from tuner.errors import InputError
 from tuner.select import worth
 from tuner.select.belief import NORMAL_95, Belief, Beliefs, deviation, require_rows
-from tuner.select.dataset import NOISE, Point, Row, Simulate, by_point
+from tuner.select.dataset import NOISE, Point, Row, Simulate
+from tuner.select.guess import Choose, Guess, compare_per_node
 from tuner.select.support import REACH, Support
 from tuner.table import Choice
 
-_LONE = 0.5  # gain that is believed although not all shapes around speak for the choice
+Kind = tuple[str, str]  # collective, memory
 
 
 class Selector:
-    """Made by `train`."""
+    """Made by `train`.
 
-    def __init__(self, rows: Sequence[Row], simulate: Simulate, designed: bool) -> None:
+    per_node    whether guesses at other node counts compare sizes per node; None: found out by
+                what guesses better at the measured ones
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        simulate: Simulate,
+        designed: bool,
+        per_node: bool | None = None,
+    ) -> None:
         self.support = Support(rows)
         self._simulate = simulate
         self._designed = designed
-        groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        self._rows: dict[Kind, list[Row]] = defaultdict(list)
         for row in rows:
-            groups[row.point.collective, row.point.memory].append(row)
-        self._beliefs = {kind: Beliefs(own, simulate) for kind, own in groups.items()}
-        self._winners = {kind: _winners(own) for kind, own in groups.items()}
+            self._rows[row.point.collective, row.point.memory].append(row)
+        self._beliefs = {kind: Beliefs(own, simulate) for kind, own in self._rows.items()}
+        self._per_node = dict.fromkeys(self._rows, per_node)
+        self._guesses: dict[tuple[Kind, bool], Guess] = {}
         self._gains: dict[Point, Mapping[Choice, float]] = {}
 
     def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
@@ -80,26 +90,29 @@ class Selector:
     def choose(self, point: Point, allowed: Collection[Choice] | None = None) -> Choice:
         """What is expected to be the fastest of the covered choices and the default.
 
-        What won at the nearest measured call keeps its place unless another is expected to be
-        faster by more than noise: beliefs that hardly differ, far from all measurements, are no
-        reason to leave what is known to win next door. A choice that lacks on one of the shapes
-        around needs much more, since nothing tells how it came to lack there. Where nothing is
-        covered the library decides.
+        Where nothing is covered the library decides.
         """
         candidates = self.candidates(point, allowed)
-        if not candidates:
-            return Choice()
-        found = self.belief(point, candidates)
-        nearest = self._nearest_winner(point, candidates)
-        if nearest is None:
-            return found.best
-        gains = {choice: found.gain(choice, nearest)[0] for choice in candidates}
-        ahead = [choice for choice in candidates if gains[choice] > self._least(point, choice)]
-        return max(ahead, key=gains.__getitem__, default=nearest)
+        return self._guess(point).choose(point, candidates) if candidates else Choice()
 
-    def _least(self, point: Point, choice: Choice) -> float:
-        """Gain, as a logarithm, from which on a choice replaces the winner nearby."""
-        return math.log1p(NOISE if self.support.surrounds(point, choice) else _LONE)
+    def _guess(self, point: Point) -> Guess:
+        """For calls of its kind, on its own or on a measured shape."""
+        kind = (point.collective, point.memory)
+        per_node = not self.support.measured(point) and self._compares_per_node(kind)
+        if (kind, per_node) not in self._guesses:
+            rows = self._rows[kind]
+            beliefs = Beliefs(rows, self._simulate, True) if per_node else self._beliefs[kind]
+            self._guesses[kind, per_node] = Guess(beliefs, rows, self.support)
+        return self._guesses[kind, per_node]
+
+    def _compares_per_node(self, kind: Kind) -> bool:
+        found = self._per_node[kind]
+        if found is None:
+            found = self._per_node[kind] = compare_per_node(self._rows[kind], self._learn)
+        return found
+
+    def _learn(self, rows: Sequence[Row], per_node: bool) -> Choose:
+        return Selector(rows, self._simulate, self._designed, per_node).choose
 
     def choose_surely(
         self, point: Point, allowed: Collection[Choice] | None = None, noise: float = NOISE
@@ -142,12 +155,6 @@ class Selector:
             self._gains[point] = dict(zip(known, map(float, default - found.mean), strict=True))
         return self._gains[point]
 
-    def _nearest_winner(self, point: Point, candidates: Collection[Choice]) -> Choice | None:
-        places, winners = self._winners[point.collective, point.memory]
-        far = np.square(places - point.place).sum(axis=1).round(9)
-        order = np.argsort(far, kind="stable")
-        return next((winners[n] for n in order if winners[n] in candidates), None)
-
 
 def train(rows: Sequence[Row], simulate: Simulate, designed: bool = False) -> Selector:
     """Learn from measured rows. Raises InputError without any.
@@ -156,11 +163,3 @@ def train(rows: Sequence[Row], simulate: Simulate, designed: bool = False) -> Se
     """
     require_rows(rows)
     return Selector(rows, simulate, designed)
-
-
-def _winners(rows: Sequence[Row]) -> tuple[np.ndarray[tuple[int, int]], list[Choice]]:
-    """Where it was measured, and what was the fastest there."""
-    fastest = {
-        point: min(own, key=lambda row: row.median).choice for point, own in by_point(rows).items()
-    }
-    return np.array([point.place for point in fastest]), list(fastest.values())

@@ -11,7 +11,7 @@ from itertools import product
 from tuner.select.dataset import Point, Row
 from tuner.table import Choice
 
-REACH = 8.0  # a guess goes beyond the fewest and the most nodes measured up to this factor
+REACH = 8.0  # a guess goes beyond what was measured, of nodes and of sizes, up to this factor
 _LONE_GAP = 2.0  # how far a single probed size speaks for others
 
 Shape = tuple[int, int]  # nodes, ppn
@@ -42,7 +42,8 @@ class Support:
     def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
         """This choice was measured at a probed size next to `point`, on its shape or next to it.
 
-        Between two probed sizes either will do; beyond the last, no further than one ladder gap.
+        Between two probed sizes either will do; beyond the last, no further than one ladder gap and
+        than REACH.
         A shape that was measured there speaks for itself. For others those do that have the next
         fewer and the next more nodes, or where there is only one of these, it up to a factor
         `reach`; their ppn is the same, or the next on both sides.
@@ -89,13 +90,13 @@ class Support:
 
 
 def gap_above(sizes: Sequence[int]) -> float:
-    """Ratio of the two largest probed sizes."""
-    return sizes[-1] / max(sizes[-2], 1) if len(sizes) > 1 else _LONE_GAP
+    """How far beyond the largest probed size is believed: as the next smaller one is away."""
+    return min(sizes[-1] / max(sizes[-2], 1), REACH) if len(sizes) > 1 else _LONE_GAP
 
 
 def gap_below(sizes: Sequence[int]) -> float:
-    """Ratio of the two smallest probed sizes."""
-    return sizes[1] / max(sizes[0], 1) if len(sizes) > 1 else _LONE_GAP
+    """Likewise, below the smallest one."""
+    return min(sizes[1] / max(sizes[0], 1), REACH) if len(sizes) > 1 else _LONE_GAP
 
 
 def neighbours(sizes: Sequence[int], nbytes: int) -> Sequence[int]:
