@@ -36,6 +36,7 @@ PAIRS = {"f4": MPI.FLOAT_INT, "f8": MPI.DOUBLE_INT, "i4": MPI.INT_INT, "i8": MPI
 PLACES = (MPI.MINLOC, MPI.MAXLOC)
 MATRIX = MPI.INT64_T.Create_contiguous(4).Commit()
 MODULUS = 10007
+STRIDE = 7919  # a prime: where a spread begins is another place for every algorithm
 LARGE = 5003  # elements: more than libraries send without asking the receiver
 # Small enough for some of everything: several segments, groups and levels among few ranks.
 SMALL = {"segment": 24, "group": 2, "radix": 3, "chains": 2, "length": 2, "aggregate": 2,
@@ -165,6 +166,11 @@ def check(
 ) -> int:
     """Calls under one choice, begun at another place each time; how many there were."""
     p = comm.size
+    counts = (0, 1, p - 1, p, 5 * p + 3, LARGE)
+    everything = list(enumerate(product(kinds(collective), counts)))
+    combinations = everything[STRIDE * (first + p) % every :: every]
+    if not combinations:
+        return 0
     ladder = [(0, choice)]
     wanted: dict[tuple[Any, ...], Any] = {(collective, p): ladder}
     if collective.reduces:
@@ -173,12 +179,8 @@ def check(
         wanted |= {(collective, p): ladder} if safe else {}
     tuned = tune(comm, table_of(wanted, library=LIBRARY))
     roots = (0, p - 1) if collective.rooted else (0,)
-    counts = (0, 1, p - 1, p, 5 * p + 3, LARGE)
     places = (False,) if collective is Collective.BCAST else (False, True)
     ways = list(product(roots, places))
-    everything = list(enumerate(product(kinds(collective), counts)))
-    every = min(every, len(everything))
-    combinations = everything[first % every :: every]
     for number, (kind, count) in combinations:
         root, in_place = ways[(first + number + number // len(counts)) % len(ways)]
         call = Call(collective, kind, count, root, p)

@@ -5,14 +5,15 @@ import pytest
 from tests.bench.product import product
 from tuner.runtime.launch import Launcher
 
-SPREAD = 997  # one combination for each algorithm; all of them: python -m tests.bench.product
+# Every so many calls of each number of ranks; all of them: python -m tests.bench.product
+SPREADS = [(2, 499), (3, 997), (4, 1999), (5, 1999), (8, 2503)]
 
 
-@pytest.mark.parametrize("p", [2, 3, 4, 5, 8])
-def test_open_mpi(launcher: Launcher, p: int) -> None:
-    assert product(launcher, p, SPREAD).endswith("all as the plain communicator's")
+@pytest.mark.parametrize(("p", "every"), SPREADS)
+def test_open_mpi(launcher: Launcher, p: int, every: int) -> None:
+    assert product(launcher, p, every).endswith("all as the plain communicator's")
 
 
-@pytest.mark.parametrize("p", [2, 3, 4, 5, 8])
-def test_mpich(mpich_launcher: Launcher, p: int) -> None:
-    assert product(mpich_launcher, p, SPREAD).endswith("all as the plain communicator's")
+@pytest.mark.parametrize(("p", "every"), SPREADS)
+def test_mpich(mpich_launcher: Launcher, p: int, every: int) -> None:
+    assert product(mpich_launcher, p, every).endswith("all as the plain communicator's")

@@ -26,7 +26,7 @@ from tuner.runtime import shortcuts
 from tuner.runtime.agreement import Agreed, agree
 from tuner.runtime.arguments import commutative, rank_of
 from tuner.runtime.buffers import in_place, nbytes_of, whole
-from tuner.runtime.devices import memory_of, present
+from tuner.runtime.devices import buffer_of, memory_of, present
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.ladders import METHODS, Ladder
 from tuner.runtime.staging import READ, WRITE, Access
@@ -231,7 +231,7 @@ class Tuned:
         if direct is not None:
             device = present()
             if device is not None:
-                device.synchronise()  # MPI knows nothing of streams
+                device.settle(*map(buffer_of, specs))  # MPI knows nothing of streams
             return direct(*specs, *others)
         act, following = ladder.action(nbytes), cast("Following", self._following)
         return following.device_memory.staging(lambda *host: act(*host, *others), *buffers)
