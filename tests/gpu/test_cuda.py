@@ -4,6 +4,7 @@ import gc
 import math
 from collections.abc import Callable
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,20 @@ def test_work_under_way_is_waited_for(staging: Staging) -> None:
             buffer += 1.0
         seen = staging(lambda host: (host.min(), host.max()), (buffer, READ))
     assert seen == (50.0, 50.0)
+
+
+def test_the_stream_of_another_library_is_waited_for(device: Device) -> None:
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        buffer = cupy.zeros(1 << 24)
+        for _ in range(50):
+            buffer += 1.0
+        interface = buffer.__cuda_array_interface__
+    assert interface["stream"] == stream.ptr
+    device.settle(SimpleNamespace(__cuda_array_interface__=interface))
+    assert stream.done
 
 
 @pytest.mark.parametrize(("name", "dtype"), FOLDS)

@@ -2,8 +2,9 @@
 
 `dispatcher_program.py EVERY P ...`: every collective and algorithm (ours, and the library's own
 where it can be forced) on communicators of these sizes, with every EVERY-th combination of
-datatype, operator, class of count, first or last root, in or out of place: 1 for all, a prime for
-a spread.
+datatype, operator and class of count: 1 for all, a prime for a spread. The first and the last root
+take turns, and so do calls in place and not. Algorithms that want more than ranks (GPUs, say) are
+tried as well: their messages are messages, and their results are results.
 """
 
 import sys
@@ -25,14 +26,21 @@ from tuner.table import SCHEDULE, Choice
 
 WORLD = MPI.COMM_WORLD
 LIBRARY = library_name()
-INTEGERS = ("i1", "u1", "i2", "i4", "u4", "i8")
-FLOATS = ("f4", "f8", "c16")
+INTEGERS = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
+FLOATS, COMPLEX = ("f4", "f8", "g"), ("c8", "c16")
 ARITHMETIC = (MPI.SUM, MPI.PROD)
 ORDERED = (MPI.MIN, MPI.MAX)
-BITS = (MPI.BAND, MPI.BOR, MPI.BXOR, MPI.LAND, MPI.LOR)
+LOGIC = (MPI.LAND, MPI.LOR, MPI.LXOR)
+BITS = (MPI.BAND, MPI.BOR, MPI.BXOR)
+PAIRS = {"f4": MPI.FLOAT_INT, "f8": MPI.DOUBLE_INT, "i4": MPI.INT_INT, "i8": MPI.LONG_INT}
+PLACES = (MPI.MINLOC, MPI.MAXLOC)
 MATRIX = MPI.INT64_T.Create_contiguous(4).Commit()
-PAIR = np.dtype([("value", "f8"), ("place", "i4")], align=True)
 MODULUS = 10007
+STRIDE = 7919  # a prime: where a spread begins is another place for every algorithm
+LARGE = 5003  # elements: more than libraries send without asking the receiver
+# Small enough for some of everything: several segments, groups and levels among few ranks.
+SMALL = {"segment": 24, "group": 2, "radix": 3, "chains": 2, "length": 2, "aggregate": 2,
+         "copies": 2}  # fmt: skip
 Spec = Any
 
 
@@ -46,6 +54,7 @@ def add(arriving: Any, target: Any, _: MPI.Datatype) -> None:
     np.frombuffer(target, np.int64)[:] += np.frombuffer(arriving, np.int64)
 
 
+DRAWS = np.random.default_rng(1).integers(0, 3, 1 << 20)
 PRODUCT = MPI.Op.Create(multiply, commute=False)
 OWN_SUM = MPI.Op.Create(add, commute=True)
 
@@ -54,15 +63,15 @@ class Kind:
     """Elements of one datatype with an operator; `width` of numpy's items make one element."""
 
     def __init__(self, dtype: Any, op: MPI.Op, datatype: MPI.Datatype | None = None) -> None:
-        self.dtype, self.op, self.datatype = np.dtype(dtype), op, datatype
+        self.dtype, self.op, self.datatype = np.dtype(dtype, align=True), op, datatype
         self.width = 4 if datatype is MATRIX else 1
 
     def data(self, count: int, seed: int) -> Any:
         """Numbers small enough for every reduction to be exact."""
-        draw = np.random.default_rng(seed).integers(0, 3, count * self.width)
-        if self.dtype != PAIR:
+        draw = DRAWS[seed:][: count * self.width]
+        if self.dtype.names is None:
             return draw.astype(self.dtype)
-        made = np.zeros(count, PAIR)
+        made = np.zeros(count, self.dtype)
         made["value"], made["place"] = draw, np.arange(count) + seed % 7
         return made
 
@@ -72,28 +81,36 @@ class Kind:
 
 
 def kinds(collective: Collective) -> list[Kind]:
+    """Every datatype with every operator that MPI has for it; where nothing is reduced, one."""
     if not collective.reduces:
-        return [Kind(dtype, MPI.SUM) for dtype in (*INTEGERS, *FLOATS, "?")]
+        moved = [Kind(dtype, MPI.SUM) for dtype in (*INTEGERS, *FLOATS, *COMPLEX, "G", "?")]
+        return [*moved, Kind("i8", MPI.SUM, MATRIX)]
     return [
-        *(Kind(dtype, op) for dtype, op in product(INTEGERS, (*ARITHMETIC, *ORDERED, *BITS))),
-        *(Kind(dtype, op) for dtype, op in product(FLOATS, ARITHMETIC)),
-        *(Kind(dtype, op) for dtype, op in product(FLOATS[:2], ORDERED)),
-        Kind("?", MPI.LOR), Kind(PAIR, MPI.MINLOC, MPI.DOUBLE_INT),
+        *(Kind(*pair) for pair in product(INTEGERS, (*ARITHMETIC, *ORDERED, *LOGIC, *BITS))),
+        *(Kind(*pair) for pair in product(FLOATS, (*ARITHMETIC, *ORDERED))),
+        *(Kind(*pair) for pair in product(COMPLEX, ARITHMETIC)),
+        *(Kind("?", op) for op in LOGIC),
+        *(Kind([("value", dtype), ("place", "i4")], op, datatype)
+          for (dtype, datatype), op in product(PAIRS.items(), PLACES)),
         Kind("i8", PRODUCT, MATRIX), Kind("i8", OWN_SUM),
     ]  # fmt: skip
 
 
 def choices(collective: Collective) -> Iterator[Choice]:
-    """Ours with and without segments; the library's under every name that it has."""
-    for name in algorithms.names(collective):
-        yield Choice(name, {}, SCHEDULE)
-        if "segment" in algorithms.describe(collective, name).params:
-            yield Choice(name, {"segment": 24}, SCHEDULE)
-    known = libraries.named(LIBRARY).ALGORITHMS.get(collective, ())
-    for name in known:
-        if name not in ("default", "two_proc"):  # which is for two ranks alone
-            segmented = name in ("pipeline", "binary") and "mpich" in LIBRARY
+    """Ours as they are and with `SMALL` parameters; the library's under every name that it has."""
+    for name in algorithms.names(collective, algorithms.NEEDS):
+        known = algorithms.describe(collective, name).params
+        small = {key: value for key, value in SMALL.items() if key in known}
+        yield from (Choice(name, params, SCHEDULE) for params in ([{}, small] if small else [{}]))
+    library = libraries.named(LIBRARY)
+    for name in library.ALGORITHMS.get(collective, ()):
+        if "mpich" in LIBRARY:
+            segmented = bool(library.ALGORITHMS[collective][name].segment)
             yield Choice(name, {"segment": 64} if segmented else {})
+        elif name not in ("default", "two_proc"):  # which is for two ranks alone
+            yield Choice(name)
+            if name in library.SEGMENTED.get(collective, ()):
+                yield Choice(name, {"segment": 64})
 
 
 class Call:
@@ -144,9 +161,16 @@ class Call:
         return MPI.IN_PLACE, everything if collective.divided else share
 
 
-def check(collective: Collective, choice: Choice, comm: MPI.Intracomm, every: int) -> int:
-    """Calls under one choice; how many there were."""
+def check(
+    collective: Collective, choice: Choice, comm: MPI.Intracomm, first: int, every: int
+) -> int:
+    """Calls under one choice, begun at another place each time; how many there were."""
     p = comm.size
+    counts = (0, 1, p - 1, p, 5 * p + 3, LARGE)
+    everything = list(enumerate(product(kinds(collective), counts)))
+    combinations = everything[STRIDE * (first + p) % every :: every]
+    if not combinations:
+        return 0
     ladder = [(0, choice)]
     wanted: dict[tuple[Any, ...], Any] = {(collective, p): ladder}
     if collective.reduces:
@@ -155,10 +179,10 @@ def check(collective: Collective, choice: Choice, comm: MPI.Intracomm, every: in
         wanted |= {(collective, p): ladder} if safe else {}
     tuned = tune(comm, table_of(wanted, library=LIBRARY))
     roots = (0, p - 1) if collective.rooted else (0,)
-    counts = (0, 1, p - 1, p, 5 * p + 3)
     places = (False,) if collective is Collective.BCAST else (False, True)
-    combinations = list(product(kinds(collective), counts, roots, places))[p % every :: every]
-    for kind, count, root, in_place in combinations:
+    ways = list(product(roots, places))
+    for number, (kind, count) in combinations:
+        root, in_place = ways[(first + number + number // len(counts)) % len(ways)]
         call = Call(collective, kind, count, root, p)
         expected = call.make(comm, in_place=in_place)
         for _ in range(2):  # bound, and bound before
@@ -192,7 +216,7 @@ def main() -> None:
                 for choice in choices(collective):
                     if possible(collective, choice, comm):
                         shapes += 1
-                        calls += check(collective, choice, comm, every)
+                        calls += check(collective, choice, comm, shapes, every)
             comm.Free()
     if WORLD.rank == 0:
         print(f"{LIBRARY}: {shapes} choices, {calls} calls: all as the plain communicator's")

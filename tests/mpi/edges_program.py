@@ -3,6 +3,7 @@
 Prints `NAME: fine` or `NAME: what is wrong` for every check; NAME is the function's.
 """
 
+import logging
 import os
 import pickle
 from collections.abc import Iterator
@@ -242,6 +243,34 @@ def check_a_call_that_failed() -> Iterator[str]:
         if WORLD.rank == 0 and not too_much and into[0] != p:
             yield f"{into[0]}, not {p}"
     tuned.Free()
+
+
+class Sayings(logging.Handler):
+    """What the log says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def check_what_is_left_is_said_once() -> Iterator[str]:
+    """However many communicators leave it."""
+    log, said = logging.getLogger("tuner"), Sayings()
+    log.addHandler(said)
+    unknown = table_of({(Collective.BCAST, WORLD.size): [(0, Choice("walk", {}, SCHEDULE))]},
+                       library=library_name())  # fmt: skip
+    tuned = tune(WORLD.Dup(), unknown)
+    for _ in range(3):
+        twin = tuned.Dup()
+        twin.Bcast(np.zeros(3))
+        twin.Free()
+    tuned.Free()
+    log.removeHandler(said)
+    if len(said.lines) != (WORLD.rank == 0):
+        yield f"{said.lines}"
 
 
 class Whole:

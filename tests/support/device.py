@@ -47,6 +47,7 @@ class FakeDevice:
         self.brought_to_host = 0
         self.pointers = PointerCache(self._query)
         self._pending: list[Callable[[], None]] = []
+        self.streams: dict[int, list[Callable[[], None]]] = {}  # other libraries', by number
 
     def _query(self, pointer: int) -> str:
         self.queries += 1
@@ -109,6 +110,13 @@ class FakeDevice:
     def synchronise(self) -> None:
         while self._pending:
             self._pending.pop(0)()
+
+    def settle(self, *buffers: Any) -> None:
+        self.synchronise()
+        for buffer in buffers:
+            stream = getattr(buffer, "__cuda_array_interface__", {}).get("stream")
+            for act in self.streams.pop(stream, []):
+                act()
 
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
         return self._add if op == MPI.SUM and dtype.kind in "iuf" else None

@@ -11,15 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from tests.support.device import FakeDevice, Resident, resident
 from tuner.cost import Estimate, ReductionCost
 from tuner.locality import CUDA, HOST
+from tuner.runtime import tune
 from tuner.runtime.control_variables import loaded_library
 from tuner.runtime.devices import PointerCache, cuda_aware, memory_of
 from tuner.runtime.folding import SIZES, Folding, crossing, switch
-from tuner.runtime.following import nccl_allreduce
-from tuner.runtime.nccl import Cannot, Place, connect, objection_to, reducible
+from tuner.runtime.nccl import (
+    Cannot,
+    Place,
+    connect,
+    nccl_allreduce,
+    nccl_bcast,
+    objection_to,
+    reducible,
+)
 from tuner.runtime.staging import MOST_IDLE, READ, WRITE, PinnedPool, Staging
 
 COMM = MPI.COMM_SELF.Dup()
@@ -400,6 +409,60 @@ def test_the_user_may_know_better(
 ) -> None:
     monkeypatch.setenv("TUNER_CUDA_AWARE", said)
     assert cuda_aware.__wrapped__() is believed
+
+
+class OnStream:
+    """Another library's array, filled on a stream of its own."""
+
+    def __init__(self, array: NDArray[Any], stream: int) -> None:
+        self.array = array
+        interface = {**array.__array_interface__, "version": 3, "stream": stream}
+        self.__cuda_array_interface__ = interface
+
+
+@pytest.mark.parametrize("stream", [1, 2, 0x7000])
+def test_the_stream_that_fills_a_buffer_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, stream: int
+) -> None:
+    """Also where MPI takes the buffer itself, and the stream is not CuPy's."""
+    device, given, taken = FakeDevice(), np.zeros(5), np.zeros(5)
+    monkeypatch.setattr("tuner.runtime.dispatcher.present", lambda: device)
+    monkeypatch.setattr("tuner.runtime.following.cuda_aware", lambda: True)
+    comm, buffer = tune(MPI.COMM_SELF.Dup()), OnStream(given, stream)
+    for spec in (buffer, [buffer, 5, MPI.DOUBLE]):
+        given[:] = 0.0
+        device.streams[stream] = [lambda: given.fill(7.0)]
+        comm.Allreduce(spec, taken)
+        assert taken.tolist() == [7.0] * 5
+    comm.Free()
+
+
+class NcclOfTwo:
+    """Refuses every buffer, and knows no rank that is none."""
+
+    size = 2
+
+    def can(self, *_: Any) -> bool:
+        return True
+
+    def bcast(self, _: Any, root: int) -> None:
+        assert type(root) is int
+        assert root in (0, 1)
+        raise BufferError("of NCCL")
+
+    def allreduce(self, *_: Any) -> None:
+        raise ValueError("of NCCL")
+
+
+@pytest.mark.parametrize("root", [0, 1.9, np.array(1), -1, 2, None, "0"])
+def test_what_nccl_refuses_the_library_refuses_in_its_own_words(root: Any) -> None:
+    nccl: Any = NcclOfTwo()
+    calls: list[Any] = []
+    nccl_bcast(nccl, lambda *given: calls.append(given))("buffer", root)
+    assert calls == [("buffer", root)]
+    into = np.zeros(3)
+    nccl_allreduce(nccl, lambda *given: calls.append(given))("buffer", into, MPI.SUM)
+    assert calls[1] == ("buffer", into, MPI.SUM)
 
 
 class NcclWithoutOperators:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from mpi4py import MPI
 
-from tuner.runtime import feedback
+from tests.support.ladders import table_of
+from tests.support.services import Reply, Seen, serving
+from tuner.collective import Collective
+from tuner.runtime import feedback, tune
+from tuner.runtime.agreement import library_name
 from tuner.runtime.feedback import Item, Ring, Shape, merge
+from tuner.runtime.ladders import Ladder, RecordingLadder
+from tuner.table import SCHEDULE, Choice, table_record
 
 SMALL = Shape("bcast", 1, 8, "host", "any", "binomial", 64)
 LARGE = SMALL._replace(nbytes=65536, algorithm="pipeline(segment=32768)")
@@ -46,6 +55,41 @@ def test_there_is_no_end_of_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in numbers:
         ring.record(number, 1.0)
     assert [item.shape.nbytes for item in ring.summary()] == [0, 1]
+
+
+def test_calls_of_too_many_shapes_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They push nothing out of the ring, and nothing is remembered of their sizes."""
+    monkeypatch.setattr(feedback, "SHAPES", 2)
+    table = table_of({(Collective.BCAST, 1): [(0, Choice())]})
+    ring, calls = Ring(capacity=4), list[int]()
+    plain = Ladder([0], [calls.append], [None])
+    ladder = RecordingLadder(plain, table.rules, ring)
+    for nbytes in (*range(100), 1):
+        ladder.action(nbytes)(nbytes)
+    assert calls == [*range(100), 1]
+    assert {item.shape.nbytes: item.calls for item in ring.summary()} == {0: 1, 1: 2}
+    assert len(ladder._shapes) == 2
+
+
+def test_times_are_posted_for_the_table_that_was_followed(own_cache: None) -> None:
+    """Another version in the middle: each gets what was recorded under it."""
+    ladders = {(Collective.BCAST, 1): [(0, Choice("binomial", {}, SCHEDULE))]}
+    record = table_record(table_of(ladders, library=library_name()))
+    versions = iter((1, 1, 2))
+
+    def reply(seen: Seen) -> Reply:
+        if seen.path == "/v1/feedback":
+            return Reply(b"{}", status=201)
+        return Reply(json.dumps(record).encode(), headers={"ETag": f'"{next(versions)}-a"'})
+
+    with serving(reply) as service:
+        tuned = tune(MPI.COMM_SELF, service=service.url, feedback=True)
+        for calls in (2, 3, 4):
+            for _ in range(calls):
+                tuned.Bcast(np.zeros(5))
+            (tuned.finalize if calls == 4 else tuned.refresh)()
+        posted = [json.loads(seen.body) for seen in service.seen if seen.body]
+    assert [(post["version"], post["items"][0]["calls"]) for post in posted] == [(1, 5), (2, 4)]
 
 
 def test_a_collective_took_as_long_as_on_its_slowest_rank() -> None:

@@ -158,6 +158,15 @@ class CupyDevice:
         """See Device."""
         cupy.cuda.get_current_stream().synchronize()
 
+    def settle(self, *buffers: Any) -> None:
+        """See Device. CuPy fills its own on the current stream."""
+        self.synchronise()
+        for buffer in buffers:
+            if type(buffer).__module__ != "cupy":
+                stream = getattr(buffer, "__cuda_array_interface__", {}).get("stream")
+                if stream:  # a number, 1 and 2 are the default streams, as for the runtime
+                    cupy.cuda.runtime.streamSynchronize(stream)
+
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
         """See Device."""
         expression, kinds = _KERNELS.get(op.handle, ("", ""))

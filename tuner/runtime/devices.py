@@ -133,8 +133,16 @@ class Device(Protocol):
     def synchronise(self) -> None:
         """Wait for what was started, by the program too: before MPI or the host looks."""
 
+    def settle(self, *buffers: object) -> None:
+        """The same, and wait for the streams on which other libraries say that they fill these."""
+
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
         """An element-wise kernel with exactly the host's result; None where there is none."""
+
+
+def buffer_of(spec: Any) -> Any:
+    """What has the memory in a buffer argument, which may be a list that says more of it."""
+    return spec[0] if isinstance(spec, list | tuple) and spec else spec
 
 
 def memory_of(spec: Any, pointers: PointerCache | None = None) -> str:
@@ -143,7 +151,7 @@ def memory_of(spec: Any, pointers: PointerCache | None = None) -> str:
     pointers    whose answers to use, by default those of `cuda()`; without one nobody can be
                 asked, and what shows CUDA's array interface is taken at its word
     """
-    buffer = spec[0] if isinstance(spec, list | tuple) and spec else spec
+    buffer = buffer_of(spec)
     if type(buffer) is np.ndarray:
         return HOST
     place = _place(buffer)

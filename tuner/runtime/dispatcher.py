@@ -26,10 +26,9 @@ from tuner.runtime import shortcuts
 from tuner.runtime.agreement import Agreed, agree
 from tuner.runtime.arguments import commutative, rank_of
 from tuner.runtime.buffers import in_place, nbytes_of, whole
-from tuner.runtime.devices import memory_of, present
+from tuner.runtime.devices import buffer_of, memory_of, present
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.ladders import METHODS, Ladder
-from tuner.runtime.shortcuts import PLAIN
 from tuner.runtime.staging import READ, WRITE, Access
 from tuner.table import OPERATORS, TuningTable
 
@@ -127,10 +126,14 @@ class Tuned:
     def refresh(self) -> None:
         """Get the table again and follow what is found; collective.
 
-        Communicators that were derived from this one before keep what they have.
+        Communicators that were derived from this one before keep what they have. What was
+        recorded is posted when there is another table.
         """
         self._forget()
-        self._agreed = self._source(self.plain)
+        before, self._agreed = self._agreed, self._source(self.plain)
+        if self._ring is not None and self._agreed.version != before.version:
+            post(self.plain, self._ring, before)  # those times say nothing of another table
+            self._ring = Ring()
         self.follow().announce(self._agreed.table)
 
     def finalize(self) -> None:
@@ -175,14 +178,12 @@ class Tuned:
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Allreduce`."""
         ladder = self._allreduce_commutative if commutative(op) else self._allreduce_any
-        if type(recvbuf) is ndarray and type(sendbuf) in PLAIN:
+        if type(recvbuf) is ndarray and type(sendbuf) in shortcuts.PLAIN:
             ladder.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
         else:
             self._call(ladder, nbytes_of(recvbuf), _both(sendbuf, recvbuf), op)
 
-    def Reduce(
-        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
-    ) -> None:  # fmt: skip
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """As `Comm.Reduce`."""
         ladder = self._reduce_commutative if commutative(op) else self._reduce_any
         nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf)
@@ -230,7 +231,7 @@ class Tuned:
         if direct is not None:
             device = present()
             if device is not None:
-                device.synchronise()  # MPI knows nothing of streams
+                device.settle(*map(buffer_of, specs))  # MPI knows nothing of streams
             return direct(*specs, *others)
         act, following = ladder.action(nbytes), cast("Following", self._following)
         return following.device_memory.staging(lambda *host: act(*host, *others), *buffers)

@@ -16,19 +16,18 @@ from tuner.collective import Collective
 from tuner.errors import TunerError
 from tuner.locality import CUDA
 from tuner.runtime.agreement import library_name
-from tuner.runtime.buffers import contiguous, in_place
 from tuner.runtime.devices import cuda, cuda_aware
 from tuner.runtime.feedback import Ring
 from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS, Action, Ladder, RecordingLadder
 from tuner.runtime.layout import layout_of
 from tuner.runtime.memory import HOST_MEMORY, DeviceMemory, Memory
-from tuner.runtime.nccl import Cannot, Nccl, connect
+from tuner.runtime.nccl import Cannot, Nccl, action_of, connect, objection_of
 from tuner.runtime.scheduled import Scheduled
-from tuner.runtime.staging import READ, WRITE
 from tuner.table import NCCL, OPERATORS, SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
 
 Rules = Mapping[Key, tuple[Rule, ...]]
+_TOLD: set[str] = set()
 LONGEST = 1 << 31  # bytes; our schedules count them, and Open MPI counts in C's int
 
 
@@ -114,7 +113,7 @@ class Following:
         key, choice = rule.key, rule.choice
         try:
             if choice.via == NCCL:
-                return _nccl_objection(self._nccl, key.collective)
+                return objection_of(self._nccl, key.collective)
             if choice.via == SCHEDULE:
                 build(key.collective, choice.algorithm, key.p, nbytes=rule.lo, params=choice.params)
                 if key.memory == CUDA and cuda_aware():
@@ -160,7 +159,7 @@ class Following:
         method: Action = getattr(self._comm, METHODS[collective])
         if choice.via == NCCL:
             assert isinstance(self._nccl, Nccl)
-            act = _nccl_action(self._nccl, collective, method)
+            act = action_of(self._nccl, collective, method)
             return act, act
         if choice.via == SCHEDULE:
             kinds: list[Memory] = [HOST_MEMORY]
@@ -240,46 +239,25 @@ def _between(
         after()
 
 
-def _nccl_objection(nccl: Nccl | Cannot | None, collective: Collective) -> str:
-    if isinstance(nccl, Nccl):
-        return "" if nccl.can(collective, MPI.SUM, MPI.FLOAT) else f"NCCL has no {collective}"
-    return nccl.reason if nccl else "NCCL was not asked"
-
-
 def _direct(act: Action) -> Action | None:
     """The library's own code for device buffers: the same, where it takes them."""
     return act if cuda_aware() else None
 
 
-def _nccl_action(nccl: Nccl, collective: Collective, library: Action) -> Action:
-    return nccl.bcast if collective == Collective.BCAST else nccl_allreduce(nccl, library)
-
-
-def nccl_allreduce(nccl: Nccl, library: Action) -> Action:
-    """NCCL's, but for operators and datatypes that it does not have."""
-
-    def allreduce(sendbuf: Any, recvbuf: Any, op: MPI.Op) -> None:
-        view = contiguous(recvbuf, writable=True)
-        if view is not None and nccl.can(Collective.ALLREDUCE, op, view.datatype):
-            nccl.allreduce(MPI.IN_PLACE if in_place(sendbuf) else sendbuf, recvbuf, op)
-        elif cuda_aware():
-            library(sendbuf, recvbuf, op)
-        else:
-            access = READ | WRITE if in_place(sendbuf) else WRITE
-            nccl.staging(lambda send, receive: library(send, receive, op),
-                         (sendbuf, READ), (recvbuf, access))  # fmt: skip
-
-    return allreduce
-
-
 def _tell(reasons: list[str] | None, rule: Rule, number: int) -> None:
-    """One line in the log of rank 0: which rules are not followed, and why the first is not."""
+    """One line in the log of rank 0: which rules are not followed, and why the first is not.
+
+    Said once: a program may make thousands of communicators of the same kind.
+    """
     if reasons is None:
         return
-    import logging  # not among what `import tuner.runtime` may take time for
-
     rank, reason = next((rank, reason) for rank, reason in enumerate(reasons) if reason)
-    logging.getLogger("tuner").warning(
-        "tuner: %d rules are left to the library; the first of them, %s %s: rank %d: %s",
-        number, rule.key.collective, rule.choice, rank, reason,
-    )  # fmt: skip
+    line = (
+        f"tuner: {number} rules are left to the library; the first of them,"
+        f" {rule.key.collective} {rule.choice}: rank {rank}: {reason}"
+    )
+    if line not in _TOLD:
+        import logging  # not among what `import tuner.runtime` may take time for
+
+        _TOLD.add(line)
+        logging.getLogger("tuner").warning("%s", line)

