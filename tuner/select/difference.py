@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from tuner.units import format_size
 
 DEPARTS, RETURNS, OTHER = "leaves the default", "returns to the default", "other algorithm"
 _SILENT = Evidence(NOTHING)
+MOST_LOG = math.log(sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -161,21 +163,29 @@ def _gain(before: Rule, after: Rule, lo: float, hi: float) -> tuple[float, tuple
     was, now = (fmean(_gains(rule).get(n, 0.0) for n in sizes) for rule in (before, after))
     halves = [math.log(high / low) / 2 for low, high in (_interval(before), _interval(after))]
     gain, half = now - was, math.hypot(*halves)
-    return math.exp(gain), (math.exp(gain - half), math.exp(gain + half))
+    return _times(gain), (_times(gain - half), _times(gain + half))
+
+
+def _times(logarithm: float) -> float:
+    """How many times; a gain beyond every number is infinite."""
+    return math.exp(logarithm) if logarithm < MOST_LOG else math.inf
 
 
 def _gains(rule: Rule) -> dict[int, float]:
-    """Logarithms by size; none of the default, which gains nothing anywhere."""
+    """Logarithms by size; none of the default, which gains nothing anywhere, and of sizes whose
+    times a table from elsewhere does not say.
+    """
     if rule.choice.is_default:
         return {}
     evidence = rule.evidence
-    times = zip(evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=True)
-    return {n: math.log(default / chosen) for n, default, chosen in times}
+    times = zip(evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=False)
+    return {n: math.log(default) - math.log(chosen) for n, default, chosen in times
+            if default > 0 and chosen > 0}  # fmt: skip
 
 
 def _interval(rule: Rule) -> tuple[float, float]:
     low, high = rule.evidence.gain_ci95
-    return (low, high) if low > 0 and math.isfinite(high) else (rule.evidence.gain,) * 2
+    return (low, high) if 0 < low <= high < math.inf else (1.0, 1.0)
 
 
 def _said(rule: Rule) -> str:

@@ -181,7 +181,7 @@ def one(
         before = None if form.against is None else db.load_table(session, form.against)
     if before is not None:
         changed = difference_record(difference(before, entry.table))
-        return JSONResponse(changed, headers={"cache-control": FOREVER})
+        return JSONResponse(changed, headers={"cache-control": "no-cache"})
     rendition = entry.rendition(form.wanted(accept), service.generic)
     return answer(rendition, if_none_match, FOREVER if rendition.lasting else "no-cache")
 
