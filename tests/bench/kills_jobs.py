@@ -1,7 +1,8 @@
 """The service killed during jobs, again and again: `python -m tests.bench.kills_jobs [KILLS]`.
 
 In each round jobs are asked for, the service is killed (SIGKILL) at a random moment while one runs,
-and started again on the same database. At the end every job that was acknowledged must be done,
+and started again on the same database, first on SQLite and then, where its programs are installed,
+on PostgreSQL. At the end every job that was acknowledged must be done,
 with one result: two calibrations or tables of the same measurements are one, so that a second
 result would show as a second publication or a job that was run after it was done.
 """
@@ -19,6 +20,7 @@ from typing import Any
 import httpx
 
 from tests.service.serving import Program, a_study, good, probe_file, serving, until
+from tests.support.databases import kinds
 from tuner import db
 
 KILLS = 50
@@ -66,20 +68,26 @@ def verdict(url: str, acknowledged: list[int]) -> dict[str, Any]:
     return {"acknowledged": len(jobs), "done": states.count("done"), "retried": retried}
 
 
-if __name__ == "__main__":
-    kills = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
+def fifty(url: str, kills: int) -> dict[str, Any]:
+    """One kill each; the verdict on all of them."""
     draw = random.Random(SEED)
     acknowledged: list[int] = []
-    with tempfile.TemporaryDirectory() as place:
-        url = f"sqlite:///{Path(place, 'tuner.sqlite')}"
-        with serving(url) as program:
-            source = good(program.client.post("/v1/measurements", content=probe_file()), 201)["id"]
-        for kill in range(kills):
-            with serving(url) as program:
-                until(partial(all_ended, program.client))
-                asked = ask(program.client, source)
-                acknowledged += asked
-                killed(program, asked[kill % 2], draw)
+    with serving(url) as program:
+        source = good(program.client.post("/v1/measurements", content=probe_file()), 201)["id"]
+    for kill in range(kills):
         with serving(url) as program:
             until(partial(all_ended, program.client))
-        print(f"{kills} kills: {verdict(url, acknowledged)}")
+            asked = ask(program.client, source)
+            acknowledged += asked
+            killed(program, asked[kill % 2], draw)
+    with serving(url) as program:
+        until(partial(all_ended, program.client))
+    return verdict(url, acknowledged)
+
+
+if __name__ == "__main__":
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
+    with tempfile.TemporaryDirectory(prefix="tuner-kills-") as scratch:
+        for kind, fresh in kinds(Path(scratch)):
+            with fresh() as database:
+                print(f"{kind}: {number} kills: {fifty(database, number)}", flush=True)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from tests.service.fuzzing import fill, fuzzed
 from tests.service.serving import good, served
+from tuner.api import routes
 from tuner.api.app import create_app
+from tuner.api.schemas import Page
 from tuner.api.settings import Settings
 
+NEXT = Page[int].model_json_schema()["properties"]["next"]
 EXAMPLES = 8  # of each operation; `python -m tests.bench.fuzz` tries many more
 
 
@@ -41,6 +46,26 @@ def test_every_operation_is_described(tmp_path: Path) -> None:
             assert "401" in operation["responses"], where
             for media in operation.get("requestBody", {}).get("content", {}).values():
                 assert _has_example(media, document), where
+            for status, answer in operation["responses"].items():
+                for name, media in answer.get("content", {}).items():
+                    assert name != "application/json" or _has_example(media, document), (
+                        where, status,
+                    )  # fmt: skip
+
+
+def test_examples_of_answers_are_such_answers() -> None:
+    models = {
+        model for module in vars(routes).values() if isinstance(module, ModuleType)
+        for model in vars(module).values()
+        if isinstance(model, type) and issubclass(model, BaseModel) and model is not BaseModel
+    }  # fmt: skip
+    shown = [
+        (model, example) for model in models
+        for example in model.model_json_schema().get("examples", ())
+    ]  # fmt: skip
+    assert len(shown) > 10
+    for model, example in shown:
+        model.model_validate(example)
 
 
 def _has_example(media: dict[str, Any], document: dict[str, Any]) -> bool:
@@ -52,6 +77,8 @@ def _has_example(media: dict[str, Any], document: dict[str, Any]) -> bool:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if "examples" in schema:
         return True
-    fields = [schema["properties"][name] for name in schema["required"]]
-    return all("examples" in field or "$ref" in field or field["type"] == "array"
-               for field in fields)  # fmt: skip
+    fields = [schema["properties"][name] for name in schema.get("required", ())]
+    return all(
+        "examples" in field or "$ref" in field or field.get("type") == "array" or field == NEXT
+        for field in fields
+    )

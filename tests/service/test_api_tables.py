@@ -46,6 +46,12 @@ def select(client: httpx.Client, **changes: Any) -> httpx.Response:
     return client.get("/v1/select", params={"library": LIBRARY, **CALL, **changes})
 
 
+def good_version(client: httpx.Client, table: dict[str, Any]) -> int:
+    answer = client.post("/v1/tables", json=table)
+    assert answer.status_code in (200, 201), answer.text
+    return int(answer.json()["version"])
+
+
 def test_a_table_is_a_version_for_ever(client: httpx.Client) -> None:
     first = good(client.post("/v1/tables", json=a_table()), 201)
     assert good(client.post("/v1/tables", json=a_table())) == first
@@ -72,6 +78,29 @@ def test_what_changed_between_two_versions(client: httpx.Client) -> None:
     assert found["changes"][0]["why"]
     assert good(client.get(f"/v1/tables/{second}?against={second}"))["changes"] == []
     problem(client.get(f"/v1/tables/{second}?against=99"), 404)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {"default_s": [1e-6], "chosen_s": []},
+        {"default_s": [0.0], "chosen_s": [1e-6]},
+        {"default_s": [1e-6], "chosen_s": [0.0]},
+        {"default_s": [1e308], "chosen_s": [5e-324]},
+        {"default_s": ["inf"], "chosen_s": ["inf"]},
+        {"gain": 0.0, "gain_ci95": [0.0, "inf"], "default_s": [2e-6], "chosen_s": [1e-6]},
+        {"gain_ci95": [2.0, 1.0], "default_s": [2e-6], "chosen_s": [1e-6]},
+        {"gain_ci95": [5e-324, 1e308], "default_s": [2e-6], "chosen_s": [1e-6]},
+    ],
+)
+def test_tables_with_strange_evidence_are_compared(
+    lasting: httpx.Client, evidence: dict[str, Any]
+) -> None:
+    tables = [a_table(), a_table("chain")]
+    tables[1]["rules"][1]["evidence"] |= evidence
+    versions = [good_version(lasting, table) for table in tables]
+    for after, before in (versions, versions[::-1]):
+        assert good(lasting.get(f"/v1/tables/{after}?against={before}"))["changes"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,13 +24,13 @@ class Kills:
     acknowledged: dict[int, int] = field(default_factory=dict)  # place of a file -> its id
 
 
-def files(directory: Path, number: int, series: int) -> list[Path]:
-    """Measurements files that differ."""
+def files(directory: Path, number: int, series: int, first: int = 0) -> list[Path]:
+    """Measurements files that differ, numbered from `first` on."""
     directory.mkdir(exist_ok=True)
     content = probe(series)
     return [
         measurements_file(directory / f"{i}.ndjson", replace(content, provenance={"file": i}))
-        for i in range(number)
+        for i in range(first, first + number)
     ]
 
 
@@ -48,27 +48,23 @@ def kill_and_look(
         time.sleep(rng.uniform(0, seconds))
         child.kill()
         found.kills += 1
-        _note(found, child.everything())
-        _look(url, paths, found)
+        note(found, child.everything())
+        look(url, paths, found)
     child = Child(ingest_files, url, paths, chunk)
-    _note(found, child.everything()[1:])
+    note(found, child.everything()[1:])
     assert child.end() == 0
-    assert sorted(found.acknowledged) == list(range(len(paths)))
-    _look(url, paths, found)
-    engine = db.open_database(url)
-    for place, number in found.acknowledged.items():
-        assert "".join(db.measurement_lines(engine, number)) == paths[place].read_text()
-    _nothing_else(engine, len(paths))
-    engine.dispose()
+    require_all(url, paths, found)
     return found
 
 
-def _note(found: Kills, words: list[tuple[int, int]]) -> None:
+def note(found: Kills, words: Iterable[tuple[int, int]]) -> None:
+    """These files are acknowledged under these ids: a file that was so before has the same one."""
     for place, number in words:
         assert found.acknowledged.setdefault(place, number) == number
 
 
-def _look(url: str, paths: Sequence[Path], found: Kills) -> None:
+def look(url: str, paths: Sequence[Path], found: Kills) -> None:
+    """The database opens, holds all that was acknowledged, and nothing twice."""
     engine = db.open_database(url)
     with db.reading(engine) as session:
         if engine.dialect.name == "sqlite":
@@ -87,6 +83,17 @@ def _look(url: str, paths: Sequence[Path], found: Kills) -> None:
     assert len(set(files_seen)) == len(files_seen)
     assert {each.id for each in seen} >= set(found.acknowledged.values())
     found.amid += bool(partly)
+
+
+def require_all(url: str, paths: Sequence[Path], found: Kills) -> None:
+    """Every file comes out as it went in, and there is nothing else."""
+    assert sorted(found.acknowledged) == list(range(len(paths)))
+    look(url, paths, found)
+    engine = db.open_database(url)
+    for place, number in found.acknowledged.items():
+        assert "".join(db.measurement_lines(engine, number)) == paths[place].read_text()
+    _nothing_else(engine, len(paths))
+    engine.dispose()
 
 
 def _nothing_else(engine: Engine, probes: int) -> None:

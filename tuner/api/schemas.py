@@ -50,6 +50,15 @@ def storable(value: Any, depth: int = 0) -> Any:
     return value
 
 
+DIGEST = "dc112bbcefc105f2f1fba49cfc3e5eb2faca176255e1ca55f5b9a46700a1090b"
+MOMENT = "2026-03-01T12:00:00Z"
+
+
+def example(**fields: Any) -> ConfigDict:
+    """What the description shows of an answer."""
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
 class Body(BaseModel):
     """A request body: nothing unknown in it, and every value of its own type."""
 

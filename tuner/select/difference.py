@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from tuner.units import format_size
 
 DEPARTS, RETURNS, OTHER = "leaves the default", "returns to the default", "other algorithm"
 _SILENT = Evidence(NOTHING)
+MOST_LOG = math.log(sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -160,17 +162,24 @@ def _gain(before: Rule, after: Rule, lo: float, hi: float) -> tuple[float, tuple
         return math.nan, (math.nan, math.nan)
     was, now = (fmean(_gains(rule).get(n, 0.0) for n in sizes) for rule in (before, after))
     gain, half = now - was, math.hypot(*map(_half, (before, after)))
-    return math.exp(gain), (math.exp(gain - half), math.exp(gain + half))
+    return _times(gain), (_times(gain - half), _times(gain + half))
+
+
+def _times(logarithm: float) -> float:
+    """How many times; a gain beyond every number is infinite."""
+    return math.exp(logarithm) if logarithm < MOST_LOG else math.inf
 
 
 def _gains(rule: Rule) -> dict[int, float]:
-    """Logarithms by size; none of the default, which gains nothing anywhere."""
+    """Logarithms by size; none of the default, which gains nothing anywhere, and of sizes whose
+    times a table from elsewhere does not say.
+    """
     if rule.choice.is_default:
         return {}
     evidence = rule.evidence  # which may come from anywhere, and lack times
     times = zip(evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=False)
     return {
-        nbytes: math.log(default / chosen)
+        nbytes: math.log(default) - math.log(chosen)
         for nbytes, default, chosen in times
         if 0 < default < math.inf and 0 < chosen < math.inf
     }

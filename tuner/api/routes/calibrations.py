@@ -11,7 +11,17 @@ from pydantic import BaseModel, Field
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
 from tuner.api.problems import documented
-from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Page, Parameters
+from tuner.api.schemas import (
+    DIGEST,
+    MOMENT,
+    PREFIX,
+    ByMachine,
+    Id,
+    IdInPath,
+    Page,
+    Parameters,
+    example,
+)
 from tuner.api.service import Serving
 from tuner.cost import calibration_from_record, calibration_record
 from tuner.errors import InputError, quoted
@@ -37,6 +47,11 @@ class MadeFrom(Parameters):
 class CalibrationSummary(BaseModel):
     """What a list says about a calibration."""
 
+    model_config = example(
+        id=1, measurements_id=1, cluster="ares", library="openmpi 5.0.11", digest=DIGEST,
+        stored_at=MOMENT,
+    )  # fmt: skip
+
     id: int
     measurements_id: int | None
     cluster: str
@@ -48,7 +63,7 @@ class CalibrationSummary(BaseModel):
 class StoredCalibration(BaseModel):
     """Where a calibration is kept."""
 
-    id: int
+    id: int = Field(examples=[1])
 
 
 @router.post(
@@ -76,7 +91,10 @@ def listing(service: Serving, query: Annotated[ByMachine, Query()]) -> Any:
         return db.list_calibrations(session, **query.model_dump())
 
 
-@router.get("/{calibration_id}", responses=documented(404))
+@router.get(
+    "/{calibration_id}",
+    responses=documented(404, also={200: {"content": {"application/json": {"example": EXAMPLE}}}}),
+)
 def one(service: Serving, calibration_id: IdInPath) -> dict[str, Any]:
     """The record of a calibration file."""
     with db.reading(service.engine) as session:

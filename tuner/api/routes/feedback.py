@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.problems import documented
-from tuner.api.schemas import PREFIX, Body, Call, Count, Id, IdInPath, Name, Word
+from tuner.api.schemas import PREFIX, Body, Call, Count, Id, IdInPath, Name, Word, example
 from tuner.api.service import Serving
 
 router = APIRouter(prefix=PREFIX, tags=["feedback"], responses=documented(404))
@@ -39,11 +39,22 @@ class Feedback(Body):
 class StoredFeedback(BaseModel):
     """Where a report is kept."""
 
-    id: int
+    id: int = Field(examples=[1])
 
 
 class Staleness(BaseModel):
     """Whether calls take as long as they did when the table was made."""
+
+    model_config = example(
+        reports=12,
+        items=340,
+        stale=False,
+        ratio=1.03,
+        low=0.98,
+        high=1.09,
+        reason="calls take 1.03 times as long as when the table was measured (95 % interval 0.98"
+        " to 1.09, 12 reports): no reason to probe again",
+    )
 
     reports: int
     items: int

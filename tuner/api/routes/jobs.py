@@ -17,7 +17,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from tuner import db
 from tuner.api.access import PUBLISH
 from tuner.api.problems import Problem, documented
-from tuner.api.schemas import PREFIX, Body, Id, IdInPath, Page, Paging
+from tuner.api.schemas import MOMENT, PREFIX, Body, Id, IdInPath, Page, Paging, example
 from tuner.api.service import Asking, Service, Serving
 
 router = APIRouter(prefix=f"{PREFIX}/jobs", tags=["jobs"], responses=documented())
@@ -30,6 +30,13 @@ EVENT = {  # of a stream of them; `data` is the job as JSON
     "properties": {
         "id": {"type": "string"}, "event": {"const": "progress"}, "data": {"type": "string"},
     },
+}  # fmt: skip
+
+
+SUMMARY = {
+    "id": 1, "kind": "tune", "state": "running", "progress": 0.4, "text": "simulating",
+    "attempts": 1, "error": None, "cancel_requested": False, "by": "operator",
+    "created_at": MOMENT, "started_at": MOMENT, "ended_at": None,
 }  # fmt: skip
 
 
@@ -47,6 +54,8 @@ class NewJob(Body):
 class JobSummary(BaseModel):
     """How far a job is."""
 
+    model_config = example(**SUMMARY)
+
     id: int
     kind: str
     state: State
@@ -63,6 +72,10 @@ class JobSummary(BaseModel):
 
 class Job(JobSummary):
     """A job with what it was asked for and what it made."""
+
+    model_config = example(
+        **SUMMARY, spec={"measurements": 1, "topology": None, "publish": True}, result=None
+    )
 
     spec: dict[str, Any]
     result: Any

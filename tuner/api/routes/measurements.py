@@ -18,7 +18,18 @@ from pydantic import BaseModel, Field
 from tuner import db
 from tuner.api.bodies import accepts
 from tuner.api.problems import documented, text
-from tuner.api.schemas import PREFIX, ByMachine, IdInPath, Name, Page, Paging, Size
+from tuner.api.schemas import (
+    DIGEST,
+    MOMENT,
+    PREFIX,
+    ByMachine,
+    IdInPath,
+    Name,
+    Page,
+    Paging,
+    Size,
+    example,
+)
 from tuner.api.service import Service, Serving
 from tuner.api.uploads import store
 from tuner.collective import Collective
@@ -38,6 +49,11 @@ EXAMPLE = (
 class Measurements(BaseModel):
     """What is known about a probe; its series are a resource of their own."""
 
+    model_config = example(
+        id=1, digest=DIGEST, series=1200, cluster="ares", library="openmpi 5.0.11",
+        provenance={"seed": 1}, stored_at=MOMENT,
+    )  # fmt: skip
+
     id: int
     digest: str
     series: int = Field(description="how many")
@@ -49,6 +65,11 @@ class Measurements(BaseModel):
 
 class Series(BaseModel):
     """Timings of one thing; samples in seconds, in the order taken."""
+
+    model_config = example(
+        kind="collective", subject="bcast", nodes=1, ppn=4, p=4, nbytes=1024,
+        samples=[1.5e-06, 1.4e-06], algorithm="binomial", params={}, memory="host", launch=0,
+    )  # fmt: skip
 
     kind: str
     subject: str

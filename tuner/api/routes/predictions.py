@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from tuner import algorithms, db
 from tuner.api.problems import Problem, documented
 from tuner.api.schemas import (
+    MOMENT,
     PREFIX,
     AnyCollective,
     Body,
@@ -65,18 +66,20 @@ class Question(Body):
 class Predicted(BaseModel):
     """One simulated time."""
 
-    algorithm: str
-    params: dict[str, int]
-    nbytes: int
-    seconds: float
+    algorithm: str = Field(examples=["ring"])
+    params: dict[str, int] = Field(examples=[{}])
+    nbytes: int = Field(examples=[1048576])
+    seconds: float = Field(examples=[0.000573])
 
 
 class PredictionSummary(BaseModel):
     """What was asked."""
 
-    id: int
-    question: dict[str, Any]
-    stored_at: datetime
+    id: int = Field(examples=[1])
+    question: dict[str, Any] = Field(
+        examples=[{"topology": 1, "collective": "allreduce", "sizes": [1048576]}]
+    )
+    stored_at: datetime = Field(examples=[MOMENT])
 
 
 class Prediction(PredictionSummary):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.problems import documented
-from tuner.api.schemas import PREFIX, Body, ByMachine, Id, Name, Page
+from tuner.api.schemas import MOMENT, PREFIX, Body, ByMachine, Id, Name, Page, example
 from tuner.api.service import Asking, Serving
 
 router = APIRouter(prefix=f"{PREFIX}/publications", tags=["publications"], responses=documented())
@@ -31,6 +31,11 @@ class RollBack(Body):
 
 class Publication(BaseModel):
     """One entry of the history."""
+
+    model_config = example(
+        id=2, version=3, cluster="ares", library="openmpi 5.0.11", published_at=MOMENT,
+        by="operator", restores=None,
+    )  # fmt: skip
 
     id: int
     version: int

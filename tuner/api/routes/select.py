@@ -9,13 +9,18 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tuner.api.problems import documented
 from tuner.api.published import Entry
-from tuner.api.schemas import PREFIX, Body, Call, Name
+from tuner.api.schemas import PREFIX, Body, Call, Name, example
 from tuner.api.service import Service, Serving
 from tuner.table import Key
 
 router = APIRouter(prefix=f"{PREFIX}/select", tags=["select"], responses=documented(404, 409))
 MOST_CALLS = 10_000
 JSON = "application/json"
+DECISION = {
+    "version": 1, "algorithm": "linear", "params": {}, "via": "library", "lo": 7962, "hi": 65536,
+    "evidence": {"basis": "measured", "nbytes": [16384], "default_s": [5.1e-05],
+                 "chosen_s": [2.6e-05], "gain": 1.96, "gain_ci95": [1.9, 2.03]},
+}  # fmt: skip
 
 
 class SelectQuery(Call):
@@ -42,6 +47,8 @@ class Batch(Body):
 class Decision(BaseModel):
     """What the rule for [lo, hi) bytes says, and why; `default` leaves it to the library."""
 
+    model_config = example(**DECISION)
+
     version: int
     algorithm: str
     params: dict[str, int]
@@ -53,6 +60,8 @@ class Decision(BaseModel):
 
 class Decisions(BaseModel):
     """One decision per call, in their order."""
+
+    model_config = example(version=1, items=[DECISION])
 
     version: int
     items: list[Decision]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
@@ -30,15 +30,15 @@ EXAMPLE = {
 class StudyJob(BaseModel):
     """A study is a job: both have the same id."""
 
-    id: int
+    id: int = Field(examples=[1])
     job: JobSummary
 
 
 class Study(StudyJob):
     """A study with its question, and its answer once it is done."""
 
-    spec: dict[str, Any]
-    result: dict[str, Any] | None
+    spec: dict[str, Any] = Field(examples=[EXAMPLE])
+    result: dict[str, Any] | None = Field(examples=[None])
 
 
 @router.post("", status_code=202, openapi_extra=accepts({"application/json": EXAMPLE}))

@@ -11,10 +11,22 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
-from tuner.api.native import MEDIA_TYPES, Wanted, wanted
+from tuner.api.native import MEDIA_TYPES, TUNER, Wanted, wanted
 from tuner.api.problems import documented
 from tuner.api.published import Entry, Rendition
-from tuner.api.schemas import PREFIX, ByMachine, Id, IdInPath, Name, Page, Parameters, Word
+from tuner.api.schemas import (
+    DIGEST,
+    MOMENT,
+    PREFIX,
+    ByMachine,
+    Id,
+    IdInPath,
+    Name,
+    Page,
+    Parameters,
+    Word,
+    example,
+)
 from tuner.api.service import Service, Serving
 from tuner.select.difference import difference, difference_record
 from tuner.table import parse_table
@@ -33,8 +45,9 @@ EXAMPLE = {
 }  # fmt: skip
 FORMS = documented(404, 406, 409, 501, also={
     200: {"description": "The table", "content": {
-        media_type: {"schema": {"type": "object" if media_type.endswith("json") else "string"}}
-        for media_type in MEDIA_TYPES
+        media_type: {"schema": {"type": "object" if media_type.endswith("json") else "string"},
+                     **({"example": EXAMPLE} if form == TUNER else {})}
+        for media_type, form in MEDIA_TYPES.items()
     }},
     304: {"description": "The table is the one that If-None-Match names"},
 })  # fmt: skip
@@ -42,6 +55,11 @@ FORMS = documented(404, 406, 409, 501, also={
 
 class StoredTable(BaseModel):
     """A version of a table without its rules."""
+
+    model_config = example(
+        version=1, digest=DIGEST, cluster="ares", library="openmpi 5.0.11", measurements_id=1,
+        calibration_id=1, rules=21, stored_at=MOMENT,
+    )  # fmt: skip
 
     version: int
     digest: str
@@ -163,7 +181,7 @@ def one(
         before = None if form.against is None else db.load_table(session, form.against)
     if before is not None:
         changed = difference_record(difference(before, entry.table))
-        return JSONResponse(changed, headers={"cache-control": FOREVER})
+        return JSONResponse(changed, headers={"cache-control": "no-cache"})
     rendition = entry.rendition(form.wanted(accept), service.generic)
     return answer(rendition, if_none_match, FOREVER if rendition.lasting else "no-cache")
 

@@ -12,7 +12,17 @@ from pydantic import BaseModel, Field
 from tuner import db
 from tuner.api.bodies import Raw, accepts, text_of
 from tuner.api.problems import Problem, documented, text
-from tuner.api.schemas import PREFIX, IdInPath, Page, Paging, Parameters, Word
+from tuner.api.schemas import (
+    DIGEST,
+    MOMENT,
+    PREFIX,
+    IdInPath,
+    Page,
+    Paging,
+    Parameters,
+    Word,
+    example,
+)
 from tuner.api.service import Serving
 from tuner.api.stored import topology_named
 from tuner.topologies import FORMATS, parse_topology, topology_record
@@ -30,6 +40,8 @@ class Known(Parameters):
 class TopologySummary(BaseModel):
     """What a list says about a topology."""
 
+    model_config = example(id=1, name="flat64", format="yaml", digest=DIGEST, stored_at=MOMENT)
+
     id: int
     name: str
     format: str
@@ -39,6 +51,11 @@ class TopologySummary(BaseModel):
 
 class Topology(TopologySummary):
     """A topology in the one form that every format becomes."""
+
+    model_config = example(
+        id=1, name="flat64", format="yaml", digest=DIGEST, stored_at=MOMENT,
+        record={"kind": "topology", "version": 2, "name": "flat64", "nodes": [], "links": []},
+    )  # fmt: skip
 
     record: dict[str, Any]
 
