@@ -47,7 +47,7 @@ class FakeDevice:
         self.brought_to_host = 0
         self.pointers = PointerCache(self._query)
         self._pending: list[Callable[[], None]] = []
-        self.streams: dict[int, list[Callable[[], None]]] = {}  # other libraries', by number
+        self.streams: dict[Any, list[Callable[[], None]]] = {}  # other libraries', by number
 
     def _query(self, pointer: int) -> str:
         self.queries += 1
