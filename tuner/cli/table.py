@@ -14,8 +14,8 @@ from tuner.errors import InputError
 from tuner.export.formats import FORMATS, format_of
 from tuner.files import require_target, write_atomically
 from tuner.report.changes import save_changes
-from tuner.select.difference import difference, difference_record
 from tuner.runtime.launch import LOCAL
+from tuner.select.difference import difference, difference_record
 from tuner.table import read_table, table_record
 
 EXAMPLES = """examples:

@@ -127,10 +127,10 @@ class Selector:
     ) -> frozenset[Choice]:
         """Those that may replace the default: with 95 % believed to beat it, by more than noise.
 
-        Elsewhere than on a measured shape by more than noise on each of the shapes around, too. The
-        default changes its algorithm with the number of ranks, and nobody tells where: what beats
-        it on one side alone need not do so in between, however sure a smooth belief is. A choice
-        has to be known on each of them: measured, or carried there by its simulation.
+        Elsewhere than on a measured shape by more than noise on each of the shapes around, too,
+        unless its simulation carries it from shape to shape. The default changes its algorithm with
+        the number of ranks, and nobody tells where: what beats it on one side alone need not do so
+        in between, however sure a smooth belief is.
         """
         if Choice() not in choices:
             return frozenset()
@@ -138,13 +138,14 @@ class Selector:
         around = [near for near in self.support.around(point) if near != point]
         if not around or not ahead:
             return ahead
-        kept = [choice for choice in ahead if self._known_around(point, choice)]
         gains = [self._gains_over_default(near) for near in around]
-        return frozenset(c for c in kept if all(own[c] > math.log1p(noise) for own in gains))
-
-    def _known_around(self, point: Point, choice: Choice) -> bool:
-        carried = not math.isnan(self.simulated(point, choice))
-        return carried or self.support.surrounds(point, choice)
+        return frozenset(
+            choice
+            for choice in ahead
+            if not math.isnan(self.simulated(point, choice))
+            or self.support.surrounds(point, choice)
+            and all(own[choice] > math.log1p(noise) for own in gains)
+        )
 
     def _gains_over_default(self, point: Point) -> Mapping[Choice, float]:
         """Expected, as logarithms, of everything that was measured of the collective anywhere."""
