@@ -143,8 +143,10 @@ class Selector:
             choice
             for choice in ahead
             if not math.isnan(self.simulated(point, choice))
-            or self.support.surrounds(point, choice)
-            and all(own[choice] > math.log1p(noise) for own in gains)
+            or (
+                self.support.surrounds(point, choice)
+                and all(own[choice] > math.log1p(noise) for own in gains)
+            )
         )
 
     def _gains_over_default(self, point: Point) -> Mapping[Choice, float]:
