@@ -196,7 +196,7 @@ def test_files_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
              "--library", "openmpi 5.0.11", "--cluster", "here", "--out", str(out)]  # fmt: skip
     assert main(["import-results", *words]) == 0
     text = capsys.readouterr().out
-    assert "openmpi 5.0.11 on here: 3 series of 4 readings" in text
+    assert "openmpi 5.0.11 on cluster here (2 hosts): 3 series of 4 readings" in text
     assert "left out: 1 of OSU MPI Broadcast Latency" in text
     found = read_measurements(out)
     assert found.series[-1] == Measurement(
