@@ -142,6 +142,14 @@ class TuningTable:
         """The rules of one key in ascending size; empty for an unknown key."""
         return tuple(self._ladders.get(key, ()))
 
+    def with_ppn(self, ppn: int) -> TuningTable:
+        """The rules for so many ranks on each node; raises InputError where there are none."""
+        rules = tuple(rule for rule in self.rules if rule.key.ppn == ppn)
+        if not rules:
+            known = ", ".join(map(str, sorted({key.ppn for key in self.keys})))
+            raise InputError(f"the table has no rules for {ppn} ranks per node: it knows {known}")
+        return TuningTable(self.cluster, self.library, rules, self.provenance)
+
     def lookup(self, key: Key, nbytes: int) -> Rule | None:
         """The rule for a call of `nbytes`, by bisection; None where the table is silent."""
         ladder = self._ladders.get(key)

@@ -110,3 +110,25 @@ def test_every_format_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
     table = page[page.index("| format | for |") : page.index("Sizes in a table")]
     assert {row.split("`")[1] for row in table.splitlines()[2:] if row} == set(FORMATS)
+
+
+def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = [
+        replace(rule, key=replace(rule.key, nodes=nodes, ppn=8 // nodes))
+        for nodes, name in ((4, "ring"), (8, "rabenseifner"))
+        for rule in table_of({(ALLREDUCE, 8): [(0, Choice()), (4096, Choice(name))]}).rules
+    ]
+    path, file = tmp_path / "table.json", tmp_path / "file"
+    write_table(TuningTable(CLUSTER, "openmpi 5.0.11", tuple(rules)), path)
+    words = ["table", "export", str(path), "--to", "openmpi", "--out", str(file)]
+    words.append("--commutative-only")
+    assert main(words) == 1
+    assert "(--ppn)" in capsys.readouterr().err
+    assert main([*words, "--ppn", "2"]) == 0
+    ring = file.read_text()
+    assert main([*words, "--ppn", "1"]) == 0
+    assert "# ring" in ring and "# rabenseifner" in file.read_text()
+    assert main([*words, "--ppn", "3"]) == 1
+    assert "no rules for 3 ranks per node: it knows 1, 2" in capsys.readouterr().err

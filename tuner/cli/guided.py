@@ -35,6 +35,7 @@ from tuner.units import format_time
 MOST_HOSTS = 16  # of which every number is a candidate to be measured and gets rules
 MESSAGES = 0.4  # of the budget at most: everything is predicted from them
 ROUND = 0.1  # of the budget at most: after a look at the results the next round is better chosen
+PATIENCE = 2.0  # times that: ranks take seconds to start, and calls longer than was believed
 PER_REPETITION = 5e-3  # s besides the call itself: agreeing on a start, and waiting for it
 
 
@@ -98,7 +99,7 @@ def guided(
             break
         measurements = probe_chosen(
             out, asked, launcher, _chosen(tasks), name=name,
-            budget=min(left, sum(task.seconds for task in tasks)), on_progress=on_progress,
+            budget=min(left, PATIENCE * ROUND * goal.budget), on_progress=on_progress,
         )  # fmt: skip
     _, table = make_table(
         measurements, calibration, topology=topology, points=list(grid), constraints=constraints

@@ -9,7 +9,7 @@ from tuner.cli.environments import interpreter, libmpi
 from tuner.errors import InputError
 from tuner.export import mpich
 from tuner.export.formats import FORMATS, Wish
-from tuner.table import TuningTable
+from tuner.table import TuningTable, read_table
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         " has several",
     )  # fmt: skip
     parser.add_argument(
+        "--ppn", type=int, metavar="N",
+        help="only rules for so many ranks on each node: needed where others for as many ranks in"
+        " all differ, since most formats know no nodes",
+    )  # fmt: skip
+    parser.add_argument(
         "--python", type=Path, metavar="PYTHON",
         help="interpreter of the environment with the table's library (default: this one for Open"
         " MPI, .venv-mpich/bin/python, .venv-intelmpi/bin/python)",
@@ -39,6 +44,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="mpich, mvapich: JSON with the library's own rules, which the exported file must"
         " contain (default: those in MPICH's libmpi)",
     )  # fmt: skip
+
+
+def table_of(path: Path, options: argparse.Namespace) -> TuningTable:
+    """A table, or what was asked for of it; raises InputError."""
+    table = read_table(path)
+    return table if options.ppn is None else table.with_ppn(options.ppn)
 
 
 def wish(options: argparse.Namespace) -> Wish:

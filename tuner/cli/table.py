@@ -102,7 +102,7 @@ def run_export(options: argparse.Namespace) -> None:
     """Write a table in a library's format."""
     if options.out is not None:
         require_target(options.out, options.table)
-    table = read_table(options.table)
+    table = native.table_of(options.table, options)
     form = FORMATS[options.to]
     form.require(table)
     text, lost = form.emit(table, native.wish(options))
@@ -120,7 +120,7 @@ def run_export(options: argparse.Namespace) -> None:
 
 def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; status 1 when they differ."""
-    table = read_table(options.table)
+    table = native.table_of(options.table, options)
     text = native.text_of(options.file)
     form = FORMATS[options.to] if options.to else format_of(table, text)
     form.require(table)
@@ -141,7 +141,7 @@ def run_check(options: argparse.Namespace) -> int:
 
 def run_prove(options: argparse.Namespace) -> int:
     """Run the real library; status 1 when it did otherwise than a rule says."""
-    table = read_table(options.table)
+    table = native.table_of(options.table, options)
     library = table.library.partition(" ")[0]
     if options.runtime not in (None, library):
         raise InputError(

@@ -49,7 +49,7 @@ def _agreed(ladders: Mapping[Key, tuple[Rule, ...]]) -> tuple[Rule, ...]:
             raise InputError(
                 f"{key.collective} on {key.p} ranks: the rules for {_place(first)} and"
                 f" {_place(key)} differ, but this format knows only the number of ranks:"
-                " export a table with one of them"
+                " export those of one number of ranks per node (--ppn)"
             )
     return ladders[first]
 

@@ -94,7 +94,7 @@ def _distributed(ladders: Mapping[Key, tuple[Rule, ...]]) -> list[tuple[str, tup
             raise InputError(
                 f"{key.collective} on {key.nodes} x {key.ppn} ranks: this format tells only"
                 " communicators of one node and of one rank per node from others with as many"
-                " ranks: export a table with one of them"
+                " ranks: export those of one number of ranks per node (--ppn)"
             )
         found.append((SINGLE_NODE if key.nodes == 1 else ONE_PER_NODE, ladder))
     return found
