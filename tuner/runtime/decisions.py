@@ -15,42 +15,14 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from mpi4py import MPI
 
+from tuner.runtime.bisection import ladder
 from tuner.runtime.prover import ITEM, executed, perform, place
 
-APART = (
-    2**0.25
-)  # of sizes looked at first: two nearer switches may be missed
-
 Step = tuple[int, list[int]]
-
-
-def ladder(decide: Callable[[int], list[int]], most: int) -> list[Step]:
-    """The sizes up to `most`, multiples of 4, from which on `decide` says something else."""
-    found: list[Step] = [(ITEM, decide(ITEM))]
-    known = ITEM
-    for size in _looked_at(most):
-        while decide(size) != found[-1][1]:
-            low, high = known, size
-            while high - low > ITEM:
-                middle = (low + high) // (2 * ITEM) * ITEM
-                low, high = (low, middle) if decide(middle) != found[-1][1] else (middle, high)
-            found.append((high, decide(high)))
-            known = high
-        known = size
-    return found
-
-
-def _looked_at(most: int) -> list[int]:
-    sizes, size = {most // ITEM * ITEM}, float(ITEM)
-    while size < most:
-        sizes.add(int(size) // ITEM * ITEM)
-        size *= APART
-    return sorted(sizes)
 
 
 def steps(comm: MPI.Comm, collective: str, most: int) -> list[Step]:
