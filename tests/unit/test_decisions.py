@@ -120,10 +120,15 @@ def test_a_table_of_kept_measurements_knows_it(tmp_path: Path) -> None:
 RECORD = in_provenance([KNOWN])[0]
 
 
+def test_what_was_kept_is_read_again() -> None:
+    assert decisions_of({DEFAULT_RUNS: [RECORD]}, "m.ndjson") == (KNOWN,)
+    assert decisions_of({}, "m.ndjson") == ()
+
+
 @pytest.mark.parametrize(
     "damage",
     [
-        7, [7], {}, [{**RECORD, "nodes": 0}], [{**RECORD, "starts": [4, 4, 8]}],
+        7, [7], [{}], [{**RECORD, "nodes": 0}], [{**RECORD, "starts": [4, 4, 8]}],
         [{**RECORD, "starts": [4]}], [{**RECORD, "starts": [-4, 4, 8]}],
         [{**RECORD, "collective": "dance"}], [{**RECORD, "more": 1}],
         [{**RECORD, "choices": [{"algorithm": "dance"}, None, None]}],
@@ -131,9 +136,6 @@ RECORD = in_provenance([KNOWN])[0]
     ],
 )  # fmt: skip
 def test_what_is_damaged_is_refused(damage: object) -> None:
-    if damage == {}:
-        assert decisions_of({}, "m.ndjson") == ()
-        return
     with pytest.raises(InputError, match=r"^m\.ndjson: what the default runs is damaged: "):
         decisions_of({DEFAULT_RUNS: damage}, "m.ndjson")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.files import from_record
+from tuner.files import finite, from_record
 from tuner.libraries import openmpi
 from tuner.table import Choice
 
@@ -66,14 +66,14 @@ def runs(decisions: Iterable[Decisions]) -> Runs:
 
     def choice(collective: Collective, nodes: int, ppn: int, nbytes: int) -> Choice | None:
         found = known.get((collective, nodes, ppn))
-        return found and found.at(nbytes)
+        return None if found is None else found.at(nbytes)
 
     return choice
 
 
 def in_provenance(decisions: Iterable[Decisions]) -> list[dict[str, Any]]:
     """As the header of measurements keeps them."""
-    return [asdict(each) for each in decisions]
+    return [finite(asdict(each)) for each in decisions]
 
 
 def decisions_of(provenance: Mapping[str, Any], name: str) -> tuple[Decisions, ...]:
