@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 from pathlib import Path
 
 from tuner.cli.proving import place_for
@@ -23,9 +22,9 @@ def known_decisions(
 ) -> tuple[Decisions, ...]:
     """For all shapes and sizes of `request`: what `out` keeps of them, else the ranks are asked.
 
-    on_note     told why nothing is known, of a library other than Open MPI, too
+    on_note     told why nothing is known of Open MPI's where the ranks cannot be asked
 
-    Raises InputError for a file that is damaged.
+    Of other libraries nothing is. Raises InputError for a file that is damaged.
     """
     if request.library != "openmpi":
         return ()
@@ -51,8 +50,7 @@ def _cover(kept: Iterable[Decisions], calls: Iterable[Call], most: int) -> bool:
 def switches(known: Iterable[Decisions], call: Call, sizes: Iterable[int]) -> tuple[int, ...]:
     """The sizes within these at which the default starts to run something else, far from them."""
     found = sorted(sizes)
-    starts = chain.from_iterable(each.starts for each in known if each.call == call)
-    for start in sorted(starts):
+    for start in sorted(start for each in known if each.call == call for start in each.starts):
         near = any(max(start, size) <= NEAR * min(start, size) for size in found)
         if found[0] < start < found[-1] and not near:
             found.append(start)

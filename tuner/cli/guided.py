@@ -80,8 +80,7 @@ def guided(
     InputError and ProbeError as `probe_cluster` does, and InputError as `calibrate` does.
     """
     begin, topology = time.monotonic(), request.topology
-    parts = tuple(part for part in request.parts if part != "collectives")
-    asked, wide = replace(request, parts=parts), replace(request, shapes=_all_shapes(request))
+    asked, wide = _without_collectives(request), replace(request, shapes=_all_shapes(request))
     known = known_decisions(out, wide, launcher, on_note)
     measurements = probe_cluster(
         out, asked, launcher, name=name, budget=MESSAGES * goal.budget, decisions=known,
@@ -90,8 +89,7 @@ def guided(
     _require_messages(measurements, goal)
     calibration = calibrate(measurements, topology)
     where = topology or as_probed(measurements.cluster, calibration)
-    simulate = simulator(calibration, where, known)
-    grid = candidates(wide, constraints, known)
+    simulate, grid = simulator(calibration, where, known), candidates(wide, constraints, known)
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
         rows = label(measurements, simulate)
@@ -111,6 +109,12 @@ def guided(
         measurements, calibration, topology=topology, points=list(grid), constraints=constraints
     )
     return Guided(measurements, calibration, table, bound)
+
+
+def _without_collectives(request: Request) -> Request:
+    """These are chosen on the way."""
+    parts = tuple(part for part in request.parts if part != "collectives")
+    return replace(request, parts=parts)
 
 
 def _require_messages(measurements: Measurements, goal: Goal) -> None:

@@ -3,8 +3,8 @@
 CALLS is a JSON list of {collective, nodes, ppn, most}; the calls are those of the first `ppn` ranks
 on each of the first `nodes` hosts. Rank 0 prints a line for each: {call, steps}, and `steps` are
 [bytes, executed]: from so many bytes on, up to `most`, the watcher sees these numbers
-(tuner/export/openmpi/interpose.c). No step where one call is not one call of coll/tuned on the
-communicator.
+(tuner/export/openmpi/interpose.c). No step where a call does not end in just one call of coll/tuned
+on the same communicator.
 
 Sizes are multiples of 4 bytes. The library decides by number of ranks and bytes, so every rank
 finds the same steps; calls run but once, and then return at once.
@@ -37,7 +37,7 @@ def steps(comm: MPI.Comm, collective: str, most: int) -> list[Step]:
 
     watch(handle, 1)
     seen(ITEM)  # what a communicator needs once belongs to no call
-    usual = bool(seen(ITEM))
+    usual = all(comm.allgather(bool(seen(ITEM))))
     watch(handle, 0)
     found = ladder(seen, most) if usual else []
     watch(None, 1)
