@@ -118,7 +118,7 @@ def test_where_all_is_measured_nothing_is_left_to_do() -> None:
 def test_points_count_by_their_weight() -> None:
     weights = {point: 1.0 if point.nodes == 16 else 0.0 for point in points()}
     design = Design(candidates(), simulated, weights=weights)
-    assert {task.point.nodes for task in design.next(0.2)} == {16}
+    assert {task.point.nodes for task in design.next(0.1)} == {16}
 
 
 def test_measuring_costs_all_repetitions() -> None:

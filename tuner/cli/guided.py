@@ -11,9 +11,11 @@ from pathlib import Path
 
 from tuner import libraries
 from tuner.calibrate import calibrate
+from tuner.cli.decisions import known_decisions, switches
 from tuner.collective import Collective
 from tuner.cost import Calibration
 from tuner.errors import InputError
+from tuner.libraries.decisions import Decisions
 from tuner.measurement import Measurements
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.plan import WARM_UP
@@ -68,24 +70,27 @@ def guided(
     constraints: Constraints = ANYTHING,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_round: Callable[[Bound, float], None] = lambda _bound, _spent: None,
+    on_note: Callable[[str], None] = lambda _: None,
 ) -> Guided:
     """Measure into `out` and make a table for all shapes and sizes of `request`.
 
     on_round    told what the table would be worth, and the seconds spent
+    on_note     told what could not be found out
 
     Killed, the same call resumes; the time that was spent before does not count again. Raises
     InputError and ProbeError as `probe_cluster` does, and InputError as `calibrate` does.
     """
     begin, topology = time.monotonic(), request.topology
-    parts = tuple(part for part in request.parts if part != "collectives")
-    asked = replace(request, parts=parts)
+    asked, wide = _without_collectives(request), replace(request, shapes=_all_shapes(request))
+    known = known_decisions(out, wide, launcher, on_note)
     measurements = probe_cluster(
-        out, asked, launcher, name=name, budget=MESSAGES * goal.budget, on_progress=on_progress
-    )
+        out, asked, launcher, name=name, budget=MESSAGES * goal.budget, decisions=known,
+        on_progress=on_progress,
+    )  # fmt: skip
     _require_messages(measurements, goal)
     calibration = calibrate(measurements, topology)
-    simulate = simulator(calibration, topology or as_probed(measurements.cluster, calibration))
-    grid = candidates(replace(request, shapes=_all_shapes(request)), constraints)
+    where = topology or as_probed(measurements.cluster, calibration)
+    simulate, grid = simulator(calibration, where, known), candidates(wide, constraints, known)
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
         rows = label(measurements, simulate)
@@ -107,6 +112,12 @@ def guided(
     return Guided(measurements, calibration, table, bound)
 
 
+def _without_collectives(request: Request) -> Request:
+    """These are chosen on the way."""
+    parts = tuple(part for part in request.parts if part != "collectives")
+    return replace(request, parts=parts)
+
+
 def _require_messages(measurements: Measurements, goal: Goal) -> None:
     if not any(one.kind == "pingpong" for one in measurements.series):
         raise InputError(
@@ -116,14 +127,16 @@ def _require_messages(measurements: Measurements, goal: Goal) -> None:
 
 
 def candidates(
-    request: Request, constraints: Constraints = ANYTHING
+    request: Request, constraints: Constraints = ANYTHING, known: Sequence[Decisions] = ()
 ) -> dict[Point, tuple[Choice, ...]]:
-    """Every algorithm that the library's own rules can ask for, at every shape and size."""
+    """Every algorithm that the library's own rules can ask for, at every shape and size, and where
+    the default is known to switch between sizes.
+    """
     library = libraries.named(request.library)
     found = {}
     for collective in request.collectives:
         for shape in shapes(request):
-            for nbytes in request.sizes:
+            for nbytes in switches(known, (collective, shape.nodes, shape.ppn), request.sizes):
                 point = Point(collective, shape.nodes, shape.ppn, HOST, nbytes)
                 offered = library.candidates(
                     collective, shape.ranks, nbytes, request.segments, request.radices

@@ -64,7 +64,7 @@ def prove(
     """
     starter = starter or launcher(table, python)
     progress = counted(report)
-    with _place(starter) as place:
+    with place_for(starter) as place:
         if starter.library == "openmpi":
             proofs = openmpi_proof.prove(
                 table, native_file, starter, Path(place), progress=progress,
@@ -80,7 +80,7 @@ def prove(
     return [_record(proof) for proof in proofs]
 
 
-def _place(starter: Launcher | Spread) -> tempfile.TemporaryDirectory[str]:
+def place_for(starter: Launcher | Spread) -> tempfile.TemporaryDirectory[str]:
     """Other hosts see the home directory, not this computer's /tmp."""
     folder = Path.home() / ".cache" / "tuner" if isinstance(starter, Spread) else None
     if folder is not None:
@@ -154,7 +154,7 @@ def prove_exported(
         return _prove_intelmpi(table, python, wish, report)
     text, _ = FORMATS[library].emit(table, wish)
     starter = launcher(table, python) if there.local else spread(table, python, there, template)
-    with _place(starter) as place:
+    with place_for(starter) as place:
         path = Path(place, "exported")
         path.write_text(text, encoding="utf-8")
         return prove(table, python, path, report, starter, wish.commutative_only)

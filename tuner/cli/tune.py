@@ -144,6 +144,7 @@ def _measured(options: argparse.Namespace) -> TuningTable:
             options.measurements, request, launcher,
             Goal(options.budget, options.target_regret), name=options.name,
             constraints=constraints_of(options), on_progress=forwarded(report), on_round=tell,
+            on_note=display.note,
         )  # fmt: skip
     if options.calibration is not None:
         write_calibration(found.calibration, options.calibration)

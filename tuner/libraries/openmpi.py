@@ -159,37 +159,49 @@ def redirected(
 
     item    bytes of one element
     """
-    count, segment = nbytes // item, choice.params.get("segment", 0)
     name = choice.algorithm
+    if (collective, name) == (Collective.ALLGATHER, "two_proc") and p != 2:
+        return f"{name} is refused by {p} ranks"
+    other, because = _instead(collective, choice, p, nbytes, item)
+    return f"{name} runs as {other} because {because}" if other else ""
+
+
+def executed(collective: Collective, choice: Choice, p: int, nbytes: int) -> Choice:
+    """What really runs where `choice` is asked for, of 4-byte elements."""
+    other, _ = _instead(collective, choice, p, nbytes, ITEM)
+    return choice_of(collective, ALGORITHMS[collective].index(other), 0, 0) if other else choice
+
+
+def _instead(
+    collective: Collective, choice: Choice, p: int, nbytes: int, item: int
+) -> tuple[str, str]:
+    """The algorithm that such a call is handed to, and why; two empty strings for none."""
+    count, segment = nbytes // item, choice.params.get("segment", 0)
+    name, few = choice.algorithm, f"{count} elements are fewer than {p} ranks"
     if collective is Collective.BCAST:
         if name.startswith("scatter_allgather") and count < p:
-            return f"{name} runs as linear because {count} elements are fewer than {p} ranks"
+            return "linear", few
         if name == "split_binary" and (count < 2 or segment > count // 2 * item):
-            return f"{name} runs as chain because half the message is less than a segment"
+            return "chain", "half the message is less than a segment"
     if collective is Collective.ALLREDUCE:
         if name in ("ring", "segmented_ring") and count < p:
-            return (
-                f"{name} runs as recursive_doubling because {count} elements are fewer than"
-                f" {p} ranks"
-            )
+            return "recursive_doubling", few
         if name == "segmented_ring" and (segment == 0 or count < p * max(1, segment // item)):
-            return f"{name} runs as ring because a share of {nbytes}/{p} bytes is below a segment"
+            return "ring", f"a share of {nbytes}/{p} bytes is below a segment"
         if name == "rabenseifner" and count < 1 << (p.bit_length() - 1):
-            return f"{name} runs as linear because {count} elements are too few for {p} ranks"
+            return "linear", f"{count} elements are too few for {p} ranks"
     if collective is Collective.REDUCE and name == "rabenseifner" and count < p:
-        return f"{name} runs as linear because {count} elements are fewer than {p} ranks"
-    if collective is Collective.ALLGATHER:
-        return _redirected_allgather(name, p)
-    return ""
+        return "linear", few
+    return _instead_in_allgather(name, p) if collective is Collective.ALLGATHER else ("", "")
 
 
-def _redirected_allgather(name: str, p: int) -> str:
+def _instead_in_allgather(name: str, p: int) -> tuple[str, str]:
     """coll_base_allgather.c"""
     if name == "recursive_doubling" and p & (p - 1):
-        return f"{name} runs as bruck because {p} ranks are no power of two"
+        return "bruck", f"{p} ranks are no power of two"
     if name == "neighbor_exchange" and p % 2:
-        return f"{name} runs as ring because {p} ranks are odd"
-    return f"{name} is refused by {p} ranks" if name == "two_proc" and p != 2 else ""
+        return "ring", f"{p} ranks are odd"
+    return "", ""
 
 
 def candidates(

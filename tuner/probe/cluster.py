@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError, ProbeError
+from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
 from tuner.measurement import Measurements
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
@@ -43,17 +44,20 @@ def probe_cluster(
     *,
     name: str = "",
     budget: float = BUDGET,
+    decisions: Sequence[Decisions] = (),
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Measurements:
     """Measure a cluster and write `out`; resume what `out` already holds, rounds included.
 
-    name    of the cluster; by default what the batch system calls it, else what its hosts share
-    budget  seconds of measuring; points that do not fit are left out, and measured by a later call
-            with a larger budget
+    name        of the cluster; by default what the batch system calls it, else what its hosts share
+    budget      seconds of measuring; points that do not fit are left out, and measured by a later
+                call with a larger budget
+    decisions   of the library's default, to be kept with the measurements
 
     Raises InputError and ProbeError as `tuner.probe.run.probe` does.
     """
-    return _carried_out(out, request, launcher, rounds_of(out), name, budget, on_progress)
+    return _carried_out(out, request, launcher, rounds_of(out), name, budget, decisions,
+                        on_progress)  # fmt: skip
 
 
 def probe_chosen(
@@ -72,12 +76,12 @@ def probe_chosen(
     series of the first round have launch 1, and so on. Raises as `probe_cluster` does.
     """
     rounds = [*rounds_of(out), tuple(chosen)]
-    return _carried_out(out, request, launcher, rounds, name, budget, on_progress)
+    return _carried_out(out, request, launcher, rounds, name, budget, (), on_progress)
 
 
 def _carried_out(
     out: Path, request: Request, launcher: Launcher, rounds: Sequence[Sequence[Chosen]], name: str,
-    budget: float, on_progress: Callable[[Progress], None],
+    budget: float, decisions: Sequence[Decisions], on_progress: Callable[[Progress], None],
 ) -> Measurements:  # fmt: skip
     first = plan_cluster(request)
     further = [
@@ -92,6 +96,8 @@ def _carried_out(
              "plan": first.fingerprint}  # fmt: skip
     if rounds:
         about["rounds"] = [[asdict(one) for one in chosen] for chosen in rounds]
+    if decisions:
+        about[DEFAULT_RUNS] = in_provenance(decisions)
     if request.nodes > 1 and "messages" in request.parts and not out.exists():
         about["loopback"] = _loopback(request, launcher)
     plan = replace(first, points=(*first.points, *further))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tuner.errors import InputError
 from tuner.files import write_atomically
+from tuner.libraries.decisions import DEFAULT_RUNS
 from tuner.measurement import (
     Cluster,
     Measurement,
@@ -31,7 +32,7 @@ class ProbeFile:
     """Between two launches.
 
     about       provenance: what is known beforehand, with `plan`, `budget` (s) and, where chosen
-                points were added to a plan, `rounds`
+                points were added to a plan, `rounds`; where it was found out, `default_runs`
     ended       nothing is left to measure
     left_out    keys of points for which an earlier run had no time
     seconds     of measuring to deal out over `dealt`
@@ -96,7 +97,7 @@ class ProbeFile:
 
     def _continue(self, before: dict[str, Any]) -> bool:
         """Go on with what `before` says of the file; whether with what was left out there."""
-        rounds = self.about.get("rounds", [])
+        rounds, decisions = self.about.get("rounds", []), self.about.get(DEFAULT_RUNS)
         added = rounds != before.get("rounds", [])
         known: list[list[Any]] = before.get("left_out", [])
         budget, spent = self.about["budget"], before.get("seconds", 0.0)
@@ -109,6 +110,8 @@ class ProbeFile:
         self.about = {**before, "budget": budget if more or added else before.get("budget", budget)}
         if rounds:
             self.about["rounds"] = rounds
+        if decisions is not None:
+            self.about[DEFAULT_RUNS] = decisions
         return more
 
     def _notes(

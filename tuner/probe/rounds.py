@@ -70,18 +70,25 @@ def rounds_of(path: Path) -> list[tuple[Chosen, ...]]:
 
     Raises InputError for a file that is no measurements.
     """
+    try:
+        return [_round(record) for record in provenance_of(path).get("rounds", [])]
+    except (ValueError, TypeError) as reason:
+        raise InputError(f"{path}: its rounds are damaged: {reason}; probe again") from None
+
+
+def provenance_of(path: Path) -> Mapping[str, Any]:
+    """What the first line of a file says of its circumstances; nothing for one that is not there.
+
+    Raises InputError for a file that is no measurements.
+    """
     if not path.exists():
-        return []
+        return {}
     try:
         with path.open(encoding="utf-8") as lines:
             header = LineReader(lines, str(path)).header
     except (OSError, UnicodeDecodeError) as reason:
         raise InputError(f"{path}: cannot be read as measurements: {reason}") from None
-    try:
-        records = header["provenance"].get("rounds", []) if header else []
-        return [_round(record) for record in records]
-    except (ValueError, TypeError) as reason:
-        raise InputError(f"{path}: its rounds are damaged: {reason}; probe again") from None
+    return header["provenance"] if header else {}
 
 
 def _round(records: Sequence[Mapping[str, Any]]) -> tuple[Chosen, ...]:

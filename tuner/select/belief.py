@@ -168,11 +168,18 @@ class Beliefs:
 
 
 def _references(rows: Sequence[Row]) -> Mapping[Choice, Choice | None]:
-    """For each choice that no schedule describes the simulated one that it follows best."""
+    """For each choice that no schedule describes everywhere the simulated one that it follows best.
+
+    The default follows others, not they it: it jumps where it changes its algorithm.
+    """
     groups: dict[Choice, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row.choice].append(row)
-    simulated = {choice: own for choice, own in groups.items() if not math.isnan(own[0].simulated)}
+    simulated = {
+        choice: own
+        for choice, own in groups.items()
+        if not choice.is_default and not any(math.isnan(row.simulated) for row in own)
+    }
     return {
         choice: _reference(own, simulated)
         for choice, own in groups.items()

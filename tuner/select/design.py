@@ -19,6 +19,7 @@ from tuner.select.belief import Belief, Beliefs, Pair, variance
 from tuner.select.dataset import NOISE, Point, Row, Simulate
 from tuner.select.influence import Influence
 from tuner.select.offers import Offers, Option, Task
+from tuner.select.support import Support
 from tuner.select.worth import Outlook
 from tuner.table import Choice
 
@@ -134,8 +135,12 @@ class Design:
         points = list(self._candidates)
         known = {point for point, _ in self._rows}
         self._influence = Influence(points, [n for n, p in enumerate(points) if p in known])
+        support = Support(self._rows.values())
         self._outlooks = {
-            point: Outlook(self._belief(point), self._noise, self._draws) for point in points
+            point: Outlook(
+                self._belief(point), self._noise, self._draws, support.within(point, reach=1.0)
+            )
+            for point in points
         }
 
     def _belief(self, point: Point) -> Belief:

@@ -10,6 +10,7 @@ from types import ModuleType
 from tuner import libraries
 from tuner.cost import Calibration
 from tuner.errors import InputError
+from tuner.libraries.decisions import decisions_of
 from tuner.measurement import Measurements
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all
@@ -49,7 +50,9 @@ def make_table(
             f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
         )
     library = libraries.named(measurements.library)
-    simulate = simulator(calibration, topology or as_probed(measurements.cluster, calibration))
+    decisions = decisions_of(measurements.provenance, "measurements")
+    where = topology or as_probed(measurements.cluster, calibration)
+    simulate = simulator(calibration, where, decisions)
     rows = [
         row
         for row in label(measurements, simulate, progress)

@@ -70,8 +70,8 @@ class Selector:
         )  # fmt: skip
 
     def simulated(self, point: Point, choice: Choice) -> float:
-        """Seconds; NaN for the default and where no schedule says it."""
-        return math.nan if choice.is_default else self._simulate(point, choice)
+        """Seconds; NaN where no schedule says it."""
+        return self._simulate(point, choice)
 
     def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
         """What is believed of their times. Raises InputError for a choice that is unknown."""

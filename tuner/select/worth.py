@@ -46,11 +46,13 @@ class Outlook:
     """What may come of a belief.
 
     normal  draws of unit scale, one row each, a column for every choice at least
+    spoken  whether measurements speak for the call: where none do, a table keeps the default
     """
 
     belief: Belief
     noise: float
     normal: Array
+    spoken: bool = True
 
     @cached_property
     def decision(self) -> Decision:
@@ -86,6 +88,8 @@ class Outlook:
     @cached_property
     def _chosen(self) -> int:
         belief = self.belief
+        if not self.spoken:
+            return belief.choices.index(Choice())
         return int(_decided(belief, belief.mean[None], belief.covariance, self.noise)[0])
 
     @cached_property

@@ -5,6 +5,9 @@
  * suit a call hands it to another one of the same collective, so the last one that is entered
  * counts. Calls inside a call (an allreduce made of a reduce and a bcast) are not recorded.
  *
+ * `tuner_watch` narrows this down to the calls of one communicator, which on request are recorded
+ * alone and succeed without having run: what the library decides is then known at once.
+ *
  * Counts are an int up to Open MPI 5 and a size_t from 6 on; both travel in one register, so all
  * integers in registers are declared size_t here and passed on as they came.
  */
@@ -21,6 +24,16 @@ static struct {
     int calls, collective, asked, faninout, segsize, ran;
 } record = {0, NONE, NONE, 0, 0, NONE};
 static int inside = NONE; /* the collective that is being recorded */
+static void *watched;     /* the communicator whose calls are recorded; NULL: of all */
+static int dry;           /* whether these are not run */
+
+/* Record the calls of this communicator alone, NULL: of all; run them, or do not. All ranks of it
+ * have to say the same. */
+void tuner_watch(void *comm, int run)
+{
+    watched = comm;
+    dry = comm && !run;
+}
 
 /* The function behind a name: in libmpi, or in the component where that is a file of its own. */
 static void *original(const char *name)
@@ -51,9 +64,11 @@ int tuner_executed(int *out)
     return calls;
 }
 
-static int enter(int collective, int algorithm, int faninout, int segsize)
+static int enter(int collective, void *comm, int algorithm, int faninout, int segsize)
 {
     if (inside != NONE || algorithm == 0) /* 0: the library decides and calls again */
+        return 0;
+    if (watched && comm != watched)
         return 0;
     inside = collective;
     record.calls++;
@@ -84,8 +99,8 @@ static void leave(int entered)
     }                                                                                         \
     int ompi_coll_tuned_##collective##_intra_do_this parameters                               \
     {                                                                                         \
-        int entered = enter(number, algorithm, faninout, segsize);                            \
-        int code = real_##collective arguments;                                               \
+        int entered = enter(number, comm, algorithm, faninout, segsize);                      \
+        int code = entered && dry ? 0 : real_##collective arguments;                          \
         leave(entered);                                                                       \
         return code;                                                                          \
     }

@@ -1,0 +1,31 @@
+"""What the default decides on hosts of the lab, as a header of measurements keeps it: HOSTS PPN."""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tuner.collective import Collective
+from tuner.export.openmpi.decisions import find
+from tuner.libraries.decisions import in_provenance
+from tuner.runtime.launch import Hosts, Launcher, Spread, Template
+
+MOST = 1 << 20
+
+
+def main(hosts: str, ppn: int) -> None:
+    """Ask for bcast and allreduce on all hosts, with one rank each and with `ppn`."""
+    names = tuple(hosts.split(","))
+    launcher = Launcher.find("openmpi", Path(sys.executable), Template.parse("openmpi"))
+    calls = [
+        (name, len(names), each)
+        for name in (Collective.BCAST, Collective.ALLREDUCE)
+        for each in sorted({1, ppn})
+    ]
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:
+        found = find(Spread(launcher, Hosts(names), ppn), calls, MOST, Path(place))
+    print(json.dumps(in_provenance(found)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,42 @@
+"""What Open MPI's default decides on several hosts, and where coll/han decides instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PATIENCE, ROOT
+from tests.lab.labs import FLAT
+from tuner.collective import Collective
+from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of
+from tuner.runtime.launch import Launcher
+
+PROGRAM = (sys.executable, "-m", "tests.lab.programs.decided")
+LAB = (sys.executable, "-m", "tuner.cli.main", "lab", "run", "flat.yaml", "--")
+
+
+@pytest.fixture
+def decided(launcher: Launcher, tmp_path: Path) -> dict[tuple[Collective, int, int], Decisions]:
+    """Of four ranks, one or two on a host."""
+    (tmp_path / "flat.yaml").write_text(FLAT)
+    done = subprocess.run(
+        [*LAB, *PROGRAM, "node0,node1", "2"], cwd=tmp_path, text=True, capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {each.call: each for each in decisions_of({DEFAULT_RUNS: found}, "the program")}
+
+
+def test_one_rank_on_each_host_is_coll_tuneds_business_and_several_are_hans(
+    decided: dict[tuple[Collective, int, int], Decisions],
+) -> None:
+    for name in (Collective.BCAST, Collective.ALLREDUCE):
+        assert len(decided[name, 2, 1].starts) > 2
+        assert None not in decided[name, 2, 1].choices
+        assert decided[name, 2, 2].starts == ()

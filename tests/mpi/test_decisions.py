@@ -1,0 +1,56 @@
+"""What the real default decides, found without moving data, is what it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import table_of
+from tuner.collective import Collective
+from tuner.export.openmpi.decisions import find
+from tuner.export.openmpi.proof import build_watcher, seen
+from tuner.export.prove import Trial, ask
+from tuner.libraries.decisions import Decisions
+from tuner.runtime.launch import Launcher
+from tuner.table import Choice
+
+MOST = 1 << 21
+CALLS = [(c, 1, p) for c in (Collective.BCAST, Collective.ALLREDUCE) for p in (2, 3, 4)]
+
+
+def around(each: Decisions) -> set[int]:
+    """Sizes on both sides of each switch, and the last one."""
+    near = {start + more for start in each.starts for more in (-4, 0, 4)}
+    return {size for size in near | {MOST} if 0 < size <= MOST}
+
+
+def test_on_both_sides_of_each_switch_the_default_runs_what_was_found(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    found = find(launcher, CALLS, MOST, tmp_path)
+    assert [each.call for each in found] == CALLS
+    assert all(len(each.starts) > 2 for each in found)
+    calls = [(each, nbytes) for each in found for nbytes in sorted(around(each))]
+    rules = table_of({(c, p): [(0, Choice())] for c, _, p in CALLS}).rules
+    rule = {(r.key.collective, r.key.nodes, r.key.p): r for r in rules}
+    trials = [Trial(rule[each.call], nbytes) for each, nbytes in calls]
+    preload = {"LD_PRELOAD": str(build_watcher(tmp_path))}
+    answers = ask(launcher, trials, tmp_path, settings={}, environment=preload)
+    ran = [seen(trial.collective, answers[n]) for n, trial in enumerate(trials)]
+    assert ran == [each.at(nbytes) for each, nbytes in calls]
+
+
+def test_of_collectives_that_the_watcher_does_not_know_nothing_is_known(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    (gather,) = find(launcher, [(Collective.GATHER, 1, 2)], 1024, tmp_path)
+    assert gather.starts == ()
+    assert gather.at(64) is None
+
+
+@pytest.mark.parametrize("most", [4, 6, 5000])
+def test_sizes_end_where_they_are_asked_to(launcher: Launcher, tmp_path: Path, most: int) -> None:
+    (bcast,) = find(launcher, [(Collective.BCAST, 1, 2)], most, tmp_path)
+    assert bcast.starts[0] == 4
+    assert bcast.starts[-1] <= most

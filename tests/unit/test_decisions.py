@@ -1,0 +1,164 @@
+"""What the library's default runs: found by bisection, simulated, probed and kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_probe_rounds import CALL, HOSTS, REQUEST, Ranks
+from tests.unit.test_select_predict import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
+from tuner.cli.decisions import known_decisions, switches
+from tuner.cli.guided import candidates
+from tuner.collective import Collective
+from tuner.cost import PathCost
+from tuner.errors import InputError
+from tuner.libraries.decisions import (
+    DEFAULT_RUNS,
+    Decisions,
+    decisions_of,
+    in_provenance,
+)
+from tuner.measurement import read_measurements
+from tuner.probe.cluster import probe_chosen, probe_cluster
+from tuner.probe.request import Request, Shape
+from tuner.runtime.bisection import ladder
+from tuner.runtime.launch import Launcher
+from tuner.select.dataset import Point
+from tuner.select.make import make_table
+from tuner.select.predict import simulator
+from tuner.table import Choice
+from tuner.topologies.formats import load_topology
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+CHAIN, LINEAR, RING = Choice("chain", {"chains": 1}), Choice("linear"), Choice("ring")
+KNOWN = Decisions(BCAST, 1, 4, 65536, (4, 4096, 16384), (LINEAR, CHAIN, None))
+
+
+def test_every_switch_is_found_to_the_element() -> None:
+    steps = {4: "a", 8: "b", 1000: "a", 1024: "c", 40000: "b"}
+
+    def decide(nbytes: int) -> str:
+        assert nbytes % 4 == 0
+        return [what for start, what in steps.items() if start <= nbytes][-1]
+
+    assert dict(ladder(decide, 1 << 20)) == steps
+    assert dict(ladder(decide, 1023)) == {4: "a", 8: "b", 1000: "a"}
+    assert dict(ladder(decide, 4)) == {4: "a"}
+
+
+def test_the_default_takes_as_long_as_what_it_runs_there() -> None:
+    seconds = simulator(CALIBRATION, TOPOLOGY, [KNOWN])
+    for nbytes, choice in ((64, LINEAR), (4092, LINEAR), (4096, CHAIN), (16380, CHAIN)):
+        assert seconds(POINT.at(nbytes), Choice()) == seconds(POINT.at(nbytes), choice)
+    assert seconds(POINT, Choice()) != seconds(POINT, LINEAR)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [POINT.at(16384), POINT.at(65540), replace(POINT, ppn=2), replace(POINT, memory="cuda"),
+     replace(POINT, collective=ALLREDUCE), POINT.at(0)],
+)  # fmt: skip
+def test_elsewhere_nothing_is_known_of_it(point: Point) -> None:
+    assert math.isnan(simulator(CALIBRATION, TOPOLOGY, [KNOWN])(point, Choice()))
+
+
+def test_what_is_asked_for_may_be_handed_on() -> None:
+    asked = Decisions(ALLREDUCE, 1, 4, 4096, (4,), (RING,))
+    assert asked.at(12) == Choice("recursive_doubling")
+    assert asked.at(16) == RING
+    segmented = Decisions(ALLREDUCE, 1, 4, 1 << 20, (4,), (Choice("segmented_ring"),))
+    assert segmented.at(1 << 20) == RING
+    split = Decisions(BCAST, 1, 4, 4096, (4,), (Choice("split_binary", {"segment": 1024}),))
+    assert split.at(1024) == CHAIN
+
+
+def test_switches_far_from_other_sizes_become_sizes() -> None:
+    starts = (4, 1024, 4400, 9000, 9900, 40000, 80000)
+    known = [Decisions(BCAST, 2, 1, 1 << 20, starts, (LINEAR,) * 7), KNOWN]
+    assert switches(known, (BCAST, 2, 1), (65536, 4096)) == (4096, 9000, 40000, 65536)
+    assert switches(known, (BCAST, 4, 1), (65536, 4096)) == (4096, 65536)
+
+
+def test_a_design_has_points_where_the_default_switches() -> None:
+    known = [Decisions(BCAST, 4, 1, 65536, (4, 20000), (LINEAR, CHAIN))]
+    request = replace(REQUEST, sizes=(4096, 65536), shapes=(Shape(2, 1), Shape(4, 1)))
+    grid = candidates(request, known=known)
+    sizes = {(q.collective, q.nodes): set[int]() for q in grid}
+    for q in grid:
+        sizes[q.collective, q.nodes].add(q.nbytes)
+    assert sizes.pop((BCAST, 4)) == {4096, 20000, 65536}
+    assert set(map(tuple, map(sorted, sizes.values()))) == {(4096, 65536)}
+    assert Choice("chain", {"chains": 2}) in grid[Point(BCAST, 4, 1, "host", 20000)]
+
+
+def test_it_is_kept_with_the_measurements_through_rounds(tmp_path: Path) -> None:
+    out, ranks = tmp_path / "m.ndjson", Ranks()
+    probe_cluster(out, REQUEST, ranks, decisions=[KNOWN])
+    assert decisions_of(read_measurements(out).provenance, "m") == (KNOWN,)
+    probe_chosen(out, REQUEST, ranks, [CALL])
+    probe_cluster(out, REQUEST, ranks)
+    assert decisions_of(read_measurements(out).provenance, "m") == (KNOWN,)
+
+
+def test_a_table_of_kept_measurements_knows_it(tmp_path: Path) -> None:
+    path = tmp_path / "flat.yaml"
+    path.write_text("{name: flat, nodes: 4, latency: 10us, bandwidth: 1GB/s}")
+    paths = {("network", "host"): PathCost.line(1e-6, 1e-9)}
+    calibration = replace(CALIBRATION, library="openmpi 5.0.11", paths=paths)
+    known = Decisions(BCAST, 4, 1, 8192, (4,), (LINEAR,))
+    kept = {DEFAULT_RUNS: in_provenance([known])}
+    found = replace(on_four_hosts(), provenance=kept)
+    rows, _ = make_table(found, calibration, topology=load_topology(path))
+    simulated = {(row.point.nbytes, row.choice): row.simulated for row in rows}
+    assert simulated[4096, Choice()] == simulated[4096, LINEAR]
+    assert math.isnan(simulated[16384, Choice()])
+
+
+RECORD = in_provenance([KNOWN])[0]
+
+
+def test_what_was_kept_is_read_again() -> None:
+    assert decisions_of({DEFAULT_RUNS: [RECORD]}, "m.ndjson") == (KNOWN,)
+    assert decisions_of({}, "m.ndjson") == ()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        7, [7], [{}], [{**RECORD, "nodes": 0}], [{**RECORD, "starts": [4, 4, 8]}],
+        [{**RECORD, "starts": [4]}], [{**RECORD, "starts": [-4, 4, 8]}],
+        [{**RECORD, "collective": "dance"}], [{**RECORD, "more": 1}],
+        [{**RECORD, "choices": [{"algorithm": "dance"}, None, None]}],
+        [{**RECORD, "choices": [{"algorithm": "linear", "params": {"fanout": 1}}, None, None]}],
+    ],
+)  # fmt: skip
+def test_what_is_damaged_is_refused(damage: object) -> None:
+    with pytest.raises(InputError, match=r"^m\.ndjson: what the default runs is damaged: "):
+        decisions_of({DEFAULT_RUNS: damage}, "m.ndjson")
+
+
+def test_a_file_that_knows_is_not_asked_again(tmp_path: Path) -> None:
+    out = tmp_path / "m.ndjson"
+    request = Request("openmpi", HOSTS, 1, sizes=(4096,), collectives=(BCAST,),
+                      shapes=(Shape(1, 4),))  # fmt: skip
+    probe_cluster(out, REQUEST, Ranks(), decisions=[KNOWN])
+    nobody = Launcher("openmpi", Path("no such interpreter"))
+    assert known_decisions(out, request, nobody, pytest.fail) == (KNOWN,)
+
+
+def test_without_a_compiler_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    notes = list[str]()
+    assert known_decisions(tmp_path / "m", REQUEST, Ranks(), notes.append) == ()
+    (note,) = notes
+    assert note.startswith("nothing is known of what the library's default runs")
+    assert "C compiler" in note
+
+
+def test_of_another_library_nothing_is_asked(tmp_path: Path) -> None:
+    request = replace(REQUEST, library="mpich")
+    nobody = Launcher("mpich", Path("no such interpreter"))
+    assert known_decisions(tmp_path / "m", request, nobody, pytest.fail) == ()

@@ -1,0 +1,58 @@
+"""What the library's default runs on a cluster, found out once and then read from its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tuner.cli.proving import place_for
+from tuner.errors import InputError, ProbeError
+from tuner.export.openmpi import decisions as openmpi_decisions
+from tuner.libraries.decisions import Call, Decisions, decisions_of
+from tuner.probe.request import Request, shapes
+from tuner.probe.rounds import provenance_of
+from tuner.runtime.launch import Launcher, Spread
+
+NEAR = 1.2  # a switch within that factor of a size that is a candidate needs no size of its own
+UNKNOWN = "nothing is known of what the library's default runs between sizes: "
+
+
+def known_decisions(
+    out: Path, request: Request, launcher: Launcher, on_note: Callable[[str], None]
+) -> tuple[Decisions, ...]:
+    """For all shapes and sizes of `request`: what `out` keeps of them, else the ranks are asked.
+
+    on_note     told why nothing is known of Open MPI's where the ranks cannot be asked
+
+    Of other libraries nothing is. Raises InputError for a file that is damaged.
+    """
+    if request.library != "openmpi":
+        return ()
+    calls = [(one, each.nodes, each.ppn) for one in request.collectives for each in shapes(request)]
+    most = max(request.sizes)
+    kept = decisions_of(provenance_of(out), str(out))
+    if _cover(kept, calls, most):
+        return kept
+    starter = Spread(launcher, request.hosts, request.ppn)
+    try:
+        with place_for(starter) as place:
+            return openmpi_decisions.find(starter, calls, most, Path(place))
+    except (InputError, ProbeError) as reason:
+        on_note(f"{UNKNOWN}{reason}")
+        return ()
+
+
+def _cover(kept: Iterable[Decisions], calls: Iterable[Call], most: int) -> bool:
+    reached = {each.call: each.most for each in kept}
+    return all(reached.get(call, -1) >= most for call in calls)
+
+
+def switches(known: Iterable[Decisions], call: Call, sizes: Iterable[int]) -> tuple[int, ...]:
+    """The sizes within these at which the default starts to run something else, far from them."""
+    found = sorted(sizes)
+    for start in sorted(start for each in known if each.call == call for start in each.starts):
+        near = any(max(start, size) <= NEAR * min(start, size) for size in found)
+        if found[0] < start < found[-1] and not near:
+            found.append(start)
+            found.sort()
+    return tuple(found)

@@ -1,0 +1,87 @@
+"""What Open MPI's default runs: its own decisions, by shape and size.
+
+They depend on the number of ranks and on bytes alone, so they are found out once, without moving
+any data (`tuner.export.openmpi.decisions`), and kept with the measurements.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.files import finite, from_record
+from tuner.libraries import openmpi
+from tuner.table import Choice
+
+DEFAULT_RUNS = "default_runs"  # in the provenance of measurements
+Call = tuple[Collective, int, int]  # nodes, ppn
+Runs = Callable[[Collective, int, int, int], Choice | None]  # of nodes, ppn, nbytes
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Of the default on nodes x ppn ranks, of calls of up to `most` bytes.
+
+    starts      bytes from which on it asks for the choice of the same position; ascending, none
+                where another component than coll/tuned answers such calls
+    choices     None for a range that another component answers
+    """
+
+    collective: Collective
+    nodes: int
+    ppn: int
+    most: int
+    starts: tuple[int, ...]
+    choices: tuple[Choice | None, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.starts) != len(self.choices) or min(self.nodes, self.ppn) < 1:
+            raise ValueError("decisions need a shape, and a choice for every start")
+        if any(low >= high for low, high in pairwise((0, *self.starts))):
+            raise ValueError("starts of decisions ascend")
+        for choice in filter(None, self.choices):
+            openmpi.parameters(self.collective, choice)
+
+    @property
+    def call(self) -> Call:
+        """What they are of."""
+        return self.collective, self.nodes, self.ppn
+
+    def at(self, nbytes: int) -> Choice | None:
+        """What runs for a call of so many bytes; None where that is not known."""
+        place = bisect_right(self.starts, nbytes) - 1
+        asked = self.choices[place] if place >= 0 and nbytes <= self.most else None
+        p = self.nodes * self.ppn
+        return asked and openmpi.executed(self.collective, asked, p, nbytes)
+
+
+def runs(decisions: Iterable[Decisions]) -> Runs:
+    """All of them as one function; None where nothing is known."""
+    known = {each.call: each for each in decisions}
+
+    def choice(collective: Collective, nodes: int, ppn: int, nbytes: int) -> Choice | None:
+        found = known.get((collective, nodes, ppn))
+        return None if found is None else found.at(nbytes)
+
+    return choice
+
+
+def in_provenance(decisions: Iterable[Decisions]) -> list[dict[str, Any]]:
+    """As the header of measurements keeps them."""
+    return [finite(asdict(each)) for each in decisions]
+
+
+def decisions_of(provenance: Mapping[str, Any], name: str) -> tuple[Decisions, ...]:
+    """What was kept; none where nothing was. Raises InputError where it is damaged in `name`."""
+    try:
+        return tuple(from_record(Decisions, each) for each in provenance.get(DEFAULT_RUNS, []))
+    except (ValueError, TypeError, InputError) as reason:
+        raise InputError(
+            f"{name}: what the default runs is damaged: {reason}; delete {DEFAULT_RUNS!r} in its"
+            " first line or probe again"
+        ) from None
