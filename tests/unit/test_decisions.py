@@ -91,7 +91,16 @@ def test_a_design_has_points_where_the_default_switches() -> None:
         sizes[q.collective, q.nodes].add(q.nbytes)
     assert sizes.pop((BCAST, 4)) == {4096, 20000, 65536}
     assert set(map(tuple, map(sorted, sizes.values()))) == {(4096, 65536)}
-    assert Choice("chain", {"chains": 2}) in grid[Point(BCAST, 4, 1, "host", 20000)]
+    there = grid[Point(BCAST, 4, 1, "host", 20000)]
+    assert Choice("chain", {"chains": 2}) in there
+    assert LINEAR in there
+
+
+def test_what_the_default_runs_itself_is_not_measured_beside_it() -> None:
+    known = [Decisions(BCAST, 4, 1, 65536, (4,), (LINEAR,))]
+    grid = candidates(replace(REQUEST, sizes=(4096, 131072), shapes=(Shape(4, 1),)), known=known)
+    assert LINEAR not in grid[Point(BCAST, 4, 1, "host", 4096)]
+    assert LINEAR in grid[Point(BCAST, 4, 1, "host", 131072)]
 
 
 def test_it_is_kept_with_the_measurements_through_rounds(tmp_path: Path) -> None:

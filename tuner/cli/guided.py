@@ -15,7 +15,7 @@ from tuner.cli.decisions import known_decisions, switches
 from tuner.collective import Collective
 from tuner.cost import Calibration
 from tuner.errors import InputError
-from tuner.libraries.decisions import Decisions
+from tuner.libraries.decisions import Decisions, runs
 from tuner.measurement import Measurements
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.plan import WARM_UP
@@ -130,9 +130,9 @@ def candidates(
     request: Request, constraints: Constraints = ANYTHING, known: Sequence[Decisions] = ()
 ) -> dict[Point, tuple[Choice, ...]]:
     """Every algorithm that the library's own rules can ask for, at every shape and size, and where
-    the default is known to switch between sizes.
+    the default is known to switch between sizes; less what the default runs there itself.
     """
-    library = libraries.named(request.library)
+    library, own = libraries.named(request.library), runs(known)
     found = {}
     for collective in request.collectives:
         for shape in shapes(request):
@@ -141,9 +141,11 @@ def candidates(
                 offered = library.candidates(
                     collective, shape.ranks, nbytes, request.segments, request.radices
                 )
+                ran = own(collective, shape.nodes, shape.ppn, nbytes)
                 found[point] = tuple(
                     choice for choice in offered
-                    if library.in_rules(collective, choice)
+                    if choice != ran
+                    and library.in_rules(collective, choice)
                     and constraints.allow(request.library, collective, choice)
                 )  # fmt: skip
     return found
