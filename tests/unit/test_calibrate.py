@@ -181,6 +181,9 @@ def test_drift_shows_only_what_changed() -> None:
 def test_drift_is_of_one_cluster() -> None:
     with pytest.raises(InputError, match="compare two of one cluster"):
         compare(truth(), replace(truth(), cluster="other"))
+    other = replace(truth(), library="mpich 5.0.2")
+    with pytest.raises(InputError, match="compare two of one library"):
+        compare(truth(), other)
 
 
 def test_what_only_one_probe_measured_is_no_drift() -> None:

@@ -49,12 +49,17 @@ class Change:
 def compare(before: Calibration, after: Calibration) -> list[Change]:
     """Every parameter that either has, significant changes first, then in the order of `before`.
 
-    Raises InputError for calibrations of different clusters.
+    Raises InputError for calibrations of different clusters or libraries.
     """
     if before.cluster != after.cluster:
         raise InputError(
             f"one calibration is of {before.cluster}, the other of {after.cluster}: compare two of"
             " one cluster"
+        )
+    if before.library.partition(" ")[0] != after.library.partition(" ")[0]:
+        raise InputError(
+            f"one calibration is of {before.library}, the other of {after.library}: compare two of"
+            " one library"
         )
     pairs = _segments(before, after)
     old, new = (dict(_parameters(one, pairs, side)) for side, one in enumerate((before, after)))

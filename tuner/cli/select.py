@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tuner.select.dataset import Point
 from tuner.select.evaluate import blind
 from tuner.select.lookup import lookup
 from tuner.select.store import read_trained
-from tuner.table import Key, Rule, read_table, rule_record
+from tuner.table import Choice, Key, Rule, read_table, rule_record
 from tuner.units import format_size, format_time, parse_size
 
 EXAMPLES = """examples:
@@ -78,11 +79,12 @@ def _ask(options: argparse.Namespace, point: Point) -> None:
 
 def _print_asked(record: dict[str, Any]) -> None:
     out = console()
-    out.print(record["choice"], markup=False)
+    out.print(f"{record['choice']} (least regret expected)", markup=False)
     if not record["seconds"]:
         out.print("nothing that was learned speaks for such a call", markup=False)
         return
-    out.print(f"surely faster than the default: {record['sure']}", markup=False)
+    sure = "nothing" if record["sure"] == str(Choice()) else record["sure"]
+    out.print(f"surely faster than the default: {sure}", markup=False)
     for name, (seconds, low, high) in sorted(record["seconds"].items(), key=lambda told: told[1]):
         span = f"{format_time(low)} .. {format_time(high)}"
         out.print(f"  {name}: {format_time(seconds)} ({span})", markup=False)
@@ -91,9 +93,9 @@ def _print_asked(record: dict[str, Any]) -> None:
 def _print(rule: Rule) -> None:
     out = console()
     out.print(f"{rule.choice}", markup=False)
+    end = "up" if rule.hi == math.inf else f"to below {format_size(rule.hi)}"
     out.print(
-        f"from {format_size(rule.lo)} to below {format_size(rule.hi)}; evidence:"
-        f" {rule.evidence.basis}",
+        f"from {format_size(rule.lo)} {end}; evidence: {rule.evidence.basis}",
         markup=False,
     )
     evidence = rule.evidence

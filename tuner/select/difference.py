@@ -207,7 +207,7 @@ def _said(rule: Rule) -> str:
 def _nothing(evidence: Evidence) -> str:
     if not evidence.nbytes:
         return "nothing was measured there"
-    return f"nothing is surely faster than the default at {_sizes(evidence.nbytes)}"
+    return f"nothing allowed is surely faster than the default at {_sizes(evidence.nbytes)}"
 
 
 def _sizes(nbytes: Sequence[int]) -> str:
