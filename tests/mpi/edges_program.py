@@ -19,6 +19,7 @@ from tuner.collective import Collective
 from tuner.errors import TunerError
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
+from tuner.runtime.nvidia import driver_loads
 from tuner.table import SCHEDULE, Choice, TuningTable
 
 WORLD = MPI.COMM_WORLD
@@ -278,6 +279,20 @@ class Whole:
 
     def __int__(self) -> int:
         return 1
+
+
+def check_what_the_table_leaves_alone() -> Iterator[str]:
+    """A collective for which it changes nothing costs nothing: it is the plain communicator's."""
+    pair = (Collective.BCAST, WORLD.size)
+    for choice, same in ((Choice("binomial", {}, SCHEDULE), False), (Choice("default"), True)):
+        tuned = tune(WORLD.Dup(), table_of({pair: [(0, choice)]}, library=library_name()))
+        for method, alone in (("Bcast", same), ("Allreduce", True), ("Gather", True)):
+            found = getattr(tuned, method) == getattr(tuned.plain, method)
+            if found != (alone and not driver_loads()):
+                yield f"{method} beside {choice}: {found}"
+        tuned.Free()
+        if not refused(tuned):
+            yield f"{choice} was called on a communicator that is gone"
 
 
 def check_roots() -> Iterator[str]:

@@ -48,6 +48,13 @@ def test_clocks_that_differ_are_brought_together(mpirun: Callable[..., Completed
     assert uncertainty < 0.05
 
 
+def test_ranks_that_share_cores_keep_no_books_meanwhile(
+    mpirun: Callable[..., CompletedRun],
+) -> None:
+    run = mpirun(2, ROOT / "tests" / "mpi" / "bookkeeping_program.py")
+    assert run.stdout.split() == ["9", "0"]
+
+
 @pytest.mark.parametrize(("radix", "peers"), [(2, {1, 2, 4}), (4, {1, 2, 3, 4})])
 def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -> None:
     """The library's own traffic monitor shows whom the root sends the message to."""

@@ -13,7 +13,7 @@ from tuner.probe.device_points import device_calls, device_points, nccl_arms
 from tuner.probe.gpus import first_pair
 from tuner.probe.nccl import environment
 from tuner.probe.plan import Arm, Plan, Point
-from tuner.runtime.nvidia import driver, nvlink_between
+from tuner.runtime.nvidia import driver, driver_loads, nvlink_between
 
 
 def joined(one: str, other: str) -> bool:
@@ -95,3 +95,8 @@ def test_the_kernel_says_the_drivers_version(tmp_path: Path, text: str, version:
 
 def test_without_nvml_no_gpus_are_joined() -> None:
     assert not nvlink_between("0000:01:00.0", "0000:02:00.0", "libnvidia-ml-that-is-not.so")
+
+
+def test_a_driver_that_is_not_there_does_not_load() -> None:
+    assert not driver_loads("libcuda-that-is-not.so")
+    assert driver_loads("libc.so.6")  # a library is one

@@ -27,6 +27,12 @@ def test_every_arm_is_first_now_and_then() -> None:
     assert {int(order(1, k, 5)[0]) for k in range(60)} == set(range(5))
 
 
+@pytest.mark.parametrize("arms", [1, 2, 7])
+def test_every_arm_runs_as_early_as_late(arms: int) -> None:
+    places = np.array([np.argsort(order(1, k, arms)) for k in range(20)])
+    assert (places.mean(axis=0) == (arms - 1) / 2).all()
+
+
 def test_settled_waits_for_the_noisy_contender_and_not_for_the_hopeless_one() -> None:
     rng = np.random.default_rng(0)
     quiet, noisy_rival = noisy(rng, 1e-5, 0.01), noisy(rng, 1e-5, 0.5)

@@ -29,6 +29,7 @@ from tuner.runtime.buffers import in_place, nbytes_of, whole
 from tuner.runtime.devices import buffer_of, memory_of, present
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.ladders import METHODS, Ladder
+from tuner.runtime.nvidia import driver_loads
 from tuner.runtime.staging import READ, WRITE, Access
 from tuner.table import OPERATORS, TuningTable
 
@@ -113,7 +114,7 @@ class Tuned:
         return following
 
     def _shorten(self) -> None:
-        """The two most frequent calls without what the class looks up each time."""
+        """Calls without what the class looks up each time, where no more is needed."""
         plain, own = self.plain, type(self)
         self.__dict__["Bcast"] = shortcuts.bcast(
             plain.Bcast, self._bcast_any, partial(own.Bcast, self)
@@ -122,6 +123,13 @@ class Tuned:
             plain.Allreduce, self._allreduce_any, self._allreduce_commutative,
             partial(own.Allreduce, self),
         )  # fmt: skip
+        if driver_loads():
+            return  # a buffer may be on a device, whatever the table says
+        for collective, method in METHODS.items():
+            ladders = [getattr(self, _attribute(collective, op)) for op in OPERATORS]
+            library = getattr(plain, method)
+            if shortcuts.unchanged(ladders, library):
+                self.__dict__[method] = library
 
     def refresh(self) -> None:
         """Get the table again and follow what is found; collective.
@@ -157,7 +165,7 @@ class Tuned:
         self.plain, self._agreed = MPI.Intracomm(MPI.COMM_NULL), NOTHING
 
     def _forget(self) -> None:
-        for name in (*_LADDERS, "Bcast", "Allreduce"):
+        for name in (*_LADDERS, *METHODS.values()):
             self.__dict__.pop(name, None)
         if self._following is not None:
             self._following.release()

@@ -1,15 +1,30 @@
-"""What NVIDIA's driver says and CuPy does not: its version, and which GPUs NVLink joins."""
+"""What NVIDIA's driver says and CuPy does not.
+
+Whether it is there, its version, and which GPUs NVLink joins.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import re
+from functools import cache
 from pathlib import Path
 
+CUDA_LIBRARY = "libcuda.so.1"  # the driver's own, which whatever uses a GPU loads
 DRIVER = Path("/proc/driver/nvidia/version")
 LIBRARY = "libnvidia-ml.so.1"  # NVML, part of the driver
 DONE = 0  # NVML_SUCCESS, and NVML_P2P_STATUS_OK
 NVLINK = 2  # NVML_P2P_CAPS_INDEX_NVLINK
+
+
+@cache
+def driver_loads(library: str = CUDA_LIBRARY) -> bool:
+    """Whether this process can have NVIDIA's driver: without it no buffer lies on a GPU."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def driver(path: Path = DRIVER) -> str:

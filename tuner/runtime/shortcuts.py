@@ -1,15 +1,17 @@
-"""The two most frequent calls on plain arrays, with as little before them as Python allows.
+"""Calls with as little before them as Python allows.
 
-A small message takes two microseconds, so every tenth of one counts: what the class's own methods
-look up at each call is looked up once here, and calls below the first size at which the table
-departs from the library's choice go straight to the library. Everything that is not a plain array
-takes the way of the class.
+A small message takes two microseconds, so every tenth of one counts. A collective for which the
+table changes nothing is the library's own method, and costs nothing. For the two most frequent
+others, what the class's own methods look up at each call is looked up once here, and calls of plain
+arrays below the first size at which the table departs from the library's choice go straight to the
+library. Everything that is not a plain array takes the way of the class.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Any
 
 from mpi4py import MPI
@@ -40,14 +42,21 @@ def allreduce(library: Action, strict: Ladder, free: Ladder, general: Action) ->
     departs = min(_departs(strict, library), _departs(free, library))
 
     def call(sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        if type(recvbuf) is not ndarray or type(sendbuf) not in PLAIN or type(op) is not MPI.Op:
+        if type(recvbuf) is not ndarray or type(sendbuf) not in PLAIN:
             return general(sendbuf, recvbuf, op)
         nbytes = recvbuf.nbytes
         if nbytes < departs:
             return library(sendbuf, recvbuf, op)
+        if type(op) is not MPI.Op:
+            return general(sendbuf, recvbuf, op)
         return (free if op.is_commutative else strict).action(nbytes)(sendbuf, recvbuf, op)
 
     return call
+
+
+def unchanged(ladders: Iterable[Ladder], library: Action) -> bool:
+    """Whether these never ask for anything else than the library's own choice."""
+    return all(_departs(ladder, library) == math.inf for ladder in ladders)
 
 
 def _departs(ladder: Ladder, library: Action) -> float:

@@ -1,0 +1,31 @@
+"""A rank that is done early goes on to its books when the others are done, too.
+
+Rank 1 takes long, and all are said to share cores. Prints how many repetitions followed another
+one, and how many of these rank 0 turned to before rank 1 had ended the one before.
+"""
+
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.probe.timing import Arm, Stopwatch
+
+LONG = 0.02  # seconds
+REPETITIONS = 10
+comm = MPI.COMM_WORLD
+turned, ended = list[float](), list[float]()
+
+
+def call() -> None:
+    if comm.rank == 1:
+        time.sleep(LONG)
+    ended.append(time.monotonic())
+
+
+watch = Stopwatch(comm.Dup(), crowded=True, alive=lambda: turned.append(time.monotonic()))
+watch.sample([Arm(call)], target=0.0, seconds=0.0, seed=1, fewest=REPETITIONS)
+before = np.array(comm.bcast(ended[-REPETITIONS:-1], root=1))
+after = np.array(turned[-REPETITIONS:-1])  # the very last saw that there are enough
+if comm.rank == 0:
+    print(len(before), int((after < before).sum()))
