@@ -11,7 +11,7 @@ import pytest
 from tests.unit.test_probe_rounds import CALL, HOSTS, REQUEST, Ranks
 from tests.unit.test_select_predict import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
 from tuner.cli.decisions import known_decisions, switches
-from tuner.cli.guided import candidates
+from tuner.cli.guided import Offered, candidates
 from tuner.collective import Collective
 from tuner.cost import PathCost
 from tuner.errors import InputError
@@ -85,22 +85,22 @@ def test_switches_far_from_other_sizes_become_sizes() -> None:
 def test_a_design_has_points_where_the_default_switches() -> None:
     known = [Decisions(BCAST, 4, 1, 65536, (4, 20000), (LINEAR, CHAIN))]
     request = replace(REQUEST, sizes=(4096, 65536), shapes=(Shape(2, 1), Shape(4, 1)))
-    grid = candidates(request, known=known)
+    grid = candidates(request, known)
     sizes = {(q.collective, q.nodes): set[int]() for q in grid}
     for q in grid:
         sizes[q.collective, q.nodes].add(q.nbytes)
     assert sizes.pop((BCAST, 4)) == {4096, 20000, 65536}
     assert set(map(tuple, map(sorted, sizes.values()))) == {(4096, 65536)}
-    there = grid[Point(BCAST, 4, 1, "host", 20000)]
+    there = Offered(request, known=known)(Point(BCAST, 4, 1, "host", 20000))
     assert Choice("chain", {"chains": 2}) in there
     assert LINEAR in there
 
 
 def test_what_the_default_runs_itself_is_not_measured_beside_it() -> None:
     known = [Decisions(BCAST, 4, 1, 65536, (4,), (LINEAR,))]
-    grid = candidates(replace(REQUEST, sizes=(4096, 131072), shapes=(Shape(4, 1),)), known=known)
-    assert LINEAR not in grid[Point(BCAST, 4, 1, "host", 4096)]
-    assert LINEAR in grid[Point(BCAST, 4, 1, "host", 131072)]
+    offered = Offered(replace(REQUEST, shapes=(Shape(4, 1),)), known=known)
+    assert LINEAR not in offered(Point(BCAST, 4, 1, "host", 4096))
+    assert LINEAR in offered(Point(BCAST, 4, 1, "host", 131072))
 
 
 def test_it_is_kept_with_the_measurements_through_rounds(tmp_path: Path) -> None:

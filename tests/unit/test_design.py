@@ -115,10 +115,16 @@ def test_where_all_is_measured_nothing_is_left_to_do() -> None:
     assert sum(task.seconds for task in design.next(math.inf)) < 0.3 * whole.seconds
 
 
-def test_points_count_by_their_weight() -> None:
-    weights = {point: 1.0 if point.nodes == 16 else 0.0 for point in points()}
-    design = Design(candidates(), simulated, weights=weights)
+def test_points_that_come_later_count_as_much() -> None:
+    few = {point: own for point, own in candidates().items() if point.nodes != 16}
+    whole, design = grid(), Design(few, simulated)
+    design.learn(row for row in whole.rows if row.point in few)
+    before = design.bound()
+    design.widen(candidates())
+    assert design.bound().points == len(candidates()) > before.points
+    assert design.bound().upper > before.upper
     assert {task.point.nodes for task in design.next(0.1)} == {16}
+    assert design.choose(Point("bcast", 8, 1, "host", SIZES[-1])) == RING
 
 
 def test_measuring_costs_all_repetitions() -> None:

@@ -4,9 +4,11 @@ by what is known so far, until the table is good enough or the time is spent.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from tuner import libraries
@@ -17,6 +19,7 @@ from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.libraries.decisions import Decisions, runs
 from tuner.measurement import Measurements
+from tuner.probe.calls import ITEM
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.plan import WARM_UP
 from tuner.probe.request import Request, Shape, shapes
@@ -24,7 +27,7 @@ from tuner.probe.rounds import Chosen
 from tuner.probe.watch import Progress
 from tuner.runtime.launch import Launcher
 from tuner.select.constraints import ANYTHING, Constraints
-from tuner.select.dataset import Point, label
+from tuner.select.dataset import Point, Row, label
 from tuner.select.design import Bound, Design
 from tuner.select.make import make_table
 from tuner.select.offers import Task
@@ -38,6 +41,7 @@ MOST_HOSTS = 16  # of which every number is a candidate to be measured and gets 
 MESSAGES = 0.4  # of the budget at most: everything is predicted from them
 ROUND = 0.1  # of the budget at most: after a look at the results the next round is better chosen
 PATIENCE = 2.0  # times that: ranks take seconds to start, and calls longer than was believed
+APART = 4.0  # sizes by so much leave room for a size between that is half as far from both
 PER_REPETITION = 5e-3  # s besides the call itself: agreeing on a start, and waiting for it
 
 
@@ -90,11 +94,12 @@ def guided(
     _require_messages(measurements, goal)
     calibration = calibrate(measurements, topology)
     where = topology or as_probed(measurements.cluster, calibration)
-    simulate, grid = simulator(calibration, where, known), candidates(wide, constraints, known)
+    simulate, offered = simulator(calibration, where, known), Offered(wide, constraints, known)
+    grid = {point: offered(point) for point in candidates(wide, known)}
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
         rows = label(measurements, simulate)
-        design.learn(rows)
+        grid |= _learned(design, rows, grid, offered)
         bound, spent = design.bound(), time.monotonic() - begin
         if rows:  # before that a bound only says that nothing is known
             on_round(bound, spent)
@@ -126,29 +131,67 @@ def _require_messages(measurements: Measurements, goal: Goal) -> None:
         )
 
 
-def candidates(
-    request: Request, constraints: Constraints = ANYTHING, known: Sequence[Decisions] = ()
-) -> dict[Point, tuple[Choice, ...]]:
-    """Every algorithm that the library's own rules can ask for, at every shape and size, and where
-    the default is known to switch between sizes; less what the default runs there itself.
+def candidates(request: Request, known: Sequence[Decisions] = ()) -> list[Point]:
+    """Every shape and size, and where the default is known to switch between sizes."""
+    return [
+        Point(collective, shape.nodes, shape.ppn, HOST, nbytes)
+        for collective in request.collectives
+        for shape in shapes(request)
+        for nbytes in switches(known, (collective, shape.nodes, shape.ppn), request.sizes)
+    ]
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What may be measured at a point: every algorithm that the library's own rules can ask for
+    there, less what the default is known to run itself.
     """
-    library, own = libraries.named(request.library), runs(known)
-    found = {}
-    for collective in request.collectives:
-        for shape in shapes(request):
-            for nbytes in switches(known, (collective, shape.nodes, shape.ppn), request.sizes):
-                point = Point(collective, shape.nodes, shape.ppn, HOST, nbytes)
-                offered = library.candidates(
-                    collective, shape.ranks, nbytes, request.segments, request.radices
-                )
-                ran = own(collective, shape.nodes, shape.ppn, nbytes)
-                found[point] = tuple(
-                    choice for choice in offered
-                    if choice != ran
-                    and library.in_rules(collective, choice)
-                    and constraints.allow(request.library, collective, choice)
-                )  # fmt: skip
-    return found
+
+    request: Request
+    constraints: Constraints = ANYTHING
+    known: Sequence[Decisions] = ()
+
+    def __call__(self, point: Point) -> tuple[Choice, ...]:
+        """The choices beside the default."""
+        request, collective = self.request, Collective(point.collective)
+        library = libraries.named(request.library)
+        ran = runs(self.known)(collective, point.nodes, point.ppn, point.nbytes)
+        return tuple(
+            choice
+            for choice in library.candidates(
+                collective, point.p, point.nbytes, request.segments, request.radices
+            )
+            if choice != ran
+            and library.in_rules(collective, choice)
+            and self.constraints.allow(request.library, collective, choice)
+        )
+
+
+def _learned(
+    design: Design, rows: Sequence[Row], grid: Collection[Point], offered: Offered
+) -> dict[Point, tuple[Choice, ...]]:
+    """Tell the design what was measured; the points that this adds, which it has then, too."""
+    design.learn(rows)
+    added = {point: offered(point) for point in halfway(design, grid, rows)}
+    if added:
+        design.widen(added)
+    return added
+
+
+def halfway(design: Design, points: Collection[Point], rows: Iterable[Row]) -> list[Point]:
+    """Beside `points`: between two of them that were measured, are `APART` and of which a table
+    would say another choice each. Where it should change, only measuring tells, since the default
+    may do worse there than on either side.
+    """
+    measured = {row.point for row in rows}
+    found = [
+        low.at(round(math.sqrt(low.nbytes * high.nbytes)) // ITEM * ITEM)
+        for low, high in pairwise(sorted(measured.intersection(points)))
+        if low.at(high.nbytes) == high
+        and high.nbytes >= APART * low.nbytes
+        and design.choose(low) != design.choose(high)
+    ]
+    return [point for point in found if point not in points]
 
 
 def _price(request: Request, seconds: float) -> float:

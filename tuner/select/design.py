@@ -54,7 +54,6 @@ class Design:
     candidates  the choices at every point that the table is for; the default is always one
     simulate    what is known of choices before and beside any measurement
     price       seconds of measuring one choice, from the seconds of one call
-    weights     how much each point counts; all alike unless given
     noise       gains up to it are none
     """
 
@@ -63,23 +62,26 @@ class Design:
         candidates: Mapping[Point, Sequence[Choice]],
         simulate: Simulate,
         price: Callable[[float], float] = price,
-        weights: Mapping[Point, float] | None = None,
         noise: float = NOISE,
         seed: int = 1,
     ) -> None:
         if not candidates:
             raise InputError("there is no point to probe: name collectives, shapes and sizes")
-        self._candidates = {
-            point: tuple(dict.fromkeys((Choice(), *choices)))
-            for point, choices in sorted(candidates.items())
-        }
+        self._candidates = dict[Point, tuple[Choice, ...]]()
         self._simulate, self._price, self._noise = simulate, price, noise
-        given = np.array([1.0 if weights is None else weights[p] for p in self._candidates])
-        self._weights = given / given.sum()
-        most = max(map(len, self._candidates.values()))
-        self._draws = _draws(seed, most)
+        self._rows, self._seed = dict[Pair, Row](), seed
         self._asked: Counter[Pair] = Counter()
-        self.learn(())
+        self.widen(candidates)
+
+    def widen(self, candidates: Mapping[Point, Sequence[Choice]]) -> None:
+        """More points, which count as much as the others."""
+        added = {
+            point: tuple(dict.fromkeys((Choice(), *choices)))
+            for point, choices in candidates.items()
+        }
+        self._candidates = dict(sorted({**self._candidates, **added}.items()))
+        self._draws = _draws(self._seed, max(map(len, self._candidates.values())))
+        self.learn(self._rows.values())
 
     def learn(self, rows: Iterable[Row]) -> None:
         """Everything measured so far; it replaces what was known before."""
@@ -110,8 +112,8 @@ class Design:
         """
         expected = np.array([own.decision.regret for own in self._outlooks.values()])
         spread = np.array([own.decision.spread for own in self._outlooks.values()])
-        mean = float(expected @ self._weights)
-        variance = self._influence.spread(spread * self._weights)
+        mean = float(expected.mean())
+        variance = self._influence.spread(spread / len(spread))
         if mean <= 0 or variance <= 0:
             return Bound(max(mean, 0.0), max(mean, 0.0), len(expected))
         upper = float(gamma.ppf(LEVEL, mean**2 / variance, scale=variance / mean))
@@ -153,7 +155,7 @@ class Design:
             option for n, point in enumerate(self._candidates)
             for option in self._options(n, point)
         ]  # fmt: skip
-        return Offers(options, regrets * self._weights, self._influence.copy())
+        return Offers(options, regrets / len(regrets), self._influence.copy())
 
     def _options(self, number: int, point: Point) -> list[Option]:
         """Ways of measuring a point: the default with ever more of the likeliest winners."""

@@ -1,0 +1,59 @@
+"""Where a tuning run measures beside the sizes that it was given."""
+
+from dataclasses import replace
+
+from tests.unit.test_design import RING, SLOW, TREE, candidates, grid, simulated
+from tuner.cli.guided import halfway
+from tuner.select.dataset import Point
+from tuner.select.design import Design
+from tuner.table import Choice
+
+FAR = (1024, 16384, 262144)
+
+
+def point(nodes: int, nbytes: int) -> Point:
+    return Point("bcast", nodes, 1, "host", nbytes)
+
+
+def designed(sizes: tuple[int, ...] = FAR) -> tuple[Design, list[Point]]:
+    """Of 8 and 16 nodes, of which everything is known at these sizes."""
+    own = {q: c for q, c in candidates().items() if q.nodes >= 8 and q.nbytes in sizes}
+    design = Design(own, simulated)
+    design.learn(row for row in grid().rows if row.point in own)
+    return design, list(own)
+
+
+def test_where_the_choice_changes_far_apart_it_is_measured_halfway() -> None:
+    design, points = designed()
+    rows = [row for row in grid().rows if row.point in points]
+    said = {q: design.choose(q) for q in points}
+    assert said[point(8, 1024)] == Choice()
+    assert said[point(8, 262144)] == RING
+    found = halfway(design, points, rows)
+    assert found
+    for q in found:
+        low, high = q.at(q.nbytes // 4), q.at(q.nbytes * 4)
+        assert said[low] != said[high]
+    changes = sum(said[point(n, a)] != said[point(n, b)] for n in (8, 16)
+                  for a, b in ((1024, 16384), (16384, 262144)))  # fmt: skip
+    assert len(found) == changes
+
+
+def test_what_is_a_point_already_or_was_not_measured_is_left_alone() -> None:
+    design, points = designed()
+    rows = [row for row in grid().rows if row.point in points]
+    found = halfway(design, points, rows)
+    design.widen(dict.fromkeys(found, (TREE, RING, SLOW)))
+    assert halfway(design, [*points, *found], rows) == []
+    assert halfway(design, points, [row for row in rows if row.point.nbytes == 1024]) == []
+
+
+def test_sizes_that_are_near_need_none_between() -> None:
+    design, points = designed((1024, 4096, 16384))
+    rows = [row for row in grid().rows if row.point in points]
+    assert halfway(design, points, rows)
+    doubled = [replace(row, point=row.point.at(2 * row.point.nbytes)) for row in rows]
+    more = [q.at(2 * q.nbytes) for q in points]
+    design.widen(dict.fromkeys(more, (TREE, RING, SLOW)))
+    design.learn([*rows, *doubled])
+    assert halfway(design, [*points, *more], [*rows, *doubled]) == []
