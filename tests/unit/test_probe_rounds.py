@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,24 @@ from tuner.table import SCHEDULE, Choice
 
 HOSTS = Hosts(("a", "b", "c", "d"))
 REQUEST = Request("openmpi", HOSTS, 1, parts=("messages",), sizes=(4096,))
+NOWHERE = "no two ranks of a host are bound to different sockets"
 RING = Choice("ring")
 CALL = Chosen(Collective.ALLREDUCE, 4, 1, 65536, (RING, Choice("ring", via=SCHEDULE)))
 
 
 @dataclass(frozen=True)
 class Ranks(Launcher):
-    """They measure what `fits` says of a point and report what does not; `dies` ends a launch."""
+    """They measure what `fits` says of a point and report what does not; `dies` ends a launch.
+
+    Of points that `lacks` names there is nothing to measure, and they refuse `refused`.
+    """
 
     library: str = "openmpi"
     python: Path = Path("python")
     fits: Callable[[Point], bool] = field(default=lambda _: True)
     dies: Callable[[Point], bool] = field(default=lambda _: False)
+    lacks: Callable[[Point], bool] = field(default=lambda _: False)
+    refused: Choice | None = None
     plans: list[Plan] = field(default_factory=list)
     budgets: list[float] = field(default_factory=list)
 
@@ -50,15 +56,24 @@ class Ranks(Launcher):
         for done, point in enumerate(plan.points, start=1):
             if self.dies(point):
                 raise ProbeError("a host was lost")
-            if self.fits(point):
-                with out.open("a") as file:
-                    file.writelines(
-                        series_line(point.series(arm, (1e-3,) * 12)) + "\n" for arm in point.arms
-                    )
-            else:
-                on_line(json.dumps({"event": "left_out", "point": str(point), "key": point.key}))
+            for event in self._measured(point, out):
+                on_line(json.dumps(event))
             on_line(json.dumps({"event": "done", "points": done}))
         return CompletedRun(0, "", "")
+
+    def _measured(self, point: Point, out: Path) -> Iterator[dict[str, object]]:
+        if self.lacks(point):
+            yield {"event": "lacking", "point": str(point), "why": NOWHERE}
+        elif not self.fits(point):
+            yield {"event": "left_out", "point": str(point), "key": point.key}
+        else:
+            for arm in point.arms:
+                if arm.choice == self.refused:
+                    yield {"event": "excluded", "point": str(point), "algorithm": str(arm.choice),
+                           "why": "refused: MPI_ERR_ARG"}  # fmt: skip
+                    continue
+                with out.open("a") as file:
+                    file.write(series_line(point.series(arm, (1e-3,) * 12)) + "\n")
 
 
 def calls(series: Sequence[Measurement]) -> list[tuple[str, str, int]]:
@@ -156,6 +171,36 @@ def test_a_round_does_not_measure_what_the_plan_left_out(tmp_path: Path) -> None
     found = probe_chosen(out, REQUEST, few, [CALL], budget=50.0)
     assert [point.kind for point in few.plans[-1].points] == ["collective"]
     assert any("did not fit" in note for note in found.provenance["notes"])
+
+
+def test_what_cannot_be_had_takes_no_time_from_the_rounds(tmp_path: Path) -> None:
+    out, two = tmp_path / "m.ndjson", replace(REQUEST, ppn=2)
+    ranks = Ranks(lacks=lambda point: point.apart, refused=RING)
+    probe_cluster(out, two, ranks, budget=10.0)
+    assert any(point.apart for point in ranks.plans[0].points)
+    for nbytes in (65536, 2**18):
+        found = probe_chosen(out, two, ranks, [replace(CALL, nbytes=nbytes)], budget=5.0)
+    assert [{point.launch for point in plan.points} for plan in ranks.plans] == [{0}, {1}, {2}]
+    assert ranks.budgets == pytest.approx([10.0, 5.0, 5.0])
+    told = found.provenance["excluded"]
+    assert f"pingpong cross_socket 1x2: {NOWHERE}" in told
+    assert [line.partition(": ring: ")[2] for line in told if "allreduce" in line] == [
+        "refused: MPI_ERR_ARG", "refused: MPI_ERR_ARG",
+    ]  # fmt: skip
+    assert not any("wrong result" in line for line in told)
+
+
+def test_points_that_a_larger_budget_takes_up_are_resumed_after_a_death(tmp_path: Path) -> None:
+    out = tmp_path / "m.ndjson"
+    few = Ranks(fits=lambda point: point.kind != "exchange")
+    found = probe_cluster(out, REQUEST, few, budget=10.0)
+    with pytest.raises(ProbeError, match="a host was lost"):
+        probe_cluster(out, REQUEST, Ranks(dies=lambda _: True), budget=20.0)
+    more = Ranks()
+    whole = probe_cluster(out, REQUEST, more, budget=20.0)
+    assert {point.kind for point in more.plans[0].points} == {"exchange"}
+    assert len(whole.series) > len(found.series)
+    assert "left_out" not in whole.provenance
 
 
 def test_other_collectives_and_our_schedules_are_planned() -> None:

@@ -35,6 +35,7 @@ class ProbeFile:
                 points were added to a plan, `rounds`; where it was found out, `default_runs`
     ended       nothing is left to measure
     left_out    keys of points for which an earlier run had no time
+    lacking     keys of points of which it found that there is nothing to measure
     seconds     of measuring to deal out over `dealt`
     """
 
@@ -45,6 +46,7 @@ class ProbeFile:
         self.plan, self.about = plan, about
         self.ended = False
         self.left_out: list[list[Any]] = []
+        self.lacking: list[list[Any]] = []
         self.seconds: float = about["budget"]
         self.dealt = plan
         self._mine = False
@@ -56,22 +58,20 @@ class ProbeFile:
         that are still there then notice, and no longer write.
         """
         header, series = self._content()
-        more = False
+        whole, more = self.ended, False
         if header is not None and (series or self.ended) and not self._mine:
             self._require_same(header)
             more = self._continue(header["provenance"])
-        kept = series if self.ended else self.plan.complete(series)
-        left = self.plan.without(kept).less(self.left_out)
+        kept = series if whole else self.plan.complete(series)
+        left = self.plan.without(kept).less([*self.left_out, *self.lacking])
         if self.ended:
             return left
         if not self._mine or len(kept) < len(series) or not self._whole():
             self._write(kept, ended=False)
         if not self._mine and self.plan.hosts:
             begun = {point.launch for point in left.points}
-            whole = replace(
-                self.plan, points=tuple(q for q in self.plan.points if q.launch in begun)
-            )
-            self.dealt = left if more else whole
+            launches = tuple(q for q in self.plan.points if q.launch in begun)
+            self.dealt = left if more else replace(self.plan, points=launches)
         self._mine = True
         return left
 
@@ -83,16 +83,19 @@ class ProbeFile:
             self.cluster = replace(self.cluster, **cluster)
         unmeasured = [list(point.key) for point in self.plan.without(series).points]
         left_out = [key for key in unmeasured if key in [*self.left_out, *watch.left_out]]
+        why = {**_reasons(self.about.get("excluded", [])), **watch.why}
         self.about = {
             **self.about, **watch.facts,
-            "excluded": self.plan.less(left_out).excluded(series, watch.why),
+            "excluded": self.plan.less(left_out).excluded(series, why),
             "seconds": round(watch.elapsed + self.about.get("seconds", 0.0), 1),
         }  # fmt: skip
         notes = self._notes(series, watch, left_out)
         if self.plan.hosts or notes:
             self.about["notes"] = notes
-        if left_out:
-            self.about["left_out"] = left_out
+        lacking = [key for key in unmeasured if key not in left_out]
+        for name, keys in {"left_out": left_out, "lacking": lacking}.items():
+            if keys:
+                self.about[name] = keys
         self._write(series, ended=True)
 
     def _continue(self, before: dict[str, Any]) -> bool:
@@ -106,8 +109,10 @@ class ProbeFile:
             self.ended = False
         if more:
             self.seconds = max(budget - spent, 0.0)
-        self.left_out = [] if more else known
+        self.left_out, self.lacking = [] if more else known, before.get("lacking", [])
         self.about = {**before, "budget": budget if more or added else before.get("budget", budget)}
+        if more:  # also for who resumes this run, should it be killed
+            del self.about["left_out"]
         if rounds:
             self.about["rounds"] = rounds
         if decisions is not None:
@@ -159,3 +164,13 @@ class ProbeFile:
         if ended:
             lines.append(end_line(len(series)))
         write_atomically(self.path, "".join(line + "\n" for line in lines))
+
+
+def _reasons(excluded: Sequence[str]) -> dict[str, str]:
+    """Point, or point and algorithm -> why there is nothing of it, from the sentences of a file."""
+    found = {}
+    for sentence in excluded:
+        point, _, rest = sentence.partition(": ")
+        choice, _, why = rest.partition(": ")
+        found[f"{point}: {choice}" if why else point] = why or rest
+    return found
