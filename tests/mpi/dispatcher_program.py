@@ -38,6 +38,7 @@ MATRIX = MPI.INT64_T.Create_contiguous(4).Commit()
 MODULUS = 10007
 STRIDE = 7919  # a prime: where a spread begins is another place for every algorithm
 LARGE = 5003  # elements: more than libraries send without asking the receiver
+COARSE = 100  # times: segments of so many elements, else there would be thousands
 # Small enough for some of everything: several segments, groups and levels among few ranks.
 SMALL = {"segment": 24, "group": 2, "radix": 3, "chains": 2, "length": 2, "aggregate": 2,
          "copies": 2}  # fmt: skip
@@ -161,16 +162,35 @@ class Call:
         return MPI.IN_PLACE, everything if collective.divided else share
 
 
+def coarse(choice: Choice) -> Choice:
+    """The same with longer segments, where it has any."""
+    segment = choice.params.get("segment")
+    longer = {} if segment is None else {"segment": COARSE * int(segment)}
+    return Choice(choice.algorithm, {**choice.params, **longer}, choice.via)
+
+
+def counts(p: int) -> tuple[int, ...]:
+    """One of each class."""
+    return 0, 1, p - 1, p, 5 * p + 3, LARGE
+
+
+Combination = tuple[int, tuple[Kind, int]]  # its number; datatype with operator, count
+
+
+def combinations(collective: Collective, p: int, first: int, every: int) -> list[Combination]:
+    """Of datatype, operator and count, begun at another place for every choice."""
+    everything = list(enumerate(product(kinds(collective), counts(p))))
+    return everything[STRIDE * (first + p) % every :: every]
+
+
 def check(
-    collective: Collective, choice: Choice, comm: MPI.Intracomm, first: int, every: int
-) -> int:
-    """Calls under one choice, begun at another place each time; how many there were."""
+    collective: Collective, choice: Choice, comm: MPI.Intracomm, first: int,
+    combinations: list[Combination],
+) -> None:  # fmt: skip
+    """Calls under one choice."""
     p = comm.size
-    counts = (0, 1, p - 1, p, 5 * p + 3, LARGE)
-    everything = list(enumerate(product(kinds(collective), counts)))
-    combinations = everything[STRIDE * (first + p) % every :: every]
     if not combinations:
-        return 0
+        return
     ladder = [(0, choice)]
     wanted: dict[tuple[Any, ...], Any] = {(collective, p): ladder}
     if collective.reduces:
@@ -182,7 +202,7 @@ def check(
     places = (False,) if collective is Collective.BCAST else (False, True)
     ways = list(product(roots, places))
     for number, (kind, count) in combinations:
-        root, in_place = ways[(first + number + number // len(counts)) % len(ways)]
+        root, in_place = ways[(first + number + number // len(counts(p))) % len(ways)]
         call = Call(collective, kind, count, root, p)
         expected = call.make(comm, in_place=in_place)
         for _ in range(2):  # bound, and bound before
@@ -192,7 +212,6 @@ def check(
                       f" root {root} in place {in_place}: {got} not {expected}")  # fmt: skip
                 WORLD.Abort(1)
     tuned.finalize()
-    return len(combinations)
 
 
 def possible(collective: Collective, choice: Choice, comm: MPI.Intracomm) -> bool:
@@ -216,7 +235,12 @@ def main() -> None:
                 for choice in choices(collective):
                     if possible(collective, choice, comm):
                         shapes += 1
-                        calls += check(collective, choice, comm, shapes, every)
+                        mine = combinations(collective, p, shapes, every)
+                        few = [one for one in mine if one[1][1] != LARGE]
+                        many = [one for one in mine if one[1][1] == LARGE]
+                        check(collective, choice, comm, shapes, few)
+                        check(collective, coarse(choice), comm, shapes, many)
+                        calls += len(mine)
             comm.Free()
     if WORLD.rank == 0:
         print(f"{LIBRARY}: {shapes} choices, {calls} calls: all as the plain communicator's")
