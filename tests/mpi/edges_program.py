@@ -22,7 +22,7 @@ from tuner.runtime.agreement import library_name
 from tuner.runtime.nvidia import driver_loads
 from tuner.table import SCHEDULE, Choice, TuningTable
 
-WORLD = MPI.COMM_WORLD
+WORLD, LEVEL = MPI.COMM_WORLD, MPI.Query_thread()
 OURS = {
     Collective.BCAST: ("binomial", "chain"), Collective.ALLREDUCE: ("recursive_doubling", "ring"),
     Collective.REDUCE: ("linear", "binomial"), Collective.ALLGATHER: ("ring", "ring"),
@@ -335,6 +335,17 @@ def check_device_arrays_without_cupy() -> Iterator[str]:
     if array.tolist() != [float(WORLD.size) ** 2] * 4:
         yield f"{array.tolist()}"
     tuned.Free()
+
+
+def check_level_of_threads() -> Iterator[str]:
+    """Opening control variables must not take from the program what it asked MPI for."""
+    forced = table_of({(Collective.BCAST, WORLD.size): [(0, Choice("binomial"))]},
+                      library=library_name())  # fmt: skip
+    tuned = tune(WORLD.Dup(), forced)
+    tuned.Bcast(np.zeros(3))
+    tuned.Free()
+    if (MPI.Query_thread(), MPI.Is_thread_main()) != (LEVEL, True):
+        yield f"level {MPI.Query_thread()}, not {LEVEL}"
 
 
 def main() -> None:

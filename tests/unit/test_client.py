@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from mpi4py import MPI
 
 from tests.support import services
 from tests.support.ladders import CLUSTER, table_of
@@ -29,7 +30,8 @@ from tests.support.services import (
 )  # fmt: skip
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.runtime import cache, client
+from tuner.runtime import cache, client, tune
+from tuner.runtime.agreement import library_name
 from tuner.runtime.request import Request, request_for
 from tuner.table import Choice
 
@@ -288,6 +290,32 @@ def test_a_file_beside_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     gone.rmdir()
     with pytest.raises(InputError, match="is relative to a directory that is gone"):
         request_for(LIBRARY, "table.json", environment={})
+
+
+@pytest.mark.parametrize("named", ["by argument", "by variable"])
+def test_a_relative_path_means_the_same_file_wherever_the_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    def followed(comm: Any) -> str | None:
+        return comm.table and comm.table.rules[0].choice.algorithm
+
+    def write(algorithm: str) -> None:
+        (tmp_path / "table.json").write_text(text_of(algorithm, library_name()))
+
+    monkeypatch.chdir(tmp_path)
+    if named == "by variable":
+        monkeypatch.setenv("TUNER_TABLE", "table.json")
+    write("ring")
+    tuned = tune(MPI.COMM_SELF, "table.json" if named == "by argument" else None)
+    twin = tuned.Dup()
+    assert followed(tuned) == "ring"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write("linear")
+    for comm in (tuned, twin):
+        comm.refresh()
+        assert followed(comm) == "linear"
+    twin.Free()
 
 
 def test_arguments_win_over_the_environment() -> None:

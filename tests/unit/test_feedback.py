@@ -92,6 +92,28 @@ def test_times_are_posted_for_the_table_that_was_followed(own_cache: None) -> No
     assert [(post["version"], post["items"][0]["calls"]) for post in posted] == [(1, 5), (2, 4)]
 
 
+def test_times_of_derived_communicators_are_posted_once(own_cache: None) -> None:
+    """They share a ring: whoever is finalized first posts what is in it."""
+    ladders = {(Collective.BCAST, 1): [(0, Choice("binomial", {}, SCHEDULE))]}
+    record = table_record(table_of(ladders, library=library_name()))
+
+    def reply(seen: Seen) -> Reply:
+        if seen.path == "/v1/feedback":
+            return Reply(b"{}", status=201)
+        return Reply(json.dumps(record).encode(), headers={"ETag": '"1-a"'})
+
+    with serving(reply) as service:
+        tuned = tune(MPI.COMM_SELF, service=service.url, feedback=True)
+        twin, part = tuned.Dup(), tuned.Split(0)
+        for comm, calls in ((tuned, 2), (twin, 3), (tuned, 4), (part, 5), (part, 6)):
+            for _ in range(calls):
+                comm.Bcast(np.zeros(5))
+            if calls in (3, 4, 6):
+                comm.finalize()
+        posted = [json.loads(seen.body) for seen in service.seen if seen.body]
+    assert [post["items"][0]["calls"] for post in posted] == [5, 4, 11]
+
+
 def test_a_collective_took_as_long_as_on_its_slowest_rank() -> None:
     ranks = [[Item(SMALL, 5, median, longest)] for median, longest in ((2.0, 3.0), (1.0, 8.0))]
     ranks[1].append(Item(LARGE, 9, 1.0, 1.0))

@@ -64,16 +64,20 @@ def agree(
     service: str | None = None,
     cluster: str | None = None,
     token: str | None = None,
+    directory: Path = Path(),
 ) -> Agreed:
     """One table for all ranks of `comm`, from these arguments or the environment; collective.
 
-    A rank that was asked for nothing follows rank 0. Never raises InputError: whatever is wrong
-    with a table or a service gives no table on every rank, and one line in the log of rank 0.
+    Relative paths begin at `directory`. A rank that was asked for nothing follows rank 0. Never
+    raises InputError: whatever is wrong with a table or a service gives no table on every rank, and
+    one line in the log of rank 0.
     """
     private = MPI.Intracomm(comm.Split(0, comm.rank))  # without the user's attributes
     request, doubt = None, ""
     try:
-        request = request_for(library_name(), table, service, cluster, token)
+        request = request_for(
+            library_name(), table, service, cluster, token, directory=directory
+        )  # fmt: skip
     except InputError as unusable:
         doubt = str(unusable)
     offer = None

@@ -148,7 +148,8 @@ def _token(request: Request) -> str:
         try:
             token = request.token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as reason:
-            raise InputError(f"{request.token_file}: no token can be read: {reason}") from None
+            said = reason.strerror if isinstance(reason, OSError) else reason
+            raise InputError(f"{request.token_file}: no token can be read: {said}") from None
     if not (token.isascii() and token.isprintable()):
         raise InputError("the token has characters that no token has: copy it again")
     return token
@@ -173,9 +174,9 @@ def _attempt(call: urllib.request.Request, deadline: Deadline) -> Answer:
         with _opener().open(call, timeout=max(deadline.left, 1e-3)) as response:
             answer = Answer(response.status, response.headers, _body(response, where, deadline))
     except URLError as failure:
-        raise UnreachableError(f"{where}: {failure.reason}") from None
+        raise UnreachableError(_failed(where, failure.reason)) from None
     except OSError as failure:
-        raise UnreachableError(f"{where}: {failure}") from None
+        raise UnreachableError(_failed(where, failure)) from None
     except UnicodeError as failure:
         raise InputError(f"{where}: no host has such a name: {failure}") from None
     except HTTPException as failure:
@@ -183,6 +184,15 @@ def _attempt(call: urllib.request.Request, deadline: Deadline) -> Answer:
     if answer.status == TOO_MANY_REQUESTS or answer.status >= SERVER_ERROR:
         raise UnreachableError(f"{where}: {_refusal(answer)}", _pause(answer.headers))
     return answer
+
+
+def _failed(where: str, reason: str | BaseException) -> str:
+    """Why a service was not reached, in words alone."""
+    if isinstance(reason, ConnectionRefusedError):
+        return f"nothing answers at {where}"
+    if isinstance(reason, OSError) and reason.strerror:
+        return f"{where}: {reason.strerror}"
+    return f"{where}: {reason}"
 
 
 def _body(response: HTTPResponse, where: str, deadline: Deadline) -> bytes:

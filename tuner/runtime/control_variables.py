@@ -16,7 +16,6 @@ from typing import Any
 from tuner.errors import InputError
 
 _LIBRARY = re.compile(r"/libmpi(_abi)?\.so[.0-9]*$")
-_THREAD_SINGLE = 0
 _INTEGERS: dict[int, type[ctypes.c_int8 | ctypes.c_int32 | ctypes.c_int64]] = {
     1: ctypes.c_int8,  # C's bool; a string has the same item size but a count above one
     4: ctypes.c_int32,
@@ -44,8 +43,10 @@ class ControlVariables:
     def __init__(self) -> None:
         self._mpi = ctypes.CDLL(str(loaded_library()))
         self._opened: dict[str, tuple[ctypes.c_void_p, int, int]] = {}
-        provided = ctypes.c_int()
-        code = self._mpi.MPI_T_init_thread(_THREAD_SINGLE, ctypes.byref(provided))
+        level = ctypes.c_int()
+        self._mpi.MPI_Query_thread(ctypes.byref(level))
+        # Open MPI takes what is asked for here for the level of the whole program from now on.
+        code = self._mpi.MPI_T_init_thread(level, ctypes.byref(ctypes.c_int()))
         if code != 0:
             raise InputError(f"the MPI tool interface cannot be initialised (error {code})")
 

@@ -30,6 +30,7 @@ from tuner.runtime.devices import buffer_of, memory_of, present
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.ladders import METHODS, Ladder
 from tuner.runtime.nvidia import driver_loads
+from tuner.runtime.request import here
 from tuner.runtime.staging import READ, WRITE, Access
 from tuner.table import OPERATORS, TuningTable
 
@@ -68,12 +69,14 @@ def tune(
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         return comm
     plain = comm.plain if isinstance(comm, Tuned) else comm
-    agreed = agree(plain, table, service=service, cluster=cluster, token=token)
+    source = partial(
+        agree, table=table, service=service, cluster=cluster, token=token, directory=here()
+    )
+    agreed = source(plain)
     wanted = os.environ.get("TUNER_FEEDBACK", "") not in ("", "0") if feedback is None else feedback
     memory, wanted = plain.bcast((memory, wanted))
     if memory not in (HOST, CUDA):
         raise InputError(f"memory is {HOST!r} or {CUDA!r}, not {quoted(memory)}")
-    source = partial(agree, table=table, service=service, cluster=cluster, token=token)
     made = _tuned(plain, source, agreed, memory, Ring() if wanted else None)
     made.follow().announce(agreed.table)
     return made
@@ -145,7 +148,11 @@ class Tuned:
         self.follow().announce(self._agreed.table)
 
     def finalize(self) -> None:
-        """Post what was recorded and leave all further calls to the library; collective."""
+        """Post what was recorded and leave all further calls to the library; collective.
+
+        What these ranks recorded on communicators that one was derived from the other is posted by
+        whichever is finalized first.
+        """
         if self._ring is not None:
             post(self.plain, self._ring, self._agreed)
         self._agreed, self._ring = NOTHING, None

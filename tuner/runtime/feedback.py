@@ -80,6 +80,11 @@ class Ring:
         at += 1
         self._next = at if at < self._capacity else 0
 
+    def clear(self) -> None:
+        """Forget all calls. Shapes keep their numbers."""
+        self._which.fill(UNRECORDED)
+        self._next = 0
+
     def summary(self) -> list[Item]:
         """Calls, median and maximum of every shape that is in the ring."""
         items = []
@@ -106,12 +111,14 @@ def merge(ranks: Iterable[list[Item]]) -> list[Item]:
 def post(comm: MPI.Intracomm, ring: Ring, agreed: Agreed) -> None:
     """Send what all ranks of `comm` recorded to the service that the table came from; collective.
 
-    Nothing happens when the table came from elsewhere. A service that does not take it in time
+    The ring, which communicators derived from one another share, is empty afterwards. Nothing
+    happens when the table came from elsewhere. A service that does not take it in time
     costs one line in the log of rank 0.
     """
     if agreed.table is None or agreed.version is None:
         return
     ranks = comm.gather(ring.summary())
+    ring.clear()
     items = merge(ranks or [])
     if agreed.request is None or not items:
         return

@@ -97,8 +97,12 @@ def request_for(
     cluster: str | None = None,
     token: str | None = None,
     environment: Mapping[str, str] = os.environ,
+    directory: Path = Path(),
 ) -> Request:
-    """The arguments of `tune` completed from the environment; raises InputError."""
+    """The arguments of `tune` completed from the environment; raises InputError.
+
+    directory   where relative paths begin
+    """
     if table is not None and service is not None:
         raise InputError("two sources of a table: give either the table or the service")
     if table is None and service is None:
@@ -113,22 +117,30 @@ def request_for(
     return Request(
         library=library,
         content=_content(table) if isinstance(table, TuningTable) else "",
-        path=_path(table),
+        path=_path(table, directory),
         service=(service or "").rstrip("/").removesuffix("/v1"),
         cluster=cluster or environment.get("TUNER_CLUSTER", ""),
         token=token or environment.get("TUNER_TOKEN", ""),
-        token_file=Path(token_file) if token_file else None,
+        token_file=directory / token_file if token_file else None,
         timeout=timeout,
     )
 
 
-def _path(table: TuningTable | Path | str | None) -> Path | None:
+def here() -> Path:
+    """Where this process is, to be found again from anywhere."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:  # gone; a relative path will say so
+        return Path()
+
+
+def _path(table: TuningTable | Path | str | None, directory: Path) -> Path | None:
     if table is None or isinstance(table, TuningTable):
         return None
     if not isinstance(table, str | Path):
         raise InputError(f"{quoted(table)} is neither a table nor the path of one")
     try:
-        return Path(table).absolute()
+        return (directory / table).absolute()
     except FileNotFoundError:
         raise InputError(f"{quoted(str(table))} is relative to a directory that is gone") from None
 
