@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.errors import InputError
+from tuner.runtime.alone import alone
 from tuner.runtime.deadline import Deadline
 from tuner.runtime.request import LARGEST, Fetched, Request, digest_of, request_for
 from tuner.table import TuningTable, table_record
@@ -72,7 +73,8 @@ def agree(
     raises InputError: whatever is wrong with a table or a service gives no table on every rank, and
     one line in the log of rank 0.
     """
-    private = MPI.Intracomm(comm.Split(0, comm.rank))  # without the user's attributes
+    with alone(comm):
+        private = MPI.Intracomm(comm.Split(0, comm.rank))  # without the user's attributes
     request, doubt = None, ""
     try:
         request = request_for(

@@ -16,6 +16,7 @@ from tuner.collective import Collective
 from tuner.errors import TunerError
 from tuner.locality import CUDA
 from tuner.runtime.agreement import library_name
+from tuner.runtime.alone import VARIABLES, alone
 from tuner.runtime.devices import cuda, cuda_aware
 from tuner.runtime.feedback import Ring
 from tuner.runtime.forcing import NOTHING, Forcing
@@ -49,7 +50,8 @@ class Following:
         self._scheduled: list[Scheduled] = []
         rules = {} if table is None else applicable(table, comm, memory)
         if any(not rule.choice.is_default for ladder in rules.values() for rule in ladder):
-            self._private = MPI.Intracomm(comm.Split(0, comm.rank))  # without the user's attributes
+            with alone(comm):
+                self._private = MPI.Intracomm(comm.Split(0, comm.rank))  # no attributes of users
             rules = self._agreed(rules)
         self._ladders = {
             (key.collective, key.operators): self._ladder(key.collective, ladder)
@@ -95,7 +97,8 @@ class Following:
         listed = [rule for ladder in rules.values() for rule in ladder]
         if any(rule.choice.via == NCCL for rule in listed):
             self._nccl = connect(self._private)
-        reasons = [self._objection(rule) for rule in listed]
+        with VARIABLES:
+            reasons = [self._objection(rule) for rule in listed]
         able = np.array([not reason for reason in reasons])
         self._private.Allreduce(MPI.IN_PLACE, able, MPI.LAND)
         if not able.all():

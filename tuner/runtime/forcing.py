@@ -13,6 +13,7 @@ from functools import partial
 from mpi4py import MPI
 
 from tuner.errors import InputError
+from tuner.runtime.alone import alone
 from tuner.runtime.control_variables import ControlVariables
 
 Settings = Mapping[str, int | str]
@@ -47,11 +48,12 @@ class Forcing:
         made = {name: value for name, value in settings.items() if name not in AT_CALL}
         key = tuple(sorted(made.items()))
         if key not in self._made:
-            before = self._write(_complete(made))
-            try:
-                self._made[key] = self._comm.Dup(_hints(made))
-            finally:
-                self._write(before)
+            with alone(self._comm):
+                before = self._write(_complete(made))
+                try:
+                    self._made[key] = self._comm.Dup(_hints(made))
+                finally:
+                    self._write(before)
         return self._made[key]
 
     def around(self, settings: Settings) -> tuple[Callable[[], object], Callable[[], object]]:
@@ -69,7 +71,10 @@ class Forcing:
         return partial(_all, before), partial(_all, after)
 
     def try_out(self, settings: Settings) -> None:
-        """Raises InputError when the library lacks a variable or refuses a value; local."""
+        """Raises InputError when the library lacks a variable or refuses a value.
+
+        Local; to be called with the lock on `VARIABLES`.
+        """
         self._write(self._write(settings if self._per_call else _complete(settings)))
 
     def release(self) -> None:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from tuner.runtime.alone import alone
+
 
 class Layout(NamedTuple):
     """As many ranks on every node, and those of a node with consecutive numbers."""
@@ -19,7 +21,8 @@ def layout_of(comm: MPI.Intracomm) -> Layout | None:
     """Collective; the same answer on every rank. None where nodes hold unequal numbers of ranks
     or ranks that do not follow one another: no table is made for such communicators.
     """
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    with alone(comm):
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     first = np.array([comm.rank])
     node.Bcast(first)
     node.Free()

@@ -1,0 +1,14 @@
+"""Threads that call collectives at once, on different tuned communicators."""
+
+import pytest
+
+from tests.mpi.test_dispatcher_edges import said_by
+from tuner.runtime.launch import Launcher
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_threads_do_not_force_one_anothers_algorithms(launcher: Launcher, ranks: int) -> None:
+    (said,) = said_by(launcher, ranks, "openmpi", "threads_program.py")
+    if said.startswith("level"):
+        pytest.skip(f"this Open MPI allows one thread at a time: {said}")
+    assert said == "fine"
