@@ -6,6 +6,7 @@ Prints `NAME: fine` or `NAME: what is wrong` for every check; NAME is the functi
 import logging
 import os
 import pickle
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from mpi4py import MPI
 os.environ["TUNER_CUDA_AWARE"] = "1"  # no check has a device: it is the user's word that counts
 
 from tests.support.ladders import table_of
+from tests.support.tensors import Tensor
 from tuner.collective import Collective
 from tuner.errors import TunerError
 from tuner.runtime import tune
@@ -337,6 +339,57 @@ def check_device_arrays_without_cupy() -> Iterator[str]:
     tuned.Free()
 
 
+def check_dlpack() -> Iterator[str]:
+    """Some ranks bring tensors and some numpy's arrays: all must see calls of the same size."""
+    tuned, brought = tune(WORLD.Dup(), table()), WORLD.rank == 0
+
+    def results(comm: Any, dtype: str, as_tensor: bool) -> list[Any]:
+        whole = (np.arange(3 * WORLD.size) + WORLD.rank).astype(dtype)
+        into, part = np.zeros_like(whole), np.zeros(3, dtype)
+        show = Tensor if as_tensor else np.asarray
+        comm.Bcast(show(whole), 1)
+        comm.Allgather(show(whole[:3]), show(into))
+        if dtype != "?":
+            comm.Allreduce(show(whole), show(into))
+            comm.Reduce(show(whole), show(into) if brought else None)
+            comm.Reduce_scatter_block(MPI.IN_PLACE, show(whole))
+        comm.Gather(show(whole[:3]), show(into) if brought else None)
+        comm.Scatter([show(into), 3] if brought else None, show(part))
+        return [whole.tolist(), into.tolist(), part.tolist()]
+
+    for dtype in ("f4", "f8", "i2", "i8", "u1", "F", "D", "?"):
+        for name, as_tensor in (("all", True), ("rank 0", brought), ("the others", not brought)):
+            got, expected = results(tuned, dtype, as_tensor), results(WORLD, dtype, False)
+            if got != expected:
+                yield f"{dtype}, tensors of {name}: {got}, not {expected}"
+    tuned.Free()
+
+
+def check_dlpack_of_elements_without_datatype() -> Iterator[str]:
+    """Which mpi4py takes for bytes: bfloat16, beside another rank's bytes."""
+    tuned = tune(WORLD.Dup(), table())
+    for last in (False, True):
+        sender = WORLD.rank == (WORLD.size - 1 if last else 0)
+        array = np.full(20, WORLD.rank + 1, "i2")
+        tuned.Bcast(Tensor(array, code=4) if sender else array.view("u1"), WORLD.size - 1)
+        if set(array.tolist()) != {WORLD.size}:
+            yield f"{array.tolist()}"
+    tuned.Free()
+
+
+def check_dlpack_of_devices_without_cupy() -> Iterator[str]:
+    """MPI takes them, whatever numpy thinks of them; all ranks must see calls of the same size."""
+    forced = {(Collective.BCAST, WORLD.size): [(0, Choice()), (16, Choice("binomial"))]}
+    tuned = tune(WORLD.Dup(), table_of(forced, library=library_name()))
+    for device in (2, 3, 10, 11, 13):
+        array = np.full(4, WORLD.rank + 1.0)
+        tuned.Bcast(Tensor(array, device) if WORLD.rank == 0 else array, WORLD.size - 1)
+        tuned.Allreduce(MPI.IN_PLACE, Tensor(array, device))
+        if array.tolist() != [float(WORLD.size) ** 2] * 4:
+            yield f"device type {device}: {array.tolist()}"
+    tuned.Free()
+
+
 def check_level_of_threads() -> Iterator[str]:
     """Opening control variables must not take from the program what it asked MPI for."""
     forced = table_of({(Collective.BCAST, WORLD.size): [(0, Choice("binomial"))]},
@@ -348,9 +401,12 @@ def check_level_of_threads() -> Iterator[str]:
         yield f"level {MPI.Query_thread()}, not {LEVEL}"
 
 
+ONLY = sys.argv[1:]
+
+
 def main() -> None:
     for name, check in [*globals().items()]:
-        if name.startswith("check_"):
+        if name.startswith("check_") and (not ONLY or name in ONLY):
             try:
                 wrong = list(check())
             except (AttributeError, MPI.Exception, TunerError, TypeError, ValueError) as error:

@@ -10,24 +10,12 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from tests.support.tensors import Older, Tensor
 from tuner.runtime.buffers import contiguous, nbytes_of, packed
 
 WORLD = MPI.COMM_SELF.Dup()
 NUMBERS = np.arange(12.0).reshape(3, 4)
 CAPACITY = 4096  # bytes, more than any argument here describes
-
-
-class DlpackOnly:
-    """What a tensor of another library looks like: no buffer protocol."""
-
-    def __init__(self, content: np.ndarray[Any, Any]) -> None:
-        self.content = content
-
-    def __dlpack__(self, **options: Any) -> object:
-        return self.content.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.content.__dlpack_device__()
 
 
 class InterfaceOnly:
@@ -89,8 +77,8 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "array.array of text": lambda: array.array("u", "ab"),
     "ctypes": lambda: (ctypes.c_int * 3)(1, 2, 3),
     "MPI memory": lambda: MPI.buffer.allocate(16, clear=True),
-    "DLPack": lambda: DlpackOnly(numbers()),
-    "DLPack, strided": lambda: DlpackOnly(numbers()[:, ::2]),
+    "DLPack": lambda: Tensor(numbers()),
+    "DLPack, strided": lambda: Tensor(numbers()[:, ::2]),
     "array interface": lambda: InterfaceOnly(numbers()),
     "array interface, Fortran order": lambda: InterfaceOnly(np.asfortranarray(NUMBERS)),
     "array interface, strided": lambda: InterfaceOnly(numbers()[:, ::2]),
@@ -304,6 +292,29 @@ def test_mpi_believes_a_count_beyond_the_buffer() -> None:
     behind = contiguous([content[:2], (2, 5), MPI.DOUBLE], writable=True)
     assert behind is not None
     assert behind.array.tolist() == [5.0, 6.0]
+
+
+@pytest.mark.parametrize("device", [1, 2, 3, 10, 13])
+def test_a_tensor_is_what_its_elements_are_wherever_it_lies(device: int) -> None:
+    for code in "?bBhHiIlLefdFD":
+        content = np.zeros(6, code)
+        view = contiguous(Tensor(content, device), writable=True)
+        expected = contiguous(content, writable=True)
+        assert view is not None
+        assert expected is not None
+        assert (view.datatype, view.count) == (expected.datatype, 6)
+        assert view.array.ctypes.data == content.ctypes.data
+
+
+def test_elements_without_a_datatype_are_bytes() -> None:
+    view = contiguous(Tensor(np.zeros(6, "i2"), code=4), writable=True)
+    assert view is not None
+    assert (view.datatype, view.count) == (MPI.UNSIGNED_CHAR, 12)
+    assert nbytes_of(Tensor(np.zeros(6, "i4"), code=5)) == 0  # halves of complex numbers: refused
+
+
+def test_tensors_from_before_version_1() -> None:
+    assert nbytes_of(Older(np.zeros(6, "i8"))) == 48
 
 
 def test_in_place_has_no_memory() -> None:

@@ -24,6 +24,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.runtime.dlpack import format_of
+
 _NUMBERS = "biufc?"  # numpy's kinds and formats of which mpi4py knows the datatype
 _NATIVE = "|@=<" if np.little_endian else "|@=>!"
 _REFUSALS = (BufferError, KeyError, TypeError, ValueError, OverflowError)
@@ -276,7 +278,7 @@ def _format(buffer: Any) -> str:
     try:
         return memoryview(buffer).format
     except (TypeError, BufferError, ValueError):
-        return np.from_dlpack(buffer).dtype.char
+        return format_of(buffer)
 
 
 _CODES = "?bBhHiIlLqQpPefdgFDG"  # numpy's, of elements that are numbers

@@ -22,8 +22,8 @@ from tuner.errors import InputError
 from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.control_variables import loaded_library
+from tuner.runtime.dlpack import ON_HOST
 
-_DLPACK_ON_GPU = (2, 13)  # device types of DLPack: CUDA, managed by CUDA
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _MOST_POINTERS = 1024
 
@@ -168,7 +168,7 @@ def memory_of(spec: Any, pointers: PointerCache | None = None) -> str:
             pointers = device.pointers
         return pointers.memory(pointer, nbytes, owner)
     device = getattr(buffer, "__dlpack_device__", None)
-    return CUDA if device is not None and device()[0] in _DLPACK_ON_GPU else HOST
+    return HOST if device is None or device()[0] in ON_HOST else CUDA
 
 
 def _place(buffer: Any) -> tuple[int, int] | None:

@@ -1,0 +1,47 @@
+"""Memory that shows DLPack and nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_VERSIONED = b"dltensor_versioned"
+_TENSOR, _DEVICE, _CODE = 32, 8, 20  # bytes, as in dlpack.h
+
+
+class Tensor:
+    """An array's memory.
+
+    device      the type of device on which it is said to be, 1 for the host
+    code        the kind of its elements, where that is not the array's: 4 for bfloat16
+    """
+
+    def __init__(self, array: Any, device: int = 1, code: int | None = None) -> None:
+        self._array, self._device, self._code = array, device, code
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device, 0
+
+    def __dlpack__(self, stream: int | None = None, **named: Any) -> Any:
+        capsule = self._array.__dlpack__(**named)
+        at = _pointer_of(capsule, _VERSIONED) + _TENSOR
+        ctypes.c_int32.from_address(at + _DEVICE).value = self._device
+        if self._code is not None:
+            ctypes.c_uint8.from_address(at + _CODE).value = self._code
+        return capsule
+
+
+class Older:
+    """The same on the host, from before version 1.0 of DLPack."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self) -> Any:
+        return self._array.__dlpack__()
