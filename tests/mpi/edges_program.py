@@ -390,6 +390,39 @@ def check_dlpack_of_devices_without_cupy() -> Iterator[str]:
     tuned.Free()
 
 
+def check_methods_that_were_kept() -> Iterator[str]:
+    """A program may hold on to a method while the table changes, and when it is given up."""
+    for choice in (Choice("binomial", {}, SCHEDULE), Choice("binomial")):
+        tuned = tune(WORLD.Dup(), table_of({(Collective.BCAST, WORLD.size): [(0, choice)]},
+                                           library=library_name()))  # fmt: skip
+        kept = tuned.Bcast
+        for end in (lambda: None, tuned.refresh, tuned.finalize):
+            end()
+            array = np.full(3, WORLD.rank)
+            kept(array, 1)
+            if array.tolist() != [1] * 3:
+                yield f"{choice}: {array.tolist()}"
+        tuned.Free()
+
+
+def check_classes_of_the_program() -> Iterator[str]:
+    """Their methods are called each time, also where ours know a shorter way."""
+    parent: Any = tune(WORLD.Dup(), table())
+    roots: list[int] = []
+
+    def bcast(self: Any, buf: Any, root: int = 0) -> None:
+        roots.append(root)
+        type(parent).Bcast(self, buf, root)
+
+    own = type("Own", (type(parent),), {"Bcast": bcast})
+    comm: Any = own(parent)
+    for root in range(WORLD.size):
+        comm.Bcast(np.zeros(3), root)
+    if roots != [*range(WORLD.size)]:
+        yield f"{roots}"
+    parent.Free()
+
+
 def check_level_of_threads() -> Iterator[str]:
     """Opening control variables must not take from the program what it asked MPI for."""
     forced = table_of({(Collective.BCAST, WORLD.size): [(0, Choice("binomial"))]},

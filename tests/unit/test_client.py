@@ -288,7 +288,7 @@ def test_a_file_beside_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(InputError, match="is relative to a directory that is gone"):
+    with pytest.raises(InputError, match="is relative to a directory that cannot be found"):
         request_for(LIBRARY, "table.json", environment={})
 
 

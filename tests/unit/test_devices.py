@@ -427,7 +427,7 @@ def test_the_stream_that_fills_a_buffer_is_waited_for(
     """Also where MPI takes the buffer itself, and the stream is not CuPy's."""
     device, given, taken = FakeDevice(), np.zeros(5), np.zeros(5)
     monkeypatch.setattr("tuner.runtime.dispatcher.present", lambda: device)
-    monkeypatch.setattr("tuner.runtime.dispatcher.driver_loads", lambda: True)
+    monkeypatch.setattr("tuner.runtime.shortcuts.driver_loads", lambda: True)
     monkeypatch.setattr("tuner.runtime.following.cuda_aware", lambda: True)
     comm, buffer = tune(MPI.COMM_SELF.Dup()), OnStream(given, stream)
     for spec in (buffer, [buffer, 5, MPI.DOUBLE]):

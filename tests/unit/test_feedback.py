@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from tests.support.ladders import table_of
-from tests.support.services import Reply, Seen, serving
+from tests.support.services import Reply, Seen, always, serving
 from tuner.collective import Collective
 from tuner.runtime import feedback, tune
 from tuner.runtime.agreement import library_name
@@ -112,6 +112,21 @@ def test_times_of_derived_communicators_are_posted_once(own_cache: None) -> None
                 comm.finalize()
         posted = [json.loads(seen.body) for seen in service.seen if seen.body]
     assert [post["items"][0]["calls"] for post in posted] == [5, 4, 11]
+
+
+def test_what_a_service_did_not_take_is_posted_by_the_next(own_cache: None) -> None:
+    ladders = {(Collective.BCAST, 1): [(0, Choice("binomial", {}, SCHEDULE))]}
+    record = table_record(table_of(ladders, library=library_name()))
+    table = Reply(json.dumps(record).encode(), headers={"ETag": '"1-a"'})
+    with serving(lambda _: table) as service:
+        tuned = tune(MPI.COMM_SELF, service=service.url, feedback=True)
+        twin = tuned.Dup()
+        for comm, status in ((twin, 403), (tuned, 201)):
+            comm.Bcast(np.zeros(5))
+            service.reply = always(Reply(b"{}", status=status))
+            comm.finalize()
+        posted = [json.loads(seen.body) for seen in service.seen if seen.body]
+    assert [post["items"][0]["calls"] for post in posted] == [1, 2]
 
 
 def test_a_collective_took_as_long_as_on_its_slowest_rank() -> None:

@@ -29,7 +29,6 @@ from tuner.runtime.buffers import in_place, nbytes_of, whole
 from tuner.runtime.devices import buffer_of, memory_of, present
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.ladders import METHODS, Ladder
-from tuner.runtime.nvidia import driver_loads
 from tuner.runtime.request import here
 from tuner.runtime.staging import READ, WRITE, Access
 from tuner.table import OPERATORS, TuningTable
@@ -90,6 +89,7 @@ class Tuned:
     """
 
     plain: MPI.Intracomm  # the same communicator without a table
+    _kind: type[MPI.Intracomm]  # what it was before it was tuned
     _source: Callable[[MPI.Intracomm], Agreed] = staticmethod(lambda _: NOTHING)
     _agreed = NOTHING
     _memory = HOST
@@ -107,32 +107,13 @@ class Tuned:
 
         self._forget()
         following = Following(self.plain, self._agreed.table, self._memory, self._ring)
-        for collective in METHODS:
-            for operators in OPERATORS:
-                name = _attribute(collective, operators)
-                setattr(self, name, following.ladder(collective, operators))
+        ladders = {(c, op): following.ladder(c, op) for c in METHODS for op in OPERATORS}
+        self.__dict__.update({_attribute(*key): ladder for key, ladder in ladders.items()})
         self._following = following
-        if self._ring is None:
-            self._shorten()
+        if self._ring is None and type(self) is _CLASSES.get(self._kind):  # not a program's class
+            general = partial(Tuned.Bcast, self), partial(Tuned.Allreduce, self)
+            self.__dict__.update(shortcuts.methods(self.plain, ladders, *general))
         return following
-
-    def _shorten(self) -> None:
-        """Calls without what the class looks up each time, where no more is needed."""
-        plain, own = self.plain, type(self)
-        self.__dict__["Bcast"] = shortcuts.bcast(
-            plain.Bcast, self._bcast_any, partial(own.Bcast, self)
-        )
-        self.__dict__["Allreduce"] = shortcuts.allreduce(
-            plain.Allreduce, self._allreduce_any, self._allreduce_commutative,
-            partial(own.Allreduce, self),
-        )  # fmt: skip
-        if driver_loads():
-            return  # a buffer may be on a device, whatever the table says
-        for collective, method in METHODS.items():
-            ladders = [getattr(self, _attribute(collective, op)) for op in OPERATORS]
-            library = getattr(plain, method)
-            if shortcuts.unchanged(ladders, library):
-                self.__dict__[method] = library
 
     def refresh(self) -> None:
         """Get the table again and follow what is found; collective.
@@ -258,7 +239,7 @@ class Tuned:
         `type(comm)(comm)`): there the library decides.
         """
         if name == "plain":
-            self.plain = type(self).__bases__[1](self)
+            self.plain = self._kind(cast(MPI.Comm, self))
         elif name in _LADDERS:
             self.follow()
         else:
@@ -283,7 +264,7 @@ def _tuned_class(kind: type[MPI.Intracomm]) -> type[Any]:
     """`kind` of communicator with our methods before its own; made once."""
     if kind not in _CLASSES:
         derive = {name: _deriving(name) for name in DERIVING if hasattr(kind, name)}
-        body = {"__doc__": Tuned.__doc__, **derive}
+        body = {"__doc__": Tuned.__doc__, "_kind": kind, **derive}
         _CLASSES[kind] = type(f"Tuned{kind.__name__}", (Tuned, kind), body)
     return _CLASSES[kind]
 

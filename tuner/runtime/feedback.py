@@ -112,19 +112,23 @@ def post(comm: MPI.Intracomm, ring: Ring, agreed: Agreed) -> None:
     """Send what all ranks of `comm` recorded to the service that the table came from; collective.
 
     The ring, which communicators derived from one another share, is empty afterwards. Nothing
-    happens when the table came from elsewhere. A service that does not take it in time
-    costs one line in the log of rank 0.
+    happens when the table came from elsewhere. A service that does not take it in time costs one
+    line in the log of rank 0, and the ring stays as it is.
     """
     if agreed.table is None or agreed.version is None:
         return
     ranks = comm.gather(ring.summary())
-    ring.clear()
-    items = merge(ranks or [])
-    if agreed.request is None or not items:
-        return
+    if comm.bcast(ranks is not None and _sent(merge(ranks), comm.size, agreed)):
+        ring.clear()
+
+
+def _sent(items: list[Item], ranks: int, agreed: Agreed) -> bool:
+    """Whether the service took what rank 0 has to say."""
+    if agreed.request is None or agreed.table is None or not items:
+        return False
     record = {
         "version": agreed.version, "cluster": agreed.table.cluster.name,
-        "library": agreed.table.library, "ranks": comm.size,
+        "library": agreed.table.library, "ranks": ranks,
         "items": [item.record() for item in items],
     }  # fmt: skip
     from tuner.runtime import client  # urllib, which nobody else has to wait for
@@ -135,3 +139,5 @@ def post(comm: MPI.Intracomm, ring: Ring, agreed: Agreed) -> None:
         import logging
 
         logging.getLogger("tuner").warning("tuner: feedback is lost: %s", reason)
+        return False
+    return True

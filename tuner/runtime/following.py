@@ -82,7 +82,10 @@ class Following:
             )  # fmt: skip
 
     def release(self) -> None:
-        """Free requests and communicators."""
+        """Free requests and communicators; nothing leads to them any more."""
+        for (collective, _), ladder in self._ladders.items():
+            method: Action = getattr(self._comm, METHODS[collective])
+            ladder.leave(method, _direct(method))
         for scheduled in self._scheduled:
             scheduled.release()
         if isinstance(self._nccl, Nccl):

@@ -54,6 +54,10 @@ class Ladder:
         act = self.on_device[place]
         return None if mixed and act is not self.actions[place] else act
 
+    def leave(self, library: Action, on_device: Action | None) -> None:
+        """The library decides from now on, for a program that has kept a method and calls it."""
+        self.bounds[:], self.actions[:], self.on_device[:] = [0], [library], [on_device]
+
 
 class RecordingLadder(Ladder):
     """The same, with the time of every call kept in a ring."""

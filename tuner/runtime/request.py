@@ -130,7 +130,7 @@ def here() -> Path:
     """Where this process is, to be found again from anywhere."""
     try:
         return Path.cwd()
-    except FileNotFoundError:  # gone; a relative path will say so
+    except OSError:  # gone, or not ours to see; a relative path will say so
         return Path()
 
 
@@ -141,8 +141,11 @@ def _path(table: TuningTable | Path | str | None, directory: Path) -> Path | Non
         raise InputError(f"{quoted(table)} is neither a table nor the path of one")
     try:
         return (directory / table).absolute()
-    except FileNotFoundError:
-        raise InputError(f"{quoted(str(table))} is relative to a directory that is gone") from None
+    except OSError as reason:
+        raise InputError(
+            f"{quoted(str(table))} is relative to a directory that cannot be found:"
+            f" {reason.strerror}"
+        ) from None
 
 
 def _content(table: TuningTable) -> str:

@@ -11,15 +11,42 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mpi4py import MPI
 from numpy import ndarray
 
-from tuner.runtime.ladders import Action, Ladder
+from tuner.collective import Collective
+from tuner.runtime.ladders import METHODS, Action, Ladder
+from tuner.runtime.nvidia import driver_loads
+from tuner.table import OPERATORS
 
 PLAIN = (ndarray, type(MPI.IN_PLACE), type(None))  # buffer arguments that are never on a device
+
+
+def methods(
+    plain: MPI.Intracomm, ladders: Mapping[tuple[Collective, str], Ladder],
+    general_bcast: Action, general_allreduce: Action,
+) -> dict[str, Action]:  # fmt: skip
+    """What stands for methods of a tuned communicator, by name.
+
+    plain       whose methods are the library's collectives
+    ladders     of every collective, for any operator and for commutative ones
+    general     the class's own methods, which do all calls
+    """
+    strict, free = (ladders[Collective.ALLREDUCE, operators] for operators in OPERATORS)
+    found = {
+        "Bcast": bcast(plain.Bcast, ladders[Collective.BCAST, OPERATORS[0]], general_bcast),
+        "Allreduce": allreduce(plain.Allreduce, strict, free, general_allreduce),
+    }
+    if driver_loads():
+        return found  # a buffer may be on a device, whatever the table says
+    for collective, method in METHODS.items():
+        library = getattr(plain, method)
+        if unchanged([ladders[collective, operators] for operators in OPERATORS], library):
+            found[method] = library
+    return found
 
 
 def bcast(library: Action, ladder: Ladder, general: Action) -> Action:
