@@ -5,6 +5,7 @@ import gc
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,6 +122,24 @@ def test_the_cache_is_bounded_and_forgets_the_oldest() -> None:
     for pointer in (1, 2, 3, 2, 3, 1):
         cache.memory(pointer, 8, owner)
     assert asked == [1, 2, 3, 1]
+
+
+def test_threads_share_the_cache() -> None:
+    """One may call a collective on its communicator while another does."""
+    cache = PointerCache(lambda _: CUDA, most=2)
+    owners = [np.zeros(1) for _ in range(64)]
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def ask(thread: int) -> None:
+        for number in range(30_000):
+            assert cache.memory(thread << 20 | number % 64, 8, owners[number % 64]) == CUDA
+
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert [*threads.map(ask, range(4))] == [None] * 4
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def test_what_cannot_be_watched_is_not_remembered() -> None:

@@ -12,6 +12,7 @@ import os
 import weakref
 from collections.abc import Callable
 from functools import cache
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,6 +44,7 @@ class PointerCache:
     def __init__(self, query: Callable[[int], str], most: int = _MOST_POINTERS) -> None:
         self.query, self._most = query, most
         self._answers: dict[tuple[int, int], tuple[weakref.ref[Any], str]] = {}
+        self._changing = Lock()  # all communicators share the cache, and threads may call on each
 
     def memory(self, pointer: int, nbytes: int, owner: object) -> str:
         """The kind of memory at `pointer`."""
@@ -51,9 +53,10 @@ class PointerCache:
             return known[1]
         memory = self.query(pointer)
         if type(owner).__weakrefoffset__:
-            if len(self._answers) >= self._most:
-                del self._answers[next(iter(self._answers))]
-            self._answers[pointer, nbytes] = weakref.ref(owner), memory
+            with self._changing:
+                if len(self._answers) >= self._most:
+                    del self._answers[next(iter(self._answers))]
+                self._answers[pointer, nbytes] = weakref.ref(owner), memory
         return memory
 
 
