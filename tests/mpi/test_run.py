@@ -147,7 +147,7 @@ if MPI.COMM_WORLD.rank == 0:
 """)
     run = tuned.run("--service", url, "--feedback", str(program))
     assert run.returncode == 0
-    assert run.stderr.startswith(f"tuner: feedback is lost: http://{HOST}:")
+    assert run.stderr.startswith(f"tuner: feedback is lost: nothing answers at http://{HOST}:")
     assert len(run.stderr.splitlines()) == 1
 
 
