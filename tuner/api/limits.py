@@ -1,7 +1,8 @@
-"""How much one client may ask for: bytes of a body, requests per second."""
+"""How much one client may ask for: bytes of a body and time to send it, requests per second."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -13,6 +14,8 @@ from tuner.units import format_size
 MOST_CLIENTS = 10_000  # that are remembered; with more, those that have been idle are forgotten
 MOST_DIGITS = 18  # of a Content-Length; a longer one is refused unread
 BURST = 2.0  # seconds of the rate that a client may save up
+PATIENCE = 30.0  # seconds of waiting for the next PIECE of a body, or for its end
+PIECE = 64 << 10  # bytes: a line of 20 kbit/s brings so many in time
 
 LimitOf = Callable[[str], int]  # path -> bytes
 
@@ -55,7 +58,9 @@ class Buckets:
 
 
 class BodyLimit:
-    """Refuses a body that is announced, or turns out, to be longer than its path allows."""
+    """Refuses a body that is announced, or turns out, to be longer than its path allows, and one
+    that hardly moves.
+    """
 
     def __init__(self, app: ASGIApp, limit_of: LimitOf) -> None:
         self.app = app
@@ -72,25 +77,53 @@ class BodyLimit:
             refused = _too_long(limit).response(scope["path"])
             await refused(scope, receive, send)
             return
-        await self.app(scope, _counted(receive, limit), send)
+        await self.app(scope, _Arriving(receive, limit), send)
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
-    seen = 0
+class _Arriving:
+    """Receives one body. Only waiting for the client counts, not what the service does between."""
 
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > limit:
-            raise _too_long(limit)
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._seen = 0
+        self._piece = 0  # bytes of the present one that are here
+        self._left: float | None = PATIENCE  # seconds for the rest of it; None after the body
+
+    async def __call__(self) -> Message:
+        """ASGI; raises Problem."""
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(self._left):
+                message = await self._receive()
+        except TimeoutError:
+            raise _too_slow() from None
+        if self._left is not None:
+            self._left -= time.monotonic() - begun
+            self._count(message)
         return message
 
-    return counted
+    def _count(self, message: Message) -> None:
+        arrived = len(message.get("body", b""))
+        self._seen += arrived
+        self._piece += arrived
+        if self._seen > self._limit:
+            raise _too_long(self._limit)
+        if self._piece >= PIECE:
+            self._piece, self._left = 0, PATIENCE
+        if not message.get("more_body", False):
+            self._left = None
 
 
 def _too_long(limit: int) -> Problem:
     return Problem(
         413, f"the body is longer than {format_size(limit)}: send less at once, or ask the operator"
         " of the service for a higher limit", {"Connection": "close"},
+    )  # fmt: skip
+
+
+def _too_slow() -> Problem:
+    return Problem(
+        408, f"the body hardly moves: {format_size(PIECE)} of it, or its end, must arrive every"
+        f" {PATIENCE:g} s; send it again when the connection is faster", {"Connection": "close"},
     )  # fmt: skip

@@ -18,7 +18,7 @@ from tuner import db
 from tuner.errors import InputError
 
 MEDIA_TYPE = "application/problem+json"
-ALWAYS = (400, 401, 403, 413, 422, 429, 500, 503)  # what any request may meet
+ALWAYS = (400, 401, 403, 408, 413, 422, 429, 500, 503)  # what any request may meet
 STATUSES: Mapping[type[InputError], int] = {
     db.NotFoundError: 404,
     db.ConflictError: 409,

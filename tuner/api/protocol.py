@@ -1,6 +1,7 @@
-"""HTTP as uvicorn reads it, but no request line and headers without end or in endless drops.
+"""HTTP as uvicorn reads it, but no request line and headers without end or in endless drops, and
+no body in drops that nobody reads any more, as its request is answered.
 
-uvicorn bounds neither with this parser, and asks for no token before it has read them.
+uvicorn bounds none of them with this parser, and asks for no token before it has read a head.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tuner.api.problems import respond
 from tuner.units import format_size
 
 LARGEST_HEAD = 1 << 16  # bytes, give or take what comes with its end
-PATIENCE = 30.0  # seconds for a head to arrive, from the first byte or the connection on
+PATIENCE = 30.0  # seconds for a head, from the first byte or the connection on, or a body's rest
 LINGER = 1.0  # seconds to take in what is still sent: a reset would destroy the answer
 
 
@@ -24,6 +25,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """Answers with problem details what never becomes a request."""
 
     _reading_head = True
+    _reading_body = False
     _head = 0  # bytes of it that have arrived in pieces
     _late: asyncio.TimerHandle | None = None
     _refused = False
@@ -58,9 +60,21 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Of the parser."""
-        self._reading_head = False
+        self._reading_head, self._reading_body = False, True
         self._wait_no_more()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Of the parser."""
+        self._reading_body = False
+        self._wait_no_more()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Of uvicorn."""
+        super().on_response_complete()
+        if self._reading_body and self.cycle.response_complete and not self.transport.is_closing():
+            self._wait()
 
     def send_400_response(self, msg: str) -> None:
         """For what the parser cannot read."""
