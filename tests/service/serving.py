@@ -27,6 +27,7 @@ from tuner.api.app import create_app
 from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings
 from tuner.collective import Collective
+from tuner.jobs.runner import Runner
 from tuner.measurement import (
     Cluster,
     Measurement,
@@ -68,6 +69,19 @@ def served(settings: Settings) -> Iterator[httpx.Client]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextmanager
+def running(database: str) -> Iterator[Runner]:
+    """A runner in a thread."""
+    runner = Runner(database)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        yield runner
+    finally:
+        runner.stop()
+        thread.join()
 
 
 @dataclass

@@ -83,6 +83,19 @@ def test_a_database_out_of_order_is_no_fault_of_the_request(database: str) -> No
     assert "feedback" in problem(ask(app, "GET", "/v1/tables/1/feedback"), 503)
 
 
+def test_while_tokens_cannot_be_looked_up_nobody_is_let_in(database: str) -> None:
+    app = create_app(Settings(database=database, require_tokens=True))
+    engine = db.open_database(database)
+    with engine.begin() as connection:
+        connection.execute(text("drop table tokens"))
+    engine.dispose()
+    asked = ask(app, "GET", "/v1/tables", headers={"Authorization": "Bearer tuner_any"})
+    said = problem(asked, 503)
+    assert "try again" in said
+    assert "sqlite" not in said
+    assert asked.headers["retry-after"]
+
+
 @pytest.mark.parametrize("path", ["/v1/measurements", "/v1/tables", "/v1/clusters"])
 def test_an_upload_that_breaks_off_is_no_failure_of_the_service(database: str, path: str) -> None:
     with served(Settings(database=database)) as client:

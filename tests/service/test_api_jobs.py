@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,12 +25,12 @@ from tests.service.serving import (
     probe_file,
     problem,
     publish,
+    running,
     served,
     until,
 )
 from tests.support.probed import SHORT
 from tuner.api.settings import Settings
-from tuner.jobs.runner import Runner
 from tuner.sim.study import result_from_record
 
 LONG = 2_000  # points of a study that lasts longer than any test
@@ -54,19 +52,6 @@ def own(file_url: str) -> Iterator[httpx.Client]:
     """A service on SQLite, for what does not depend on the database."""
     with served(Settings(database=file_url)) as client:
         yield client
-
-
-@contextmanager
-def running(database: str) -> Iterator[Runner]:
-    """A runner in a thread."""
-    runner = Runner(database)
-    thread = threading.Thread(target=runner.run)
-    thread.start()
-    try:
-        yield runner
-    finally:
-        runner.stop()
-        thread.join()
 
 
 def ended(client: httpx.Client, number: int) -> dict[str, Any]:

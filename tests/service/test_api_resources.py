@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.service.serving import a_study, a_table, good, probe_file, problem, publish, served
-from tuner import algorithms
+from tuner import __version__, algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
 from tuner.collective import Collective
@@ -273,6 +273,20 @@ def test_predictions_are_made_once(client: httpx.Client) -> None:
     problem(client.get("/v1/predictions/99"), 404)
     missing = client.post("/v1/predictions", json={**question, "topology": 99})
     assert "no topology 99" in problem(missing, 404)
+
+
+def test_another_version_of_tuner_predicts_anew(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = good(client.post("/v1/topologies", content=FLAT), 201)["id"]
+    question = {"topology": topology, "collective": "bcast", "sizes": [1024], "p": 2}
+    first = good(client.post("/v1/predictions", json=question), 201)
+    monkeypatch.setattr("tuner.api.routes.predictions.__version__", "99")
+    second = good(client.post("/v1/predictions", json=question), 201)
+    assert second["id"] != first["id"]
+    assert (first["question"]["tuner"], second["question"]["tuner"]) == (__version__, "99")
+    assert good(client.post("/v1/predictions", json=question)) == second
+    assert good(client.get(f"/v1/predictions/{first['id']}")) == first
 
 
 def test_a_prediction_is_of_what_the_calibrated_library_does(client: httpx.Client) -> None:

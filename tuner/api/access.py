@@ -8,6 +8,7 @@ user's browser has open, so those must be names of this computer.
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from tuner.api.limits import Buckets
 from tuner.api.problems import Problem
 from tuner.api.settings import Settings, is_loopback
 
+log = logging.getLogger(__name__)
 READ, SUBMIT, PUBLISH = db.SCOPES
 PUBLIC = ("/v1/health", "/v1/ready", "/openapi.json")  # for probes and for whoever writes a client
 PUBLISHING = ("/v1/tables", "/v1/publications", "/v1/publications/rollback")
@@ -64,10 +66,14 @@ class Tokens:
         return known[0] if known and time.monotonic() < known[1] else None
 
     async def client(self, token: str) -> Client:
-        """Raises Problem 401 for an unknown or revoked token."""
+        """Raises Problem: 401 for an unknown or revoked token, 503 while nobody can tell."""
         client = self.remembered(token)
         if client is None:
-            found = await to_thread.run_sync(db.check_token, self._engine, token)
+            try:
+                found = await to_thread.run_sync(db.check_token, self._engine, token)
+            except db.UnavailableError as reason:
+                log.warning("a token could not be looked up: %s", reason)
+                raise Problem(503, "tokens cannot be looked up at this moment: try again") from None
             if found is None:
                 raise Problem(401, "this token is unknown or revoked; ask the operator for another")
             client = Client(found.name, frozenset(found.scopes))

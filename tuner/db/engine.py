@@ -58,7 +58,15 @@ def _engine(url: URL) -> Engine:
         url = url.set(drivername="postgresql+psycopg")
     if "connect_timeout" not in url.query:
         url = url.update_query_dict({"connect_timeout": str(CONNECT_WAIT)})
-    return create_engine(url, json_serializer=encode_json, pool_pre_ping=True)
+    return _bounded(create_engine(url, json_serializer=encode_json, pool_pre_ping=True))
+
+
+def _bounded(engine: Engine) -> Engine:
+    """Imports the driver, which an SQLite database does without."""
+    from tuner.db.postgres import Door
+
+    event.listen(engine, "do_connect", Door().connect)
+    return engine
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

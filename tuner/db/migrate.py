@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from tuner import resources
 from tuner.db.refusals import UnavailableError, clear_errors, name_of
-from tuner.db.transactions import READING, hold
+from tuner.db.transactions import READING, hold, take_time
 from tuner.errors import InputError
 
 
@@ -27,6 +27,7 @@ def migrate(engine: Engine) -> None:
         if _current(connection) == known[0]:
             return
     with engine.begin() as connection:
+        take_time(connection)
         hold(connection, "migration")
         current = _current(connection)
         if current is not None and current not in known:

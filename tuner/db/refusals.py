@@ -44,6 +44,7 @@ _REMEDIES = {  # what the database says -> what it means; SQLite's first, then P
     "Connection refused": "does not answer; start the server, or check host and port",
     "No such file or directory": "does not answer; start the server, or check host and port",
     "connection timeout": "does not answer; start the server, or check host and port",
+    "the server was silent": "does not answer; try again, or see what keeps the server busy",
     "resolve host": "has a host that nobody knows; check the URL",
     "translate host name": "has a host that nobody knows; check the URL",
     "too many clients": "has no connection left; try again, or let the server have more",

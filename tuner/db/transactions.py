@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -52,6 +53,16 @@ def hold(connection: Connection, name: str) -> None:
     if connection.dialect.name == "postgresql":
         number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
         connection.execute(select(func.pg_advisory_xact_lock(number)))
+
+
+def take_time(connection: Connection) -> None:
+    """For what may take longer than any request: on this connection, which nobody gets afterwards,
+    the server's answers are waited for without end.
+    """
+    if connection.dialect.name == "postgresql":
+        bounded: Any = connection.connection.driver_connection
+        bounded.patience = math.inf
+        connection.detach()
 
 
 def present(session: Session) -> datetime:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from tuner import algorithms, db
+from tuner import __version__, algorithms, db
 from tuner.api.problems import Problem, documented
 from tuner.api.schemas import (
     MOMENT,
@@ -73,11 +73,11 @@ class Predicted(BaseModel):
 
 
 class PredictionSummary(BaseModel):
-    """What was asked."""
+    """What was asked, and of which version of tuner."""
 
     id: int = Field(examples=[1])
     question: dict[str, Any] = Field(
-        examples=[{"topology": 1, "collective": "allreduce", "sizes": [1048576]}]
+        examples=[{"topology": 1, "collective": "allreduce", "sizes": [1048576], "tuner": "0.1.0"}]
     )
     stored_at: datetime = Field(examples=[MOMENT])
 
@@ -93,8 +93,11 @@ class Prediction(PredictionSummary):
     responses=documented(404, also={200: {"model": Prediction}}),
 )  # fmt: skip
 def predict(service: Serving, wanted: Question, response: Response) -> Any:
-    """Simulate; the same question again is answered with 200 and the same id."""
-    question = wanted.model_dump(mode="json")
+    """Simulate; the same question again is answered with 200 and the same id.
+
+    Another version of tuner may simulate otherwise: it answers anew.
+    """
+    question = wanted.model_dump(mode="json") | {"tuner": __version__}
     with db.reading(service.engine) as session:
         known = db.find_prediction(session, question)
         if known is not None:
