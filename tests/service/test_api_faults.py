@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy.exc import DatabaseError
 
 from tests.service.serving import (
     LIBRARY,
@@ -150,6 +153,55 @@ def test_a_request_in_endless_drops_is_given_up(
         good(client.get("/v1/health"))
         time.sleep(0.5)  # between requests a connection may rest longer
         good(client.get("/v1/health"))
+
+
+def test_only_the_operator_learns_where_the_database_is(database: str) -> None:
+    for closed in (False, True):
+        app = create_app(Settings(database=database, require_tokens=closed))
+        with statements(app, _refuse):
+            said = problem(ask(app, "GET", "/v1/ready"), 503)
+        assert ("tuner.sqlite" in said) != closed
+
+
+def _refuse(statement: str) -> None:
+    raise DatabaseError(statement, {}, Exception("file is not a database"))
+
+
+def test_a_disk_without_room_is_no_failure_of_the_service(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(prefix: str) -> IO[bytes]:
+        return Path("/dev/full").open("wb", buffering=0)
+
+    app = create_app(Settings(database=database))
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
+    said = problem(ask(app, "POST", "/v1/measurements", content=probe_file()), 503)
+    assert "no room" in said
+    assert good(ask(app, "GET", "/v1/measurements"))["items"] == []
+
+
+def test_events_go_on_when_the_database_answers_again(database: str) -> None:
+    away, refused = threading.Event(), threading.Event()
+
+    def refuse(_c: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if away.is_set() and "FROM jobs" in statement:
+            refused.set()
+            raise db.UnavailableError("away")
+
+    with served(Settings(database=database)) as client:
+        job = good(client.post("/v1/studies", json=a_study()), 202)["id"]
+        event.listen(Engine, "before_cursor_execute", refuse)
+        try:
+            with client.stream("GET", f"/v1/jobs/{job}/events") as response:
+                lines = response.iter_lines()
+                until(lambda: '"state":"queued"' in next(lines))
+                away.set()
+                assert refused.wait(PATIENCE)
+                away.clear()
+                good(client.post(f"/v1/jobs/{job}/cancel"), 202)
+                until(lambda: '"state":"cancelled"' in next(lines))
+        finally:
+            event.remove(Engine, "before_cursor_execute", refuse)
 
 
 def test_a_rollback_that_was_committed_is_acknowledged(database: str) -> None:

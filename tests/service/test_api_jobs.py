@@ -215,34 +215,38 @@ def test_events_follow_a_job_to_its_end_and_resume(client: httpx.Client, databas
     assert (over.status_code, over.content) == (204, b"")
 
 
-def test_a_queued_job_is_cancelled_at_once(own: httpx.Client, file_url: str) -> None:
-    number = good(own.post("/v1/studies", json=a_study()), 202)["id"]
-    assert good(own.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
-    assert good(own.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
-    other = good(own.post("/v1/studies", json=a_study()), 202)["id"]
-    with running(file_url):
-        assert ended(own, other)["state"] == "done"
-    assert good(own.get(f"/v1/jobs/{number}"))["attempts"] == 0
+def test_a_queued_job_is_cancelled_at_once(client: httpx.Client, database_url: str) -> None:
+    number = good(client.post("/v1/studies", json=a_study()), 202)["id"]
+    assert good(client.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
+    assert good(client.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
+    other = good(client.post("/v1/studies", json=a_study()), 202)["id"]
+    with running(database_url):
+        assert ended(client, other)["state"] == "done"
+    assert good(client.get(f"/v1/jobs/{number}"))["attempts"] == 0
 
 
-def test_a_runner_that_is_stopped_gives_its_job_back(own: httpx.Client, file_url: str) -> None:
-    number = good(own.post("/v1/studies", json=a_study(LONG)), 202)["id"]
+def test_a_runner_that_is_stopped_gives_its_job_back(
+    client: httpx.Client, database_url: str
+) -> None:
+    number = good(client.post("/v1/studies", json=a_study(LONG)), 202)["id"]
     for _ in range(3):
-        with running(file_url):
-            until(lambda: good(own.get(f"/v1/jobs/{number}"))["state"] == "running")
-        job = good(own.get(f"/v1/jobs/{number}"))
+        with running(database_url):
+            until(lambda: good(client.get(f"/v1/jobs/{number}"))["state"] == "running")
+        job = good(client.get(f"/v1/jobs/{number}"))
         assert (job["state"], job["error"]) == ("queued", None)
     assert job["attempts"] == 3
 
 
-def test_a_job_whose_process_dies_is_tried_once_more(own: httpx.Client, file_url: str) -> None:
-    with running(file_url):
-        number = good(own.post("/v1/studies", json=a_study(LONG)), 202)["id"]
+def test_a_job_whose_process_dies_is_tried_once_more(
+    client: httpx.Client, database_url: str
+) -> None:
+    with running(database_url):
+        number = good(client.post("/v1/studies", json=a_study(LONG)), 202)["id"]
         for attempt in (1, 2):
-            until(partial(_has_begun, own, number, attempt))
+            until(partial(_has_begun, client, number, attempt))
             (child,) = until(lambda: jobs_of(os.getpid()))
             os.kill(child, signal.SIGKILL)
-        job = ended(own, number)
+        job = ended(client, number)
     assert (job["state"], job["attempts"]) == ("failed", 2)
     assert "SIGKILL" in job["error"]
 

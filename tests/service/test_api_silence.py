@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from tests.service.serving import a_study, a_table, good, problem, publish, running, served, until
 from tests.support.postgres import new_database
 from tuner import db
 from tuner.api.settings import Settings
+from tuner.db.transactions import hold
 
 MANY = 60  # requests at once, more than a service has threads
 
@@ -93,3 +96,15 @@ def test_statements_that_the_server_answers_late_are_given_up_alone(url: str) ->
         after = session.connection().exec_driver_sql("select pg_backend_pid()").scalar_one()
     engine.dispose()
     assert before == after
+
+
+def test_a_migration_takes_its_time(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.db.postgres.ANSWER_WAIT", 0.3)
+    with new_database(postgres.get_uri()) as url, ThreadPoolExecutor(1) as other:
+        holder = create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
+        with holder.begin() as connection:
+            hold(connection, "migration")
+            opened = other.submit(db.open_database, url)
+            time.sleep(1.0)  # more than any request is given
+        opened.result().dispose()
+        holder.dispose()

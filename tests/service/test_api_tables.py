@@ -11,12 +11,13 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import TypeAdapter
+from sqlalchemy import text
 
 from tests.conftest import MPICH_PYTHON
 from tests.service.serving import LIBRARY, a_table, good, problem, publish, served, until
 from tuner import db
 from tuner.api.native import Wanted
-from tuner.api.published import Entry, Rendition
+from tuner.api.published import REFRESHED, Entry, Rendition
 from tuner.api.routes.tables import Form
 from tuner.api.settings import Settings
 from tuner.export import mpich, nccl, openmpi
@@ -159,6 +160,26 @@ def test_what_another_process_publishes_is_noticed(client: httpx.Client, databas
     begun = time.monotonic()
     until(lambda: good(select(client))["version"] == version)
     assert time.monotonic() - begun < 30
+
+
+def test_a_table_that_a_newer_program_wrote_holds_up_no_later_one(
+    client: httpx.Client, database_url: str
+) -> None:
+    publish(client, a_table())
+    engine = db.open_database(database_url)
+    with db.transaction(engine) as session:
+        newer = db.store_table(session, parse_table(json.dumps(a_table("chain")).encode())).id
+        session.execute(
+            text("update rules set collective = 'gossip' where version = :it"), {"it": newer}
+        )
+        db.publish(session, newer)
+    assert "update tuner" in problem(client.get(f"/v1/tables/{newer}"), 503)
+    time.sleep(2 * REFRESHED)  # it has looked in vain
+    with db.transaction(engine) as session:
+        later = db.store_table(session, parse_table(json.dumps(a_table("linear")).encode())).id
+        db.publish(session, later)
+    engine.dispose()
+    until(lambda: select(client).json()["version"] == later)
 
 
 def test_names_may_be_left_out_where_nothing_is_in_doubt(client: httpx.Client) -> None:

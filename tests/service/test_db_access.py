@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event, text
 
 from tests.support.stored import LIBRARY, report, table
 from tuner import db
@@ -45,6 +45,22 @@ def test_the_database_does_not_hold_the_token(engine: Engine) -> None:
         row = session.execute(text("select * from tokens")).one()
     assert len(token) > 43
     assert not any(token in str(value) for value in row)
+
+
+def test_a_token_opens_while_others_keep_the_database_from_writing(
+    engine: Engine,
+) -> None:
+    with db.transaction(engine) as session:
+        token = db.create_token(session, "ci", ["read"])
+
+    def busy(_c: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("UPDATE"):
+            raise db.UnavailableError("busy")
+
+    event.listen(engine, "before_cursor_execute", busy)
+    known = db.check_token(engine, token)
+    assert known is not None
+    assert known.name == "ci"
 
 
 def test_tokens_that_cannot_be(engine: Engine) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Engine, text, update
+from sqlalchemy import Engine, event, text, update
 
 from tests.support.children import Child, run_jobs
 from tuner import db
@@ -74,6 +74,21 @@ def test_the_oldest_of_the_right_kind_goes_first(engine: Engine) -> None:
         assert [entry.id for entry in db.list_jobs(session, kind="tune").items] == [first, second]
         with pytest.raises(NotFoundError, match="no job 99"):
             db.load_job(session, 99)
+
+
+def test_lists_of_jobs_leave_out_what_may_be_large(engine: Engine) -> None:
+    number = enqueue(engine)
+    asked: list[str] = []
+
+    def listen(_c: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    event.listen(engine, "before_cursor_execute", listen)
+    with db.reading(engine) as session:
+        assert [entry.id for entry in db.list_jobs(session).items] == [number]
+    (statement,) = (each for each in asked if "FROM jobs" in each)
+    assert "spec" not in statement
+    assert "result" not in statement
 
 
 def test_a_job_is_given_out_once_more_and_the_first_runner_cannot_write(engine: Engine) -> None:

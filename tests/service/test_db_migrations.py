@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,13 @@ def test_no_such_database_or_user(server: str) -> None:
         db.open_database(url.set(database="absent").render_as_string(False))
     with pytest.raises(InputError, match="no such user"):
         db.open_database(url.set(username="nobody").render_as_string(False))
+
+
+def test_what_a_url_keeps_secret_is_in_no_message() -> None:
+    url = "postgresql://me:hush@127.0.0.1:1/any?sslpassword=whisper&application_name=me"
+    with pytest.raises(InputError, match=r"me:\*\*\*@127\.0\.0\.1:1/any: ") as caught:
+        db.open_database(url)
+    assert not {"hush", "whisper"} & set(re.findall(r"\w+", str(caught.value)))
 
 
 def test_a_wrong_password(postgres: Any, server: str) -> None:

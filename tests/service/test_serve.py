@@ -90,8 +90,8 @@ def postgres_url(postgres: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_cleanly_with_a_job_and_a_listener(database: str, number: int) -> None:
-    with serving(database) as program:
+def test_it_ends_cleanly_with_a_job_and_a_listener(database_url: str, number: int) -> None:
+    with serving(database_url) as program:
         job = good(program.client.post("/v1/studies", json=a_study(2000)), 202)["id"]
         with program.client.stream("GET", f"/v1/jobs/{job}/events") as events:
             lines = events.iter_lines()
@@ -100,7 +100,7 @@ def test_it_ends_cleanly_with_a_job_and_a_listener(database: str, number: int) -
         assert program.process.wait(20) == 0
         assert program.process.stderr is not None
         assert "Traceback" not in program.process.stderr.read()
-    (left,) = jobs_in(database)
+    (left,) = jobs_in(database_url)
     assert (left.state, left.error) == ("queued", None)
 
 
@@ -157,13 +157,13 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     assert done.stderr == "tuner: the service needs uvicorn: pip install 'tuner[service]'\n"
 
 
-def test_a_job_survives_the_death_of_the_service(database: str) -> None:
-    with serving(database) as program:
+def test_a_job_survives_the_death_of_the_service(database_url: str) -> None:
+    with serving(database_url) as program:
         version = publish(program.client, a_table())
         job = good(program.client.post("/v1/studies", json=a_study(20)), 202)["id"]
         until(lambda: good(program.client.get(f"/v1/jobs/{job}"))["progress"] > 0)
         program.kill()
-    with serving(database) as program:
+    with serving(database_url) as program:
         done = until(partial(_ended, program.client, job))
         assert (done["state"], done["attempts"]) == ("done", 2)
         assert len(done["result"]["points"]) == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, cast
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from tuner import db
 from tuner.errors import InputError
 
+log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 ALWAYS = (400, 401, 403, 408, 413, 422, 429, 500, 503)  # what any request may meet
 STATUSES: Mapping[type[InputError], int] = {
@@ -107,6 +109,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(InputError, _unusable)
+    app.add_exception_handler(db.UnavailableError, _unavailable)
     app.add_exception_handler(ClientDisconnect, _broken_off)
     app.add_exception_handler(Exception, _unexpected)
 
@@ -139,6 +142,14 @@ def _fault(fault: Mapping[str, Any]) -> dict[str, str]:
 async def _unusable(request: Request, reason: Exception) -> Response:
     status = next(STATUSES[kind] for kind in type(reason).__mro__ if kind in STATUSES)
     return respond(status, str(reason), request.url.path)
+
+
+async def _unavailable(request: Request, reason: Exception) -> Response:
+    """Where the database is, and what it said, is for the operator alone."""
+    if request.app.state.service.settings.is_open:
+        return await _unusable(request, reason)
+    log.warning("%s: %s", request.url.path, reason)
+    return respond(503, "the database does not answer as it should: try again", request.url.path)
 
 
 async def _broken_off(request: Request, _reason: Exception) -> Response:

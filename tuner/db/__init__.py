@@ -29,6 +29,7 @@ from tuner.db.feedback import (
 from tuner.db.jobs import (
     STATES,
     Job,
+    JobSummary,
     cancel_job,
     count_jobs,
     enqueue,
@@ -124,6 +125,7 @@ __all__ = [
     "ConflictError",
     "Engine",
     "Job",
+    "JobSummary",
     "LostLeaseError",
     "NotFoundError",
     "Page",

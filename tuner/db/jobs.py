@@ -24,12 +24,11 @@ STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
 
 
 @dataclass(frozen=True)
-class Job:
-    """A job without its result, which may be large; `attempts` counts how often it was begun."""
+class JobSummary:
+    """What a list says of a job; `attempts` counts how often it was begun."""
 
     id: int
     kind: str
-    spec: Mapping[str, Any]
     state: str
     progress: float  # 0 to 1
     text: str
@@ -47,11 +46,19 @@ class Job:
         return self.state in (DONE, FAILED, CANCELLED)
 
 
-_COLUMNS = (
-    JobRow.id, JobRow.kind, JobRow.spec, JobRow.state, JobRow.progress, JobRow.text,
+@dataclass(frozen=True)
+class Job(JobSummary):
+    """With what was asked for, but without its result: both may be large."""
+
+    spec: Mapping[str, Any]
+
+
+_SUMMARY = (
+    JobRow.id, JobRow.kind, JobRow.state, JobRow.progress, JobRow.text,
     JobRow.attempt, JobRow.error, JobRow.cancel_requested, JobRow.asked_by, JobRow.created_at,
     JobRow.started_at, JobRow.ended_at,
 )  # fmt: skip
+_WHOLE = (*_SUMMARY, JobRow.spec)
 
 
 def enqueue(session: Session, kind: str, spec: Mapping[str, Any], by: str = "") -> int:
@@ -64,7 +71,7 @@ def enqueue(session: Session, kind: str, spec: Mapping[str, Any], by: str = "") 
 
 def load_job(session: Session, job_id: int) -> Job:
     """Raises NotFoundError."""
-    found = session.execute(select(*_COLUMNS).where(JobRow.id == job_id)).one_or_none()
+    found = session.execute(select(*_WHOLE).where(JobRow.id == job_id)).one_or_none()
     if found is None:
         raise NotFoundError(f"the database has no job {job_id}")
     return Job(*found)
@@ -85,10 +92,10 @@ def list_jobs(
     kind: str | None = None,
     after: int = 0,
     limit: int = PAGE,
-) -> Page[Job]:
+) -> Page[JobSummary]:
     """In the order in which they were asked for; in one state or of one kind, if asked for."""
-    query = select(*_COLUMNS).where(*only(JobRow.state, state), *only(JobRow.kind, kind))
-    return page_of(session, query, JobRow.id, Job, after, limit)
+    query = select(*_SUMMARY).where(*only(JobRow.state, state), *only(JobRow.kind, kind))
+    return page_of(session, query, JobRow.id, JobSummary, after, limit)
 
 
 def count_jobs(session: Session) -> dict[str, int]:

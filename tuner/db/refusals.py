@@ -92,12 +92,11 @@ def clear_errors(engine: Engine) -> Iterator[None]:
 
 
 def name_of(engine: Engine) -> str:
-    """The database as messages call it, without its password."""
+    """The database as messages call it, without its passwords."""
     if engine.dialect.name == "sqlite":
         return engine.url.database or "the database in memory"
-    plain = engine.url.set(drivername="postgresql").difference_update_query(
-        ["connect_timeout", "password"]
-    )
+    where = {name: value for name, value in engine.url.query.items() if name in ("host", "port")}
+    plain = engine.url.set(drivername="postgresql", query=where)
     return plain.render_as_string(hide_password=True)
 
 

@@ -16,7 +16,8 @@ from tuner.db.content import Stored, digest_of, store_once
 from tuner.db.mapping import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
 from tuner.db.measurements import require_measurements
 from tuner.db.pages import PAGE, Page, only, page_of
-from tuner.db.refusals import NotFoundError
+from tuner.db.refusals import NotFoundError, UnavailableError
+from tuner.errors import quoted
 from tuner.files import finite, from_record
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, table_record
 
@@ -65,11 +66,17 @@ def store_table(
 
 
 def load_table(session: Session, version: int) -> TuningTable:
-    """Raises NotFoundError."""
+    """Raises NotFoundError, UnavailableError for what a newer program has written."""
     row = session.get(TableRow, version)
     if row is None:
         raise _absent(version)
-    rules = tuple(_rule(entry) for entry in row.rules)
+    try:
+        rules = tuple(_rule(entry) for entry in row.rules)
+    except (ValueError, TypeError) as reason:
+        raise UnavailableError(
+            f"tuning table, version {version}: this program cannot read it, {quoted(reason)};"
+            " update tuner"
+        ) from None
     return TuningTable(cluster_of(row.cluster), row.library, rules, row.provenance)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,7 +13,7 @@ from sqlalchemy import Engine, select, update
 from sqlalchemy.orm import Session
 
 from tuner.db.mapping import TokenRow
-from tuner.db.refusals import ConflictError, NotFoundError
+from tuner.db.refusals import ConflictError, NotFoundError, UnavailableError
 from tuner.db.transactions import present, reading, transaction
 from tuner.errors import InputError
 
@@ -56,7 +57,9 @@ def create_token(session: Session, name: str, scopes: Collection[str]) -> str:
 
 
 def check_token(engine: Engine, token: str) -> Token | None:
-    """Whose token it is; None for one that was never given out or is revoked. Notes its use."""
+    """Whose token it is; None for one that was never given out or is revoked. Notes its use,
+    unless others keep the database from writing.
+    """
     valid = (TokenRow.digest == _digest(token), TokenRow.revoked_at.is_(None))
     with reading(engine) as session:
         found = session.execute(select(*_COLUMNS).where(*valid)).one_or_none()
@@ -65,7 +68,7 @@ def check_token(engine: Engine, token: str) -> Token | None:
         return None
     known = _token(*found)
     if known.last_used_at is None or known.last_used_at < now - _NOTED:
-        with transaction(engine) as session:
+        with suppress(UnavailableError), transaction(engine) as session:
             session.execute(update(TokenRow).where(*valid).values(last_used_at=now))
     return known
 

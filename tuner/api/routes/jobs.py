@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -173,7 +174,8 @@ async def _events(
             if news.last:
                 return
             await asyncio.sleep(LOOK_EVERY)
-            news = await to_thread.run_sync(_look, service, job_id)
+            with suppress(db.UnavailableError):  # the next look may succeed
+                news = await to_thread.run_sync(_look, service, job_id)
     finally:
         service.streams.discard(stream)
 
