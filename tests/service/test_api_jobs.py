@@ -215,14 +215,14 @@ def test_events_follow_a_job_to_its_end_and_resume(client: httpx.Client, databas
     assert (over.status_code, over.content) == (204, b"")
 
 
-def test_a_queued_job_is_cancelled_at_once(client: httpx.Client, database_url: str) -> None:
-    number = good(client.post("/v1/studies", json=a_study()), 202)["id"]
-    assert good(client.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
-    assert good(client.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
-    other = good(client.post("/v1/studies", json=a_study()), 202)["id"]
-    with running(database_url):
-        assert ended(client, other)["state"] == "done"
-    assert good(client.get(f"/v1/jobs/{number}"))["attempts"] == 0
+def test_a_queued_job_is_cancelled_at_once(own: httpx.Client, file_url: str) -> None:
+    number = good(own.post("/v1/studies", json=a_study()), 202)["id"]
+    assert good(own.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
+    assert good(own.post(f"/v1/jobs/{number}/cancel"), 202)["state"] == "cancelled"
+    other = good(own.post("/v1/studies", json=a_study()), 202)["id"]
+    with running(file_url):
+        assert ended(own, other)["state"] == "done"
+    assert good(own.get(f"/v1/jobs/{number}"))["attempts"] == 0
 
 
 def test_a_runner_that_is_stopped_gives_its_job_back(

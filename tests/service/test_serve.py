@@ -90,8 +90,8 @@ def postgres_url(postgres: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_cleanly_with_a_job_and_a_listener(database_url: str, number: int) -> None:
-    with serving(database_url) as program:
+def test_it_ends_cleanly_with_a_job_and_a_listener(database: str, number: int) -> None:
+    with serving(database) as program:
         job = good(program.client.post("/v1/studies", json=a_study(2000)), 202)["id"]
         with program.client.stream("GET", f"/v1/jobs/{job}/events") as events:
             lines = events.iter_lines()
@@ -100,7 +100,7 @@ def test_it_ends_cleanly_with_a_job_and_a_listener(database_url: str, number: in
         assert program.process.wait(20) == 0
         assert program.process.stderr is not None
         assert "Traceback" not in program.process.stderr.read()
-    (left,) = jobs_in(database_url)
+    (left,) = jobs_in(database)
     assert (left.state, left.error) == ("queued", None)
 
 
