@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
 from tuner.gain import BETWEEN_LAUNCHES, RESAMPLES, SEED, paired_gain
@@ -27,7 +28,7 @@ def test_blas_has_one_thread_meanwhile() -> None:
 def test_fitting_and_predicting_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def watched(features: object) -> object:
+    def watched(features: NDArray[np.float64]) -> NDArray[np.float64]:
         seen.append(threads())
         return places(features)
 

@@ -8,7 +8,8 @@ from typing import ParamSpec, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-Parameters, Result = ParamSpec("Parameters"), TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def on_one_thread(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
