@@ -47,7 +47,7 @@ class Wishes(Body):
     """What the table that `tune` makes may say, as the options of `tuner tune` do."""
 
     forbid: list[Algorithm] = Field(
-        [],
+        default=[],
         max_length=MOST_FORBIDDEN,
         examples=[["ring", "bcast:chain"]],
         description="algorithms that no rule may use: `ring`, or of one collective `bcast:chain`",
