@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from tuner.statistics import LEVEL, median_interval
 # is left to chance within them (`python -m tests.bench.intervals`).
 BETWEEN_LAUNCHES = 0.015
 RESAMPLES = 1000
+_KEPT = 512  # series: those of one call are held against one another in all pairs
 SEED = 20240229  # intervals of the same samples are the same on every run
 
 
@@ -60,7 +61,7 @@ def paired_gain(
     )
     if len(logs) > 1:
         return _geometric(logs, level)
-    low, high = _bootstrap(np.asarray(default[0]), np.asarray(chosen[0]), level)
+    low, high = _bootstrap(tuple(default[0]), tuple(chosen[0]), level)
     return _widened(math.exp(logs[0]), low, high, level)
 
 
@@ -86,9 +87,20 @@ def _quantile(level: float) -> float:
 
 
 def _bootstrap(
-    default: NDArray[np.float64], chosen: NDArray[np.float64], level: float
+    default: tuple[float, ...], chosen: tuple[float, ...], level: float
 ) -> tuple[float, float]:
-    draws = np.random.default_rng(SEED).integers(0, default.size, (RESAMPLES, default.size))
-    ratios = np.median(default[draws], axis=1) / np.median(chosen[draws], axis=1)
+    ratios = _medians(default) / _medians(chosen)
     low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+@lru_cache(_KEPT)
+def _medians(samples: tuple[float, ...]) -> NDArray[np.float64]:
+    """Of all resamples, which are the same ones of all series of a length, (RESAMPLES,)."""
+    return np.asarray(np.median(np.asarray(samples)[_draws(len(samples))], axis=1))
+
+
+@lru_cache(8)
+def _draws(size: int) -> NDArray[np.intp]:
+    """The numbers of the samples in each resample, (RESAMPLES, size)."""
+    return np.random.default_rng(SEED).integers(0, size, (RESAMPLES, size))

@@ -265,3 +265,51 @@ def test_a_runner_waits_for_a_database_that_is_away(tmp_path: Path) -> None:
         with served(Settings(database=url)) as client:
             number = good(client.post("/v1/studies", json=a_study()), 202)["id"]
             assert ended(client, number)["state"] == "done"
+
+
+WISHES = {"forbid": ["binomial"], "rules": 9, "reproducible": True, "commutative_only": True}
+
+
+def test_a_job_heeds_wishes_for_its_table_and_keeps_them(own: httpx.Client, file_url: str) -> None:
+    source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
+    wanted = {"kind": "tune", "measurements": source, "wishes": WISHES}
+    number = good(own.post("/v1/jobs", json=wanted), 202)["id"]
+    with running(file_url):
+        job = ended(own, number)
+    assert (job["state"], job["spec"]["wishes"]) == ("done", WISHES)
+    table = good(own.get(f"/v1/tables/{job['result']['table']}"))
+    assert table["provenance"]["constraints"] == {
+        "forbidden": ["binomial"], "rules": 9, "reproducible": True, "commutative_only": True,
+    }  # fmt: skip
+    assert {rule["choice"]["algorithm"] for rule in table["rules"]} == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ({"kind": "tune", "wishes": {"forbid": ["default"]}}, "default cannot be forbidden"),
+        ({"kind": "tune", "wishes": {"rules": 0}}, "greater than or equal to 1"),
+        ({"kind": "tune", "wishes": {"forbid": ["a b"]}}, "match pattern"),
+        ({"kind": "tune", "wishes": {"forbidden": ["ring"]}}, "forbidden"),
+        ({"kind": "calibrate", "wishes": {"rules": 3}}, "wishes are for a table"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused_at_once(
+    own: httpx.Client, wanted: dict[str, Any], sentence: str
+) -> None:
+    source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
+    answer = own.post("/v1/jobs", json={"measurements": source, **wanted})
+    problem(answer, 422)
+    assert sentence in answer.text
+
+
+def test_a_forbidden_algorithm_that_was_not_measured_fails_the_job(
+    own: httpx.Client, file_url: str
+) -> None:
+    source = good(own.post("/v1/measurements", content=probe_file()), 201)["id"]
+    wanted = {"kind": "tune", "measurements": source, "wishes": {"forbid": ["binomail"]}}
+    number = good(own.post("/v1/jobs", json=wanted), 202)["id"]
+    with running(file_url):
+        job = ended(own, number)
+    assert job["state"] == "failed"
+    assert "'binomail' is no algorithm that was measured" in job["error"]

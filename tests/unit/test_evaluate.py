@@ -172,6 +172,19 @@ def test_the_verb_prints_a_table_and_the_same_as_json(
     }  # fmt: skip
 
 
+def test_who_cannot_learn_is_not_dropped_silently(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text())
+    assert main(["evaluate", str(path), "--protocol", MACHINE]) == 0
+    printed = capsys.readouterr()
+    assert "all of it is of one machine, so new-machine leaves nothing to learn from" in printed.err
+    assert "nearest" not in printed.out
+    assert main(["evaluate", str(path)]) == 0
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("extra", "said"),
     [

@@ -61,7 +61,13 @@ def test_a_file_is_that_of_its_table(
     words = ["--commutative-only"]
     assert main(["table", "export", str(table), "--to", form, "--out", str(file), *words]) == 0
     assert main(["table", "check", str(file), "--table", str(table), *words]) == 0
-    assert "no differences" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert main(["table", "show", str(table), "--json"]) == 0
+    number = len(json.loads(capsys.readouterr().out)["rules"])
+    assert main(["table", "show", str(table)]) == 0
+    assert f": {number} rules\n" in capsys.readouterr().out
+    assert f"{file}: the decisions of {number} rules, 0 of them left to the default" in said
+    assert f"no differences from the {number} rules of {table}" in said
     assert main(["table", "check", str(file), "--table", str(table), *words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == form
     changed = file.read_text().replace("4095", "4094").replace("4096", "4095")

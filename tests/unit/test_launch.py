@@ -67,6 +67,11 @@ def test_a_host_file_gives_names_and_slots(tmp_path: Path) -> None:
 def test_hosts_on_a_command_line() -> None:
     assert listed("a:2,b:2") == TWO
     assert listed("a,b").slots == 0
+    for odd in ("a,,b", "a,", "", " , "):
+        with pytest.raises(InputError, match="a name is missing in"):
+            listed(odd)
+    with pytest.raises(InputError, match="'a' twice: name a host once, with its ranks as a:2"):
+        listed("b,a:3,a")
 
 
 def test_a_template_is_filled_in() -> None:

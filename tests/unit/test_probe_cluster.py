@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tuner.cli.main import main
-from tuner.errors import InputError
+from tuner.errors import InputError, ProbeError
 from tuner.measurement import (
     Cluster,
     Measurement,
@@ -22,7 +23,9 @@ from tuner.measurement import (
     read_measurements,
     series_line,
 )
+from tuner.probe import watch as watching
 from tuner.probe.cluster import plan_cluster
+from tuner.probe.heartbeat import EVERY
 from tuner.probe.merge import merge
 from tuner.probe.messages import EXCHANGE_SIZES, ROWS
 from tuner.probe.places import Layout
@@ -139,11 +142,31 @@ def test_the_plan_is_shown_without_measuring(capsys: pytest.CaptureFixture[str])
     every, _, of_gpus = capsys.readouterr().out.partition("more where hosts have GPUs")
     assert "collective bcast 4x1 1024 B" in every
     assert ", 1 launch, " in every
-    assert "cuda" not in every
+    assert "cuda" not in every + of_gpus
+    assert "`--parts devices` lists them" in of_gpus
+    assert main([*words, "--parts", "collectives,devices"]) == 0
+    every, _, of_gpus = capsys.readouterr().out.partition("more where hosts have GPUs")
     assert "copy h2d_pinned 1x1 cuda" in of_gpus
     assert "1024 B" not in of_gpus.replace("1024 B cuda", "")
     assert main([*words, "--parts", "collectives"]) == 0
     assert "GPU" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_plan_for_this_computer_has_what_can_be_measured_on_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    monkeypatch.setattr("tuner.cli.probe.driver_loads", lambda: there)
+    words = ["probe", "plan", "--ranks", "2", "--sizes", "1KiB", "--budget", "60s"]
+    assert main([*words, "--json"]) == 0
+    printed = capsys.readouterr()
+    points = json.loads(printed.out)["points"]
+    assert sum(row["seconds"] for row in points) == pytest.approx(60, rel=0.01)
+    assert {row["memory"] for row in points} == ({"host", "cuda"} if there else {"host"})
+    assert ("no NVIDIA driver on this computer" in printed.err) is not there
+    assert main([*words, "--parts", "devices"]) == (0 if there else 1)
+    printed = capsys.readouterr()
+    assert ("of GPUs nothing can be measured" in printed.err) is not there
 
 
 def test_reports_are_found_among_banners(plan: Plan) -> None:
@@ -159,6 +182,76 @@ def test_reports_are_found_among_banners(plan: Plan) -> None:
     assert watch.line(f'{{"event": "be{json.dumps({"event": "note", "text": "hm"})}') == SILENCE
     assert watch.notes == ["hm"]
     assert len(seen) == 1
+
+
+def sign(host: str) -> str:
+    return json.dumps({"event": "host", "name": host})
+
+
+def signs_of(host: str, times: int, watch: Watch, now: list[float]) -> None:
+    """Of this one alone, as often as they come."""
+    for _ in range(times):
+        now[0] += EVERY
+        watch.line(sign(host))
+
+
+@pytest.fixture
+def listening(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> tuple[Watch, list[float]]:
+    """A watch over ranks that run, and the time that it is."""
+    now = [100.0]
+    monkeypatch.setattr(watching, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    watch = Watch(plan, 10.0, lambda _: None)
+    watch.start(plan)
+    return watch, now
+
+
+def test_a_report_that_a_sign_of_life_cut_in_two_is_put_together(
+    listening: tuple[Watch, list[float]],
+) -> None:
+    watch, _ = listening
+    begin = json.dumps({"event": "begin", "point": "x"})
+    assert watch.line(begin[:20] + sign("a")) is None
+    assert watch.line(begin[20:]) == SILENCE
+    assert watch.current == "x"
+    assert watch.line(sign("a") + sign("b")) is None  # no word of the first rank
+
+
+def test_a_host_that_gives_no_sign_of_life_is_named(
+    listening: tuple[Watch, list[float]],
+) -> None:
+    watch, now = listening
+    for _ in range(6):
+        watch.line(sign("a"))
+        watch.line(sign("b"))
+        now[0] += EVERY
+    watch.line(sign("a"))
+    assert not watch.silent(3 * EVERY)
+    signs_of("a", 3, watch, now)
+    assert "host b stopped answering" in watch.silent(3 * EVERY)  # where ranks gave up earlier
+    with pytest.raises(ProbeError, match=r"^host b stopped answering: look after it"):
+        signs_of("a", 6, watch, now)
+
+
+def test_hosts_that_fell_silent_together_are_named_together(
+    listening: tuple[Watch, list[float]],
+) -> None:
+    watch, now = listening
+    for number in range(12):
+        watch.line(sign(f"n{number}"))
+        now[0] += 0.1
+    with pytest.raises(ProbeError, match=r"hosts n1, n2, .*, n8 and 3 more stopped answering"):
+        signs_of("n0", 10, watch, now)
+
+
+def test_while_nobody_listens_no_host_is_lost(listening: tuple[Watch, list[float]]) -> None:
+    watch, now = listening
+    for host in ("a", "b", "a", "b"):
+        watch.line(sign(host))
+    now[0] += 1000.0  # suspended, with all the ranks
+    for host in ("a", "b", "a", "b"):
+        watch.line(sign(host))
+        now[0] += EVERY
+    assert not watch.silent(3 * EVERY)
 
 
 @pytest.mark.parametrize("hosts", [2, 5, 8, ALONE + 3])

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.output import add_json, emit, print_table
+from tuner.cli.output import add_json, emit, print_table, warn
 from tuner.cli.parsing import names
 from tuner.collective import Collective
 from tuner.cost import read_calibration
@@ -19,6 +19,7 @@ from tuner.measurement import read_measurements
 from tuner.results import AUTO, FORMS, Told, read_results
 from tuner.select.baselines import BASELINES, Pick
 from tuner.select.cases import (
+    LEFT_OUT,
     MACHINE,
     NODES,
     PROTOCOLS,
@@ -28,7 +29,7 @@ from tuner.select.cases import (
     sets,
 )
 from tuner.select.dataset import Point, Simulate
-from tuner.select.evaluate import Score, blind, contestants, evaluate
+from tuner.select.evaluate import OURS, Score, blind, contestants, evaluate
 from tuner.select.predict import simulator
 from tuner.table import Choice, TuningTable, read_table
 from tuner.topologies.formats import load_topology
@@ -109,6 +110,13 @@ def run(options: argparse.Namespace) -> None:
     }
     if not found:
         raise InputError("nothing to choose from: every call was measured with one algorithm alone")
+    for name, scores in found.items():
+        if OURS not in scores:
+            warn(
+                f"{name}: all of it is of one {LEFT_OUT[options.protocol]}, so {options.protocol}"
+                f" leaves nothing to learn from: {OURS} and the baselines are not scored; give"
+                " results of another one, or choose another --protocol"
+            )
     record = {name: list(_records(scores)) for name, scores in found.items()}
     emit(options, {"protocol": options.protocol, "sets": record}, lambda: _print(found))
 

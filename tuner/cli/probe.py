@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, interpreter
-from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cli.output import add_json, console, emit, print_table, warn
 from tuner.cli.progress import Display, Report
 from tuner.errors import InputError
 from tuner.locality import HOST
@@ -24,6 +25,7 @@ from tuner.probe.merge import merge
 from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
 from tuner.runtime.launch import LOCAL, Hosts
+from tuner.runtime.nvidia import driver_loads
 from tuner.units import format_time, parse_duration
 
 EXAMPLES = """examples:
@@ -132,6 +134,8 @@ def _budget(options: argparse.Namespace, there: Hosts) -> float:
 
 
 def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
+    if not plan.hosts and not driver_loads():
+        plan = _without_gpus(plan)
     seconds = _budget(options, Hosts(plan.hosts)) / plan.weight
     rows: list[dict[str, Any]] = [
         {
@@ -148,11 +152,27 @@ def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
         "fingerprint": plan.fingerprint, "points": rows,
     }  # fmt: skip
 
-    emit(options, record, lambda: _print_plan(record))
+    emit(options, record, lambda: _print_plan(record, options.parts != request.PARTS))
 
 
-def _print_plan(record: Mapping[str, Any]) -> None:
-    """What every computer has, and then what only GPUs have, in the order of measuring."""
+def _without_gpus(plan: Plan) -> Plan:
+    """What is left of it on this computer, said beside the plan; raises InputError for nothing."""
+    own = tuple(point for point in plan.points if point.memory == HOST)
+    if not own:
+        raise InputError("no NVIDIA driver on this computer: of GPUs nothing can be measured")
+    if len(own) < len(plan.points):
+        warn(
+            f"no NVIDIA driver on this computer: {len(plan.points) - len(own)} points of GPUs are"
+            " left out, their time goes to the others"
+        )
+    return replace(plan, points=own)
+
+
+def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
+    """What every computer has, and then what only GPUs have, in the order of measuring.
+
+    all_listed  whether what hosts may have is listed, too: somebody chose what is measured
+    """
     numbered = list(enumerate(record["points"], start=1))
     own = [each for each in numbered if each[1]["memory"] == HOST]
     of_gpus = [each for each in numbered if each[1]["memory"] != HOST]
@@ -161,11 +181,13 @@ def _print_plan(record: Mapping[str, Any]) -> None:
         f"{len(own)} points, {launches}, {record['seconds']:g}s of measuring and at least"
         f" {record['repetitions']} repetitions of every arm", own,
     )  # fmt: skip
-    if of_gpus:
-        _print_points(
-            f"{len(of_gpus)} more where hosts have GPUs; elsewhere their time goes to those above",
-            of_gpus,
-        )
+    if not of_gpus:
+        return
+    more = f"{len(of_gpus)} more where hosts have GPUs; elsewhere their time goes to those above"
+    if all_listed:
+        _print_points(more, of_gpus)
+    else:
+        console().print(f"{more} (`--parts devices` lists them)", markup=False, soft_wrap=True)
 
 
 def _print_points(title: str, points: Sequence[tuple[int, Mapping[str, Any]]]) -> None:

@@ -15,13 +15,23 @@ from tuner.units import format_size, format_time
 def print_rules(table: TuningTable) -> None:
     """One line per rule with the evidence for it."""
     rows = [_row(key, rule) for key in table.keys for rule in table.ladder(key)]
-    console().print(f"{table.library} on {table.cluster}", markup=False)
+    console().print(
+        f"{table.library} on {table.cluster}: {counted_rules(table)}", markup=False, soft_wrap=True
+    )
     print_table(
         "",
         ("call", "ranks", "operators", "sizes", "algorithm", "default", "chosen", "gain", "95 %",
          "basis"),
         rows, right=("ranks", "default", "chosen", "gain"),
     )  # fmt: skip
+
+
+def counted_rules(table: TuningTable) -> str:
+    """A rule is one choice for one range of sizes of one call and class of operators, the default
+    among the choices: a line of `tuner table show`, and what `--rules` limits.
+    """
+    number = len(table.rules)
+    return "1 rule" if number == 1 else f"{number} rules"
 
 
 def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None:

@@ -9,7 +9,7 @@ from tuner.cli import clusters, native, proving
 from tuner.cli.environments import interpreter
 from tuner.cli.output import add_action, console, emit, print_table
 from tuner.cli.progress import Display
-from tuner.cli.rules import print_changes, print_rules
+from tuner.cli.rules import counted_rules, print_changes, print_rules
 from tuner.errors import InputError
 from tuner.export.formats import FORMATS, format_of
 from tuner.files import require_target, write_atomically
@@ -113,9 +113,10 @@ def run_export(options: argparse.Namespace) -> None:
         return
     if options.out is not None:
         write_atomically(options.out, text)
+    said = f"the decisions of {counted_rules(table)}, {len(lost)} of them left to the default"
     record = {"to": options.to, "rules": len(table.rules), "left_to_default": list(lost),
               **({"out": str(options.out)} if options.out else {"text": text})}  # fmt: skip
-    emit(options, record, lambda: print(f"{options.out}: {len(table.rules)} rules"))
+    emit(options, record, lambda: print(f"{options.out}: {said}"))
 
 
 def run_check(options: argparse.Namespace) -> int:
@@ -133,7 +134,10 @@ def run_check(options: argparse.Namespace) -> int:
     def show() -> None:
         for each in differences:
             print(each)
-        print(f"{options.file}: {len(differences) or 'no'} differences from {options.table}")
+        print(
+            f"{options.file}: {len(differences) or 'no'} differences from the"
+            f" {counted_rules(table)} of {options.table}"
+        )
 
     emit(options, record, show)
     return 1 if differences else 0

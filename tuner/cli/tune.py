@@ -24,7 +24,7 @@ from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError
 from tuner.files import require_target
 from tuner.measurement import read_measurements
-from tuner.select.constraints import Constraints
+from tuner.select.constraints import Constraints, constraints_from
 from tuner.select.dataset import Row
 from tuner.select.design import Bound
 from tuner.select.make import make_table
@@ -96,9 +96,7 @@ def _wishes(group: argparse._ArgumentGroup) -> None:
 
 def constraints_of(options: argparse.Namespace) -> Constraints:
     """What the options say; raises InputError for what cannot be met by any table."""
-    return Constraints(
-        options.commutative_only, options.reproducible, frozenset(options.forbid), options.rules
-    )
+    return constraints_from(vars(options))
 
 
 def run(options: argparse.Namespace) -> None:

@@ -8,16 +8,21 @@ from tuner import db
 from tuner.calibrate import calibrate
 from tuner.jobs.inputs import measured
 from tuner.jobs.kinds import Spec, Store, Tell, counted
+from tuner.select.constraints import ANYTHING, constraints_from
 from tuner.select.make import make_table
 
 
 def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
-    """`spec` names the measurements, the topology, `publish` and `by` whom; the result calibration
-    and table."""
+    """`spec` names the measurements, the topology, the `wishes` if there are any, `publish` and
+    `by` whom; the result calibration and table."""
     tell(0.0, "fitting")
     measurements, topology = measured(engine, spec)
     calibration = calibrate(measurements, topology)
-    _, table = make_table(measurements, calibration, counted(tell, "simulating"), topology)
+    wishes = spec.get("wishes")  # jobs of earlier versions have none
+    constraints = ANYTHING if wishes is None else constraints_from(wishes)
+    _, table = make_table(
+        measurements, calibration, counted(tell, "simulating"), topology, constraints=constraints
+    )
 
     def store(session: db.Session) -> dict[str, Any]:
         source = spec["measurements"]

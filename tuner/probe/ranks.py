@@ -2,7 +2,8 @@
 
 Imports numpy, mpi4py and the standard library only, so it runs in any environment that has an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
-line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`, `lost`.
+line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`; on several hosts
+the lowest rank of each reports `host`.
 
 On several hosts BUDGET (seconds) is a limit: what would end later is not begun or not kept.
 
@@ -25,11 +26,9 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from tuner.errors import ProbeError
-from tuner.probe import gpus, places, timing
+from tuner.probe import gpus, heartbeat, places, timing
 from tuner.probe.about import facts
 from tuner.probe.clock import Clock
-from tuner.probe.heartbeat import Heartbeats
 from tuner.probe.plan import Arm, Place, Plan, Point, read_plan
 from tuner.probe.results import Results
 from tuner.probe.sampling import Account
@@ -74,7 +73,6 @@ class Probe:
         self._first = self._world.rank == 0
         self._layout = places.layout(self._world, plan)
         self._mail = self._world.Dup()
-        self._hosts = Heartbeats(self._mail, self._layout)
         self._clock = Clock(self._world.Dup()) if plan.hosts else None
         self._crowded = places.crowded(self._world)
         self._results = Results(results) if self._first else None
@@ -93,6 +91,8 @@ class Probe:
                 report("facts", **known)
         if self._plan.devices:
             self._tell_gpus(gpus.settle(self._world))
+        if self._plan.hosts:
+            self._begin_signs()
         for lanes in stages(self._plan):
             if self._clock is not None:
                 self._clock.refresh()
@@ -190,8 +190,6 @@ class Probe:
         if self._first:
             self._collect()
             self._alive()
-        else:
-            self._hosts.beat()
 
     def _meet(self, comm: MPI.Intracomm, mine: int, lanes: int) -> bool:
         """Whether the lanes' messages take longer together than alone; the same on all ranks."""
@@ -208,21 +206,17 @@ class Probe:
     def _alive(self, anew: bool = False) -> None:
         """Put off the moment at which this rank counts as stuck, and say so now and then."""
         now = time.monotonic()
-        self._hosts.beat()
         if anew or now - self._beat > BEAT:
             self._beat = now
             faulthandler.dump_traceback_later(self._patience, exit=True)
             if self._first:
                 report("alive")
-                self._look_after_hosts()
 
-    def _look_after_hosts(self) -> None:
-        """Raises ProbeError when one has not been heard of for too long."""
-        lost = self._hosts.lost()
-        if lost:
-            text = f"host {lost} stopped answering: look after it, or leave it out of --hosts"
-            report("lost", text=text)
-            raise ProbeError(text)
+    def _begin_signs(self) -> None:
+        """After the facts: these are long, so that a launcher may mix others' lines into them."""
+        for host, ranks in zip(self._layout.hosts, self._layout.ranks, strict=True):
+            if self._world.rank == ranks[0]:
+                heartbeat.begin(host)
 
     def _tell_gpus(self, known: dict[str, object]) -> None:
         if self._first:

@@ -12,6 +12,7 @@ from tuner import libraries
 from tuner.errors import InputError, ProbeError
 from tuner.measurement import Cluster, Measurements, read_measurements
 from tuner.probe.file import ProbeFile
+from tuner.probe.heartbeat import EVERY
 from tuner.probe.machine import local_cluster, provenance
 from tuner.probe.plan import Plan, write_plan
 from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
@@ -178,7 +179,9 @@ def _launch(launcher: Launcher, plan: Plan, out: Path, watch: Watch) -> ProbeErr
             write_plan(plan, written)
             _started(launcher, plan, hosts, [str(written), str(out.resolve())], watch)
     except ProbeError as reason:
-        return ProbeError(f"{watch.lost or reason} (while measuring {watch.current})")
+        # Ranks that need a lost host may give up before it has been silent for long.
+        lost = watch.silent(3 * EVERY)
+        return ProbeError(f"{lost or reason} (while measuring {watch.current})")
     except OSError as reason:
         where = shelf or "the directory of temporary files"
         raise InputError(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.errors import ProbeError
+from tuner.probe import heartbeat
 from tuner.probe.plan import Plan
 
 EVENT = '{"event": '
+SIGN = re.compile(re.escape(f'{EVENT}"{heartbeat.EVENT}", "name": ') + r'("[^"]*")\}')
 STARTING = 60.0  # seconds in which ranks must have said their first word
-ENDING = 5.0  # seconds that ranks have to end after they have given up
-SILENCE = 60.0  # seconds without a sign of life after which they count as lost
+SILENCE = 60.0  # seconds without a word of the first rank after which all count as lost
+LOST = 30.0  # seconds without a sign of life after which a host counts as lost
+SHOWN = 8  # lost hosts that are named
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,6 @@ class Watch:
     facts       what the ranks of the latest launch told about themselves
     notes       sentences of theirs
     left_out    keys of points for which there was no time
-    lost        why the ranks have given up; empty: they have not
     why         point, or point and algorithm -> why there are no samples of it
     """
 
@@ -46,7 +50,8 @@ class Watch:
         self.notes: list[str] = []
         self.left_out: list[list[Any]] = []
         self.why: dict[str, str] = {}
-        self.lost = ""
+        self._heard: dict[str, float] = {}  # when, of every host
+        self._cut = ""  # what a sign of life came in the midst of
         self._rate = budget / plan.weight if plan.points else 0.0
         self._total = len(plan.points)
         self._weights: list[float] = []
@@ -58,7 +63,8 @@ class Watch:
         """A launch that is to measure `plan` begins."""
         self.budget = self._rate * plan.weight
         self.current = "nothing yet: the ranks are starting"
-        self.finished, self.lost = 0, ""
+        self.finished = 0
+        self._heard, self._cut = {}, ""
         self._weights = [point.weight for point in plan.points]
         self._launched = time.monotonic()
 
@@ -71,8 +77,15 @@ class Watch:
         """One line of the ranks' output; how long they may be silent after it, if they spoke.
 
         What is no report, such as a banner or a library's warning, passes by, also when it shares
-        the line with reports.
+        the line with reports. Raises ProbeError when a host has fallen silent.
         """
+        signs = SIGN.findall(text)
+        if signs:  # of other ranks than the reports, so maybe within one that is to be continued
+            self._cut += SIGN.sub("", text)
+            for name in signs:
+                self._hear(json.loads(name))
+            return None
+        text, self._cut = self._cut + text, ""
         spoke, place = None, text.find(EVENT)
         while place >= 0:
             try:
@@ -81,9 +94,35 @@ class Watch:
                 length = len(EVENT)
             else:
                 self._event(event)
-                spoke = ENDING if self.lost else SILENCE
+                spoke = SILENCE
             place = text.find(EVENT, place + length)
         return spoke
+
+    def _hear(self, host: str) -> None:
+        """A sign of life. Where none came of anybody, nobody listened, and all may be well."""
+        now = time.monotonic()
+        if now > max(self._heard.values(), default=now) + LOST / 2:
+            self._heard = dict.fromkeys(self._heard, now)
+        self._heard[host] = now
+        if self.silent(LOST):
+            raise ProbeError(self.silent(LOST - heartbeat.EVERY))
+
+    def silent(self, seconds: float) -> str:
+        """A sentence on the hosts that have given no sign of life for so long when another one did;
+        empty without any.
+        """
+        latest = max(self._heard.values(), default=0.0)
+        lost = [name for name, at in self._heard.items() if latest > at + seconds]
+        if len(lost) > 1:
+            more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
+            return (
+                f"hosts {', '.join(lost[:SHOWN])}{more} stopped answering: look after them and the"
+                " network, or leave them out of --hosts"
+            )
+        return "".join(
+            f"host {name} stopped answering: look after it, or leave it out of --hosts"
+            for name in lost
+        )
 
     def _event(self, event: dict[str, Any]) -> None:
         known = {name: value for name, value in event.items() if name != "event"}
@@ -102,8 +141,6 @@ class Watch:
             self.notes.append(event["text"])
         elif event["event"] == "lacking":
             self.why[event["point"]] = event["why"]
-        elif event["event"] == "lost":
-            self.lost = event["text"]
         elif event["event"] == "left_out":
             self.left_out.append(event["key"])
 

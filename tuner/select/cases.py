@@ -103,6 +103,7 @@ def folds(cases: Sequence[Case], protocol: str) -> list[tuple[Sequence[Case], Se
 
 NODES, SIZE, MACHINE = "leave-one-node-count-out", "leave-one-size-out", "new-machine"
 PROTOCOLS = (NODES, SIZE, MACHINE)
+LEFT_OUT = {NODES: "node count", SIZE: "size", MACHINE: "machine"}
 
 
 def _left_out(case: Case, protocol: str) -> Hashable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -83,6 +83,16 @@ class Constraints:
 
 
 ANYTHING = Constraints()
+
+
+def constraints_from(wishes: Mapping[str, Any]) -> Constraints:
+    """Of what somebody may wish, under the names of the options of `tuner tune`: `forbid`,
+    `reproducible`, `rules` and `commutative_only`. Raises InputError as `Constraints` does.
+    """
+    return Constraints(
+        wishes["commutative_only"], wishes["reproducible"], frozenset(wishes["forbid"]),
+        wishes["rules"],
+    )  # fmt: skip
 
 
 @cache

@@ -10,6 +10,8 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from tuner.select.threads import on_one_thread
+
 Array = NDArray[np.float64]
 
 _OUTLIER = 4.0  # standardised errors count no more than this
@@ -109,6 +111,7 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
         self.offset = offset
         self.noise = noise
 
+    @on_one_thread
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> ResidualRegressor:
@@ -137,6 +140,7 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
         """Expected y, (n,)."""
         return self.predict_joint(X)[0]
 
+    @on_one_thread
     def predict_joint(self, X: ArrayLike) -> tuple[Array, Array]:
         """Expected y (n,), and its covariance (n, n)."""
         check_is_fitted(self)

@@ -1,9 +1,35 @@
 """How code that moves time forward is compiled."""
 
-from functools import partial
+from __future__ import annotations
+
+import logging
+from functools import cache, partial
 
 from numba import njit
+from numba.core import event
+
+log = logging.getLogger(__name__)
 
 # Nothing is allocated in it, so numba need not count references to the arrays that calls pass on,
 # which would take three quarters of its time. A division by zero gives infinity, as in numpy.
 compiled = partial(njit, cache=True, error_model="numpy", _nrt=False)
+
+
+class _Told(event.Listener):
+    """Of what numba compiles because it does not find it compiled."""
+
+    def on_start(self, _event: event.Event) -> None:
+        """Say so."""
+        _tell()
+
+    def on_end(self, _event: event.Event) -> None:
+        """Say nothing."""
+
+
+@cache
+def _tell() -> None:
+    """Once in a process. Without any handler, as on the command line, it goes to standard error."""
+    log.warning("compiling the simulation: this takes up to a minute, once")
+
+
+event.register("numba:compile", _Told())

@@ -18,14 +18,17 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from tuner import db
 from tuner.api.access import PUBLISH
 from tuner.api.problems import Problem, documented
-from tuner.api.schemas import MOMENT, PREFIX, Body, Id, IdInPath, Page, Paging, example
+from tuner.api.schemas import MOMENT, MOST, PREFIX, Body, Id, IdInPath, Page, Paging, example
 from tuner.api.service import Asking, Service, Serving
+from tuner.select.constraints import constraints_from
 
 router = APIRouter(prefix=f"{PREFIX}/jobs", tags=["jobs"], responses=documented())
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 MOST_STREAMS = 200  # of events, in each process: each looks at the database again and again
 ENDED = ("done", "failed", "cancelled")
 LOOK_EVERY = 0.25  # seconds
+MOST_FORBIDDEN = 1000
+Algorithm = Annotated[str, Field(max_length=100, pattern=r"^([a-z_]+:)?[A-Za-z0-9_.-]+$")]
 EVENT = {  # of a stream of them; `data` is the job as JSON
     "type": "object", "required": ["id", "event", "data"],
     "properties": {
@@ -41,6 +44,31 @@ SUMMARY = {
 }  # fmt: skip
 
 
+class Wishes(Body):
+    """What the table that `tune` makes may say, as the options of `tuner tune` do."""
+
+    forbid: list[Algorithm] = Field(
+        default=[],
+        max_length=MOST_FORBIDDEN,
+        examples=[["ring", "bcast:chain"]],
+        description="algorithms that no rule may use: `ring`, or of one collective `bcast:chain`",
+    )
+    reproducible: bool = Field(
+        default=False,
+        description="reductions only by algorithms that combine every element in one order",
+    )
+    rules: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST,
+        examples=[20],
+        description="how many the table may have, the best ones",
+    )
+    commutative_only: bool = Field(
+        default=False, description="no rules for operators that do not commute"
+    )
+
+
 class NewJob(Body):
     """What to do with measurements."""
 
@@ -50,6 +78,10 @@ class NewJob(Body):
         None, examples=[None], description="of the measured cluster; needed for several hosts"
     )
     publish: bool = Field(False, description="the table that `tune` makes")
+    wishes: Wishes = Field(
+        Wishes(), description="for the table that `tune` makes",
+        examples=[{"forbid": ["ring", "bcast:chain"], "reproducible": True, "rules": 20}],
+    )  # fmt: skip
 
 
 class JobSummary(BaseModel):
@@ -75,7 +107,19 @@ class Job(JobSummary):
     """A job with what it was asked for and what it made."""
 
     model_config = example(
-        **SUMMARY, spec={"measurements": 1, "topology": None, "publish": True}, result=None
+        **SUMMARY,
+        result=None,
+        spec={
+            "measurements": 1,
+            "topology": None,
+            "publish": True,
+            "wishes": {
+                "forbid": ["ring"],
+                "reproducible": False,
+                "rules": 20,
+                "commutative_only": False,
+            },
+        },
     )
 
     spec: dict[str, Any]
@@ -87,6 +131,9 @@ def enqueue(service: Serving, wanted: NewJob, client: Asking) -> Job:
     """Queue a job; follow it with its events."""
     if wanted.publish and PUBLISH not in client.scopes:
         raise Problem(403, f"the token {client.name} lacks the scope {PUBLISH}")
+    if wanted.kind != "tune" and wanted.wishes != Wishes():
+        raise Problem(422, f"wishes are for a table, and {wanted.kind} makes none: leave them out")
+    constraints_from(wanted.wishes.model_dump())  # what cannot be met is refused at once
     spec = wanted.model_dump(exclude={"kind"}) | {"by": client.name}
     with db.transaction(service.engine) as session:
         db.describe_measurements(session, wanted.measurements)

@@ -43,8 +43,18 @@ LOCAL = Hosts()
 
 
 def listed(text: str) -> Hosts:
-    """`node1,node2:4` on a command line; raises InputError."""
-    return _of(_entry(word, "--hosts") for word in text.split(",") if word.strip())
+    """`node1,node2:4` on a command line; raises InputError, also for a name given twice."""
+    words = text.split(",")
+    if not all(map(str.strip, words)):
+        raise InputError(f"--hosts: a name is missing in {quoted(text)}: write it like a,b or a:4")
+    entries = [_entry(word, "--hosts") for word in words]
+    twice = [name for name, times in Counter(name for name, _ in entries).items() if times > 1]
+    if twice:
+        raise InputError(
+            f"--hosts names {quoted(twice[0])} twice: name a host once, with its ranks as"
+            f" {twice[0]}:2"
+        )
+    return _of(entries)
 
 
 def read(path: Path | str) -> Hosts:

@@ -1,0 +1,58 @@
+"""A belief is computed on one thread, and intervals of gains as if each was resampled anew."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_info
+
+from tuner.gain import BETWEEN_LAUNCHES, RESAMPLES, SEED, paired_gain
+from tuner.select import regressor
+from tuner.select.regressor import ResidualRegressor
+from tuner.select.threads import on_one_thread
+
+
+def threads() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_blas_has_one_thread_meanwhile() -> None:
+    before = threads()
+    assert on_one_thread(threads)() == {1}
+    assert threads() == before
+
+
+def test_fitting_and_predicting_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def watched(features: NDArray[np.float64]) -> NDArray[np.float64]:
+        seen.append(threads())
+        return places(features)
+
+    places = regressor._places
+    monkeypatch.setattr(regressor, "_places", watched)
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    ResidualRegressor().fit(X, X[:, -1]).predict(X)
+    assert seen == [{1}, {1}]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_intervals_are_those_of_a_bootstrap_of_both_series(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(1, 60))
+    default, chosen = rng.lognormal(size=(2, size))
+    draws = np.random.default_rng(SEED).integers(0, size, (RESAMPLES, size))
+    ratios = np.median(default[draws], axis=1) / np.median(chosen[draws], axis=1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    gain = np.median(default) / np.median(chosen)
+    apart = 1.959963984540054 * BETWEEN_LAUNCHES
+    found = paired_gain([default.tolist()], [chosen.tolist()])
+    wanted = (
+        gain,
+        gain * math.exp(-math.hypot(math.log(gain / low), apart)),
+        gain * math.exp(math.hypot(math.log(high / gain), apart)),
+    )
+    assert found == pytest.approx(wanted, rel=1e-12)
