@@ -106,8 +106,8 @@ def _decided(
     belief: Belief, means: Array, covariance: Array, noise: float, among: Collection[Choice]
 ) -> Array:
     """The number of the choice taken, for every row of means."""
-    open_to = _safe(belief, means, covariance, noise)
-    open_to &= [choice in among for choice in belief.choices]
+    known = [choice in among for choice in belief.choices]
+    open_to = np.logical_and(_safe(belief, means, covariance, noise), known)
     open_to[:, belief.choices.index(Choice())] = True
     return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
 
