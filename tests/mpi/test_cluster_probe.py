@@ -9,9 +9,13 @@ from tests.conftest import PATIENCE, ROOT
 from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import ProbeError
+from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.pointtopoint import partners
+from tuner.probe.ranks import NOWHERE
+from tuner.probe.request import Request
 from tuner.probe.results import Results
-from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.probe.rounds import Chosen
+from tuner.runtime.launch import TEMPLATES, CompletedRun, Hosts, Launcher, Template
 from tuner.table import Choice
 
 RADIX = """
@@ -120,3 +124,22 @@ def test_ranks_that_outlived_their_launcher_write_no_more(tmp_path: Path) -> Non
     with pytest.raises(ProbeError, match="another run"):
         results.add("late\n")
     assert path.read_text() == "header of the run that resumes\n"
+
+
+*WORDS, PROGRAM = TEMPLATES["openmpi"].words
+UNBOUND = Template((*WORDS, "--bind-to", "none", PROGRAM))
+
+
+def test_a_round_does_not_look_again_for_what_a_host_lacks(tmp_path: Path) -> None:
+    """Of two ranks that are bound to no socket, none are on different ones."""
+    out, launcher = tmp_path / "m.ndjson", Launcher.find("openmpi", template=UNBOUND)
+    request = Request("openmpi", Hosts(("localhost",)), 2, parts=("messages",), sizes=(4096,))
+    call = Chosen(Collective.BCAST, 1, 2, 4096, (Choice("linear"),))
+    first = probe_cluster(out, request, launcher, budget=4.0)
+    assert f"pingpong cross_socket 1x2: {NOWHERE}" in first.provenance["excluded"]
+    begun: list[str] = []
+    second = probe_chosen(out, request, launcher, [call], budget=4.0,
+                          on_progress=lambda now: begun.append(now.text))  # fmt: skip
+    assert begun == ["collective bcast 1x2 4096 B"]
+    assert {one.algorithm for one in second.series if one.launch == 1} == {"default", "linear"}
+    assert second.provenance["excluded"] == first.provenance["excluded"]

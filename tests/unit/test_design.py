@@ -105,6 +105,19 @@ def test_what_was_dropped_is_neither_measured_nor_chosen() -> None:
     assert {design.choose(point) for point in points()} == {DEFAULT, RING}
 
 
+def test_what_is_believed_of_a_measured_call_is_not_chosen_but_measured() -> None:
+    """A table chooses among what was measured there, however well the rest is known."""
+    call = Point("bcast", 8, 1, "host", 4**9)
+    rows = [row for row in grid().rows if (row.point, row.choice) != (call, RING)]
+    design = Design(candidates(), simulated)
+    design.learn(rows)
+    assert {design.choose(point) for point in points() if point.nbytes == 4**9} >= {RING}
+    assert design.choose(call) == TREE
+    assert next(task for task in design.next(math.inf) if task.point == call).choices[1] == RING
+    design.learn(row for row in rows if row.point != call)
+    assert design.choose(call) == RING
+
+
 def test_where_all_is_measured_nothing_is_left_to_do() -> None:
     whole = grid(noise=0.0)
     design = whole.design()

@@ -173,6 +173,15 @@ def test_a_round_does_not_measure_what_the_plan_left_out(tmp_path: Path) -> None
     assert any("did not fit" in note for note in found.provenance["notes"])
 
 
+def test_a_round_may_be_content_with_less_certainty(tmp_path: Path) -> None:
+    out, ranks = tmp_path / "m.ndjson", Ranks()
+    probe_cluster(out, REQUEST, ranks)
+    found = probe_chosen(out, REQUEST, ranks, [CALL], target=1.0)
+    assert [plan.target for plan in ranks.plans] == [REQUEST.target, 1.0]
+    assert found.provenance["target"] == REQUEST.target
+    assert probe_cluster(out, REQUEST, ranks).series == found.series
+
+
 def test_what_cannot_be_had_takes_no_time_from_the_rounds(tmp_path: Path) -> None:
     out, two = tmp_path / "m.ndjson", replace(REQUEST, ppn=2)
     ranks = Ranks(lacks=lambda point: point.apart, refused=RING)

@@ -42,6 +42,7 @@ MESSAGES = 0.4  # of the budget at most: everything is predicted from them
 ROUND = 0.1  # of the budget at most: after a look at the results the next round is better chosen
 PATIENCE = 2.0  # times that: ranks take seconds to start, and calls longer than was believed
 APART = 4.0  # sizes by so much leave room for a size between that is half as far from both
+ROUGH = 1.0  # relative half-width: what deserves more repetitions is chosen again
 PER_REPETITION = 5e-3  # s besides the call itself: agreeing on a start, and waiting for it
 
 
@@ -109,7 +110,8 @@ def guided(
             break
         measurements = probe_chosen(
             out, asked, launcher, _chosen(tasks), name=name,
-            budget=min(left, PATIENCE * ROUND * goal.budget), on_progress=on_progress,
+            budget=min(left, PATIENCE * ROUND * goal.budget), target=ROUGH,
+            on_progress=on_progress,
         )  # fmt: skip
     _, table = make_table(
         measurements, calibration, topology=topology, points=list(grid), constraints=constraints

@@ -68,20 +68,24 @@ def probe_chosen(
     *,
     name: str = "",
     budget: float = BUDGET,
+    target: float | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Measurements:
     """Measure another round of chosen points and append it to `out`; all of its series.
+
+    target      for this round, relative half-width; None: that of `request`
 
     `out` is what `probe_cluster` made of the same request; what it lacks is measured first. The
     series of the first round have launch 1, and so on. Raises as `probe_cluster` does.
     """
     rounds = [*rounds_of(out), tuple(chosen)]
-    return _carried_out(out, request, launcher, rounds, name, budget, (), on_progress)
+    return _carried_out(out, request, launcher, rounds, name, budget, (), on_progress, target)
 
 
 def _carried_out(
     out: Path, request: Request, launcher: Launcher, rounds: Sequence[Sequence[Chosen]], name: str,
     budget: float, decisions: Sequence[Decisions], on_progress: Callable[[Progress], None],
+    target: float | None = None,
 ) -> Measurements:  # fmt: skip
     first = plan_cluster(request)
     further = [
@@ -100,7 +104,7 @@ def _carried_out(
         about[DEFAULT_RUNS] = in_provenance(decisions)
     if request.nodes > 1 and "messages" in request.parts and not out.exists():
         about["loopback"] = _loopback(request, launcher)
-    plan = replace(first, points=(*first.points, *further))
+    plan = replace(first, points=(*first.points, *further), target=target or request.target)
     return carry_out(plan, launcher, out, cluster, about, budget, on_progress)
 
 

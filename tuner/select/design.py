@@ -135,12 +135,18 @@ class Design:
 
     def _forget(self) -> None:
         points = list(self._candidates)
-        known = {point for point, _ in self._rows}
+        known = defaultdict[Point, set[Choice]](set)
+        for point, choice in self._rows:
+            known[point].add(choice)
         self._influence = Influence(points, [n for n, p in enumerate(points) if p in known])
         support = Support(self._rows.values())
         self._outlooks = {
             point: Outlook(
-                self._belief(point), self._noise, self._draws, support.within(point, reach=1.0)
+                self._belief(point),
+                self._noise,
+                self._draws,
+                support.within(point, reach=1.0),
+                frozenset(known[point]),
             )
             for point in points
         }

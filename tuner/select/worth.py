@@ -7,7 +7,7 @@ another choice is surely faster, and by more than noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,12 +47,14 @@ class Outlook:
 
     normal  draws of unit scale, one row each, a column for every choice at least
     spoken  whether measurements speak for the call: where none do, a table keeps the default
+    tried   what was measured at this very call: a table chooses among these; none: among all
     """
 
     belief: Belief
     noise: float
     normal: Array
     spoken: bool = True
+    tried: frozenset[Choice] = frozenset()
 
     @cached_property
     def decision(self) -> Decision:
@@ -73,7 +75,8 @@ class Outlook:
         mean, c, seen = self.belief.mean, self.belief.covariance, list(measured)
         weights = np.linalg.solve(c[np.ix_(seen, seen)] + np.diag(variances), c[seen])
         means = mean + (self._draws[:, seen] - mean[seen]) @ weights
-        then = _decided(self.belief, means, c - c[:, seen] @ weights, self.noise)
+        tried = self.tried.union(self.belief.choices[n] for n in seen)
+        then = _decided(self.belief, means, c - c[:, seen] @ weights, self.noise, tried)
         return float(np.mean(self._regrets - _regrets(self._draws, then)))
 
     @cached_property
@@ -90,7 +93,8 @@ class Outlook:
         belief = self.belief
         if not self.spoken:
             return belief.choices.index(Choice())
-        return int(_decided(belief, belief.mean[None], belief.covariance, self.noise)[0])
+        tried = self.tried or frozenset(belief.choices)
+        return int(_decided(belief, belief.mean[None], belief.covariance, self.noise, tried)[0])
 
     @cached_property
     def _regrets(self) -> Array:
@@ -98,9 +102,12 @@ class Outlook:
         return _regrets(self._draws, np.full(len(self.normal), self._chosen))
 
 
-def _decided(belief: Belief, means: Array, covariance: Array, noise: float) -> Array:
+def _decided(
+    belief: Belief, means: Array, covariance: Array, noise: float, among: Collection[Choice]
+) -> Array:
     """The number of the choice taken, for every row of means."""
-    open_to = _safe(belief, means, covariance, noise)
+    known = [choice in among for choice in belief.choices]
+    open_to = np.logical_and(_safe(belief, means, covariance, noise), known)
     open_to[:, belief.choices.index(Choice())] = True
     return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
 
