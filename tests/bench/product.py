@@ -10,10 +10,13 @@ differs.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
+from tuner.collective import Collective
 from tuner.libraries import mpich
 from tuner.runtime.launch import Launcher
 
@@ -28,15 +31,17 @@ ENVIRONMENT = {
 PATIENCE = 4 * 3600.0  # s
 
 
-def product(launcher: Launcher, p: int, every: int) -> str:
+def product(
+    launcher: Launcher, p: int, every: int, collectives: Iterable[Collective] = Collective
+) -> str:
     """What the program says of `p` ranks."""
-    command = [*PROGRAM, str(every), str(p)]
+    command = [*PROGRAM, str(every), ",".join(collectives), str(p)]
     run = launcher.run(p, command, environment=ENVIRONMENT, timeout=PATIENCE)
     return run.stdout.strip()
 
 
 def main() -> None:
-    """One line for each library and number of ranks."""
+    """One line for each library, number of ranks and collective."""
     reader = argparse.ArgumentParser(prog="python -m tests.bench.product")
     reader.add_argument("mpich", type=Path, nargs="?")
     reader.add_argument("--every", type=int, default=1)
@@ -46,10 +51,11 @@ def main() -> None:
     if options.mpich:
         launchers.append(Launcher.find("mpich", options.mpich))
     for p in options.ranks:
-        for launcher in launchers:
+        for launcher, collective in itertools.product(launchers, Collective):
             begun = time.monotonic()
-            said = product(launcher, p, options.every)
-            print(f"p={p} {said}, in {time.monotonic() - begun:.0f} s", flush=True)
+            said = product(launcher, p, options.every, [collective])
+            taken = time.monotonic() - begun
+            print(f"p={p} {collective:14} {said}, in {taken:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

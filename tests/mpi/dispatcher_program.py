@@ -1,9 +1,9 @@
 """Run by mpirun: every call through the dispatcher gives what the plain communicator gives.
 
-`dispatcher_program.py EVERY P ...`: every collective and algorithm (ours, and the library's own
-where it can be forced) on communicators of these sizes, with every EVERY-th combination of
-datatype, operator and class of count: 1 for all, a prime for a spread. The first and the last root
-take turns, and so do calls in place and not. Algorithms that want more than ranks (GPUs, say) are
+`dispatcher_program.py EVERY COLLECTIVES P ...`: every algorithm (ours, and the library's own where it
+can be forced) of these collectives, joined by commas, on communicators of these sizes, with every
+EVERY-th combination of datatype, operator and class of count: 1 for all, a prime for a spread. The
+first and the last root take turns, and so do calls in place and not. Algorithms that want more than ranks (GPUs, say) are
 tried as well: their messages are messages, and their results are results.
 """
 
@@ -227,15 +227,15 @@ def possible(collective: Collective, choice: Choice, comm: MPI.Intracomm) -> boo
 
 def main() -> None:
     calls = shapes = 0
-    every, *sizes = (int(text) for text in sys.argv[1:])
-    for p in sizes:
+    every, names, *sizes = sys.argv[1:]
+    for p in map(int, sizes):
         comm = MPI.Intracomm(WORLD.Split(0 if WORLD.rank < p else MPI.UNDEFINED, WORLD.rank))
         if comm != MPI.COMM_NULL:
-            for collective in Collective:
+            for collective in map(Collective, names.split(",")):
                 for choice in choices(collective):
                     if possible(collective, choice, comm):
                         shapes += 1
-                        mine = combinations(collective, p, shapes, every)
+                        mine = combinations(collective, p, shapes, int(every))
                         few = [one for one in mine if one[1][1] != LARGE]
                         many = [one for one in mine if one[1][1] == LARGE]
                         check(collective, choice, comm, shapes, few)
