@@ -1,10 +1,11 @@
 """Run by mpirun: every call through the dispatcher gives what the plain communicator gives.
 
 `dispatcher_program.py EVERY COLLECTIVES P ...`: every algorithm (ours, and the library's own where
-it can be forced) of these collectives, joined by commas, on communicators of these sizes, with every
-EVERY-th combination of datatype, operator and class of count: 1 for all, a prime for a spread. The
-first and the last root take turns, and so do calls in place and not. Algorithms that want more than
-ranks (GPUs, say) are tried as well: their messages are messages, and their results are results.
+it can be forced) of these collectives, joined by commas, on communicators of these sizes, with
+every EVERY-th combination of datatype, operator and class of count: 1 for all, a prime for a
+spread. The first and the last root take turns, and so do calls in place and not. Algorithms that
+want more than ranks (GPUs, say) are tried as well: their messages are messages, and their results
+are results.
 """
 
 import sys
