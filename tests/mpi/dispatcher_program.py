@@ -184,6 +184,14 @@ def combinations(collective: Collective, p: int, first: int, every: int) -> list
     return everything[STRIDE * (first + p) % every :: every]
 
 
+def aborts(collective: Collective, kind: Kind, count: int, p: int) -> bool:
+    """Whether the library's own collective ends the program: MPICH 5.0.2's Gather of so many long
+    double complex among four ranks or more does, by an assertion (typerep_yaksa_pack.c:326).
+    """
+    heavy = collective is Collective.GATHER and kind.dtype.char == "G" and count == LARGE
+    return "mpich" in LIBRARY and heavy and p >= 4
+
+
 def check(
     collective: Collective, choice: Choice, comm: MPI.Intracomm, first: int,
     combinations: list[Combination],
@@ -227,7 +235,7 @@ def possible(collective: Collective, choice: Choice, comm: MPI.Intracomm) -> boo
 
 
 def main() -> None:
-    calls = shapes = 0
+    calls = shapes = left_out = 0
     every, names, *sizes = sys.argv[1:]
     for p in map(int, sizes):
         comm = MPI.Intracomm(WORLD.Split(0 if WORLD.rank < p else MPI.UNDEFINED, WORLD.rank))
@@ -236,7 +244,9 @@ def main() -> None:
                 for choice in choices(collective):
                     if possible(collective, choice, comm):
                         shapes += 1
-                        mine = combinations(collective, p, shapes, int(every))
+                        drawn = combinations(collective, p, shapes, int(every))
+                        mine = [one for one in drawn if not aborts(collective, *one[1], p)]
+                        left_out += len(drawn) - len(mine)
                         few = [one for one in mine if one[1][1] != LARGE]
                         many = [one for one in mine if one[1][1] == LARGE]
                         check(collective, choice, comm, shapes, few)
@@ -244,7 +254,8 @@ def main() -> None:
                         calls += len(mine)
             comm.Free()
     if WORLD.rank == 0:
-        print(f"{LIBRARY}: {shapes} choices, {calls} calls: all as the plain communicator's")
+        print(f"{LIBRARY}: {shapes} choices, {calls} calls, {left_out} left out where the library"
+              " itself aborts: all as the plain communicator's")  # fmt: skip
 
 
 main()
