@@ -15,7 +15,7 @@ from threading import Lock
 import numpy as np
 from mpi4py import MPI
 
-LONGEST = 1e-3  # seconds of a pause, where threads have met
+SHORTEST, LONGEST = 1e-3, 0.25  # seconds that a pause may take, where threads have met
 VARIABLES = Lock()  # held where they are not what the program set
 
 
@@ -28,10 +28,10 @@ def alone(comm: MPI.Intracomm) -> Iterator[None]:
     give it back and try again. No rank tries before all are here, so none holds it for long.
     """
     comm.Barrier()
+    longest = SHORTEST
     while not _taken(comm):
-        import random  # not among what a first call may take time for
-
-        time.sleep(random.uniform(0.0, LONGEST))
+        longest = min(2 * longest, LONGEST)
+        time.sleep(_drawn(comm, longest))
     try:
         yield
     finally:
@@ -40,9 +40,21 @@ def alone(comm: MPI.Intracomm) -> Iterator[None]:
 
 def _taken(comm: MPI.Intracomm) -> bool:
     """Whether all ranks have the lock; else this one does not keep it."""
-    mine = VARIABLES.acquire(blocking=False)
-    everywhere = np.array([mine])
-    comm.Allreduce(MPI.IN_PLACE, everywhere, MPI.LAND)
-    if mine and not everywhere[0]:
-        VARIABLES.release()
+    mine, everywhere = VARIABLES.acquire(blocking=False), np.array([False])
+    try:
+        comm.Allreduce(np.array([mine]), everywhere, MPI.LAND)
+    finally:
+        if mine and not everywhere[0]:
+            VARIABLES.release()
     return bool(everywhere[0])
+
+
+def _drawn(comm: MPI.Intracomm, longest: float) -> float:
+    """A random pause, the same on all ranks: if each took its own, two threads would share the
+    ranks out between them again and again, the surer the more ranks there are.
+    """
+    from random import SystemRandom  # not among what a first call may take time for
+
+    drawn = np.array([SystemRandom().uniform(0.0, longest)])  # the program's own draws stay its own
+    comm.Bcast(drawn)
+    return float(drawn[0])
