@@ -2,9 +2,15 @@
 
 from dataclasses import replace
 
-from tests.unit.test_design import RING, SLOW, TREE, candidates, grid, simulated
+from tests.unit.test_design import DEFAULT, RING, SLOW, TREE, candidates, grid, simulated
+from tuner.cli.guided import candidates as asked_for
 from tuner.cli.guided import halfway
-from tuner.select.dataset import Point
+from tuner.collective import Collective
+from tuner.probe.cluster import plan_chosen
+from tuner.probe.request import Request, Shape
+from tuner.probe.rounds import Chosen
+from tuner.runtime.launch import Hosts
+from tuner.select.dataset import Point, Row
 from tuner.select.design import Design
 from tuner.table import Choice
 
@@ -57,3 +63,25 @@ def test_sizes_that_are_near_need_none_between() -> None:
     design.widen(dict.fromkeys(more, (TREE, RING, SLOW)))
     design.learn([*rows, *doubled])
     assert halfway(design, [*points, *more], [*rows, *doubled]) == []
+
+
+def test_where_every_rank_has_a_share_sizes_are_whole_shares() -> None:
+    """Of 3 ranks few of the usual sizes are; one that cannot be measured would end the tuning."""
+    request = Request("openmpi", Hosts(("a", "b", "c")), 1, shapes=(Shape(2, 1), Shape(3, 1)),
+                      collectives=(Collective.ALLGATHER, Collective.BCAST))  # fmt: skip
+    found = asked_for(request)
+    assert {q.nbytes for q in found if q.p == 3 and q.collective == "bcast"} == {*request.sizes}
+    assert len(set(found)) == len(found)
+    chosen = [Chosen(Collective(q.collective), q.nodes, q.ppn, q.nbytes, ()) for q in found]
+    assert len(plan_chosen(request, chosen).points) == len(chosen)
+
+
+def test_halfway_of_whole_shares_is_whole_shares() -> None:
+    low = Point("allgather", 3, 1, "host", 12)
+    high = low.at(540)
+    seconds = {(low, DEFAULT): 1e-5, (low, RING): 2e-5, (high, DEFAULT): 1e-3, (high, RING): 1e-4}
+    rows = [Row(*pair, {}, t, t, t, t) for pair, t in seconds.items()]
+    design = Design({low: (RING,), high: (RING,)}, simulated)
+    design.learn(rows)
+    assert [design.choose(q) for q in (low, high)] == [DEFAULT, RING]
+    assert halfway(design, [low, high], rows) == [low.at(72)]

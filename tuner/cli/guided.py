@@ -19,7 +19,7 @@ from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.libraries.decisions import Decisions, runs
 from tuner.measurement import Measurements
-from tuner.probe.calls import ITEM
+from tuner.probe.calls import ITEM, divisible
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.plan import WARM_UP
 from tuner.probe.request import Request, Shape, shapes
@@ -134,13 +134,16 @@ def _require_messages(measurements: Measurements, goal: Goal) -> None:
 
 
 def candidates(request: Request, known: Sequence[Decisions] = ()) -> list[Point]:
-    """Every shape and size, and where the default is known to switch between sizes."""
-    return [
-        Point(collective, shape.nodes, shape.ppn, HOST, nbytes)
+    """Every shape and size, and where the default is known to switch between sizes; where every
+    rank has a share, whole shares.
+    """
+    found = {
+        Point(collective, shape.nodes, shape.ppn, HOST, divisible(collective, nbytes, shape)): None
         for collective in request.collectives
         for shape in shapes(request)
         for nbytes in switches(known, (collective, shape.nodes, shape.ppn), request.sizes)
-    ]
+    }
+    return [point for point in found if point.nbytes > 0]
 
 
 @dataclass(frozen=True)
@@ -187,13 +190,19 @@ def halfway(design: Design, points: Collection[Point], rows: Iterable[Row]) -> l
     """
     measured = {row.point for row in rows}
     found = [
-        low.at(round(math.sqrt(low.nbytes * high.nbytes)) // ITEM * ITEM)
+        _between(low, high)
         for low, high in pairwise(sorted(measured.intersection(points)))
         if low.at(high.nbytes) == high
         and high.nbytes >= APART * low.nbytes
         and design.choose(low) != design.choose(high)
     ]
     return [point for point in found if point not in points]
+
+
+def _between(low: Point, high: Point) -> Point:
+    """As many times larger than the one as smaller than the other."""
+    size = round(math.sqrt(low.nbytes * high.nbytes)) // ITEM * ITEM
+    return low.at(divisible(Collective(low.collective), size, Shape(low.nodes, low.ppn)))
 
 
 def _price(request: Request, seconds: float) -> float:
