@@ -30,7 +30,8 @@ from tuner.probe.merge import merge
 from tuner.probe.messages import EXCHANGE_SIZES, ROWS
 from tuner.probe.places import Layout
 from tuner.probe.plan import PAIRED, Plan, read_plan, write_plan
-from tuner.probe.request import Request, Shape, cluster_name, shape, shapes
+from tuner.probe.request import PARTS, Request, Shape, cluster_name, shape, shapes
+from tuner.probe.run import LAUNCHES, plan_here
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import ALONE, outliers, tournament
 from tuner.probe.watch import SILENCE, Progress, Watch
@@ -160,7 +161,10 @@ def test_the_plan_for_this_computer_has_what_can_be_measured_on_it(
     words = ["probe", "plan", "--ranks", "2", "--sizes", "1KiB", "--budget", "60s"]
     assert main([*words, "--json"]) == 0
     printed = capsys.readouterr()
-    points = json.loads(printed.out)["points"]
+    shown = json.loads(printed.out)
+    points = shown["points"]
+    whole = plan_here("openmpi", 2, [1024], 0.03, LAUNCHES, "commutative", PARTS)
+    assert shown["fingerprint"] == whole.fingerprint  # as in the file
     assert sum(row["seconds"] for row in points) == pytest.approx(60, rel=0.01)
     assert {row["memory"] for row in points} == ({"host", "cuda"} if there else {"host"})
     assert ("no NVIDIA driver on this computer" in printed.err) is not there

@@ -134,6 +134,7 @@ def _budget(options: argparse.Namespace, there: Hosts) -> float:
 
 
 def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
+    fingerprint = plan.fingerprint  # the file's, whatever of the plan there is here
     if not plan.hosts and not driver_loads():
         plan = _without_gpus(plan)
     seconds = _budget(options, Hosts(plan.hosts)) / plan.weight
@@ -149,7 +150,7 @@ def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
     record = {
         "hosts": list(plan.hosts), "ppn": plan.ppn or plan.ranks, "launches": launches,
         "seconds": round(plan.weight * seconds, 1), "repetitions": plan.fewest,
-        "fingerprint": plan.fingerprint, "points": rows,
+        "fingerprint": fingerprint, "points": rows,
     }  # fmt: skip
 
     emit(options, record, lambda: _print_plan(record, options.parts != request.PARTS))
