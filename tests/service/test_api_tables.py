@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import TypeAdapter
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from tests.conftest import MPICH_PYTHON
 from tests.service.serving import LIBRARY, a_table, good, problem, publish, served, until
 from tuner import db
 from tuner.api.native import Wanted
-from tuner.api.published import REFRESHED, Entry, Rendition
+from tuner.api.published import Entry, Rendition
 from tuner.api.routes.tables import Form
 from tuner.api.settings import Settings
 from tuner.export import mpich, nccl, openmpi
@@ -162,24 +162,39 @@ def test_what_another_process_publishes_is_noticed(client: httpx.Client, databas
     assert time.monotonic() - begun < 30
 
 
-def test_a_table_that_a_newer_program_wrote_holds_up_no_later_one(
+def test_a_table_that_a_newer_program_wrote_holds_up_no_other_one(
     client: httpx.Client, database_url: str
 ) -> None:
-    publish(client, a_table())
+    first = publish(client, a_table())
     engine = db.open_database(database_url)
-    with db.transaction(engine) as session:
-        newer = db.store_table(session, parse_table(json.dumps(a_table("chain")).encode())).id
-        session.execute(
-            text("update rules set collective = 'gossip' where version = :it"), {"it": newer}
-        )
-        db.publish(session, newer)
+
+    def published(record: dict[str, Any], collective: str = "bcast") -> int:
+        with db.transaction(engine) as session:
+            version = db.store_table(session, parse_table(json.dumps(record).encode())).id
+            session.execute(
+                text("update rules set collective = :name where version = :it"),
+                {"name": collective, "it": version},
+            )
+            db.publish(session, version)
+        return version
+
+    newer = published(a_table("chain"), "gossip")
     assert "update tuner" in problem(client.get(f"/v1/tables/{newer}"), 503)
-    time.sleep(2 * REFRESHED)  # it has looked in vain
-    with db.transaction(engine) as session:
-        later = db.store_table(session, parse_table(json.dumps(a_table("linear")).encode())).id
-        db.publish(session, later)
+    other = published(a_table(library="mpich 5.0.1"))
+    until(lambda: select(client, library="mpich 5.0.1").json().get("version") == other)
+    assert select(client).json()["version"] == first
+    with served(Settings(database=database_url, require_tokens=True)) as closed:
+        asked = closed.get(f"/v1/tables/{newer}", headers=_reader(engine))
+        assert "update tuner" in problem(asked, 503)
+    later = published(a_table("linear"))
     engine.dispose()
     until(lambda: select(client).json()["version"] == later)
+
+
+def _reader(engine: Engine) -> dict[str, str]:
+    """The header of somebody who may read."""
+    with db.transaction(engine) as session:
+        return {"Authorization": f"Bearer {db.create_token(session, 'any', ['read'])}"}
 
 
 def test_names_may_be_left_out_where_nothing_is_in_doubt(client: httpx.Client) -> None:

@@ -110,6 +110,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(InputError, _unusable)
     app.add_exception_handler(db.UnavailableError, _unavailable)
+    app.add_exception_handler(db.NewerError, _unusable)
     app.add_exception_handler(ClientDisconnect, _broken_off)
     app.add_exception_handler(Exception, _unexpected)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import json
+import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from tuner.errors import quoted
 from tuner.export import mpich
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, rule_record
 
+log = logging.getLogger(__name__)
 REFRESHED = 0.25  # seconds between two looks at the database
 DIGITS = 12  # of the digest in an ETag
 _Ladder = tuple[list[int], list[bytes]]  # lower bounds, the answer from each of them on
@@ -49,7 +51,7 @@ class Entry:
 
     @classmethod
     def load(cls, session: db.Session, version: int) -> Entry:
-        """Raises NotFoundError."""
+        """Raises NotFoundError, NewerError."""
         table = db.load_table(session, version)
         return cls(version, table, _ladders(version, table))
 
@@ -122,17 +124,23 @@ class Published:
         self._refreshing = threading.Lock()
 
     def refresh(self) -> None:
-        """Look at the database; raises UnavailableError, and then keeps what it has."""
+        """Look at the database; raises UnavailableError, and then keeps what it has.
+
+        So it does for a cluster and library whose new table this program cannot read.
+        """
         with self._refreshing, db.reading(self._engine) as session:
             newest = db.newest_publication(session)
             if newest == self._snapshot.newest:
                 return
-            known = {entry.version: entry for entry in self._snapshot.entries.values()}
-            entries = {
-                (current.cluster, current.library): known.get(current.version)
-                or Entry.load(session, current.version)
-                for current in db.current_publications(session)
-            }
+            entries = dict(self._snapshot.entries)
+            known = {entry.version: entry for entry in entries.values()}
+            for current in db.current_publications(session):
+                try:
+                    entry = known.get(current.version) or Entry.load(session, current.version)
+                except db.NewerError as reason:
+                    log.warning("%s", reason)
+                else:
+                    entries[current.cluster, current.library] = entry
             self._snapshot = _Snapshot(newest, entries)
 
     def find(self, cluster: str | None, library: str) -> Entry:

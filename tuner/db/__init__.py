@@ -79,6 +79,7 @@ from tuner.db.queue import (
 from tuner.db.refusals import (
     ConflictError,
     LostLeaseError,
+    NewerError,
     NotFoundError,
     UnavailableError,
 )
@@ -127,6 +128,7 @@ __all__ = [
     "Job",
     "JobSummary",
     "LostLeaseError",
+    "NewerError",
     "NotFoundError",
     "Page",
     "PredictionSummary",

@@ -26,6 +26,10 @@ class UnavailableError(InputError):
     """The database does not answer, is busy or broken: nothing is wrong with what was asked."""
 
 
+class NewerError(UnavailableError):
+    """A newer program has written what this one cannot read; it never will."""
+
+
 class LostLeaseError(TunerError):
     """The job is not, or no longer, this runner's: drop the work."""
 

@@ -16,7 +16,7 @@ from tuner.db.content import Stored, digest_of, store_once
 from tuner.db.mapping import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
 from tuner.db.measurements import require_measurements
 from tuner.db.pages import PAGE, Page, only, page_of
-from tuner.db.refusals import NotFoundError, UnavailableError
+from tuner.db.refusals import NewerError, NotFoundError
 from tuner.errors import quoted
 from tuner.files import finite, from_record
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, table_record
@@ -66,14 +66,14 @@ def store_table(
 
 
 def load_table(session: Session, version: int) -> TuningTable:
-    """Raises NotFoundError, UnavailableError for what a newer program has written."""
+    """Raises NotFoundError, NewerError."""
     row = session.get(TableRow, version)
     if row is None:
         raise _absent(version)
     try:
         rules = tuple(_rule(entry) for entry in row.rules)
     except (ValueError, TypeError) as reason:
-        raise UnavailableError(
+        raise NewerError(
             f"tuning table, version {version}: this program cannot read it, {quoted(reason)};"
             " update tuner"
         ) from None
