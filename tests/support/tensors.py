@@ -9,7 +9,7 @@ _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _VERSIONED = b"dltensor_versioned"
-_TENSOR, _DEVICE, _CODE = 32, 8, 20  # bytes, as in dlpack.h
+_TENSOR, _DEVICE, _CODE, _LANES = 32, 8, 20, 22  # bytes, as in dlpack.h
 
 
 class Tensor:
@@ -17,10 +17,13 @@ class Tensor:
 
     device      the type of device on which it is said to be, 1 for the host
     code        the kind of its elements, where that is not the array's: 4 for bfloat16
+    lanes       how many of them are one element
     """
 
-    def __init__(self, array: Any, device: int = 1, code: int | None = None) -> None:
-        self._array, self._device, self._code = array, device, code
+    def __init__(
+        self, array: Any, device: int = 1, code: int | None = None, lanes: int = 1
+    ) -> None:
+        self._array, self._device, self._code, self._lanes = array, device, code, lanes
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device, 0
@@ -31,6 +34,7 @@ class Tensor:
         ctypes.c_int32.from_address(at + _DEVICE).value = self._device
         if self._code is not None:
             ctypes.c_uint8.from_address(at + _CODE).value = self._code
+        ctypes.c_uint16.from_address(at + _LANES).value = self._lanes
         return capsule
 
 

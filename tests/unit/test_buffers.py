@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from tests.support.tensors import Older, Tensor
 from tuner.runtime.buffers import contiguous, nbytes_of, packed
+from tuner.runtime.dlpack import format_of
 
 WORLD = MPI.COMM_SELF.Dup()
 NUMBERS = np.arange(12.0).reshape(3, 4)
@@ -311,6 +312,21 @@ def test_elements_without_a_datatype_are_bytes() -> None:
     assert view is not None
     assert (view.datatype, view.count) == (MPI.UNSIGNED_CHAR, 12)
     assert nbytes_of(Tensor(np.zeros(6, "i4"), code=5)) == 0  # halves of complex numbers: refused
+
+
+@pytest.mark.parametrize(
+    ("element", "lanes", "kind"),
+    [("f4", 2, "F"), ("f8", 2, "D"), ("f2", 2, "B"), ("f4", 4, "B"), ("i4", 2, "B")],
+)
+def test_elements_of_several_numbers(element: str, lanes: int, kind: str) -> None:
+    """To mpi4py two are a complex number if there is such a one, else bytes."""
+    tensor = Tensor(np.zeros(2 * lanes, element), lanes=lanes)
+    assert format_of(tensor) == kind
+    received = MPI.Status()
+    request = WORLD.Irecv(np.zeros(CAPACITY, "u1"), 0)
+    WORLD.Send([tensor, 2], 0)  # mpi4py's own idea of two elements
+    request.Wait(received)
+    assert nbytes_of([tensor, 2]) == received.Get_count(MPI.BYTE)
 
 
 def test_tensors_from_before_version_1() -> None:

@@ -40,10 +40,10 @@ def format_of(tensor: Any) -> str:
     tensor_at = _pointer_of(capsule, name) + _HEADER[name]
     code, bits, lanes = struct.unpack("BBH", ctypes.string_at(tensor_at + _DTYPE, 4))
     kind = _KINDS.get(code, "")
-    if kind == "f" and lanes == 2:
-        kind, bits, lanes = "c", 2 * bits, 1
     if kind == "c" and bits == 32 and lanes == 1:
         raise ValueError("no datatype for complex numbers of halves")
+    if kind == "f" and lanes == 2:
+        kind, bits, lanes = "c", 2 * bits, 1
     try:
         return np.dtype(f"{kind}{bits // 8}").char if kind and lanes == 1 else _BYTE
     except TypeError:
