@@ -19,7 +19,7 @@ def said_by(launcher: Launcher, ranks: int, library: str, program: str) -> list[
     """The lines that a program prints."""
     settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
     return launcher.run(
-        ranks, [str(PROGRAM.with_name(program))], timeout=120.0,
+        ranks, [str(PROGRAM.with_name(program))], timeout=300.0,
         environment={"PYTHONPATH": str(ROOT), **settings},
     ).stdout.splitlines()  # fmt: skip
 
