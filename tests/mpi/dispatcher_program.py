@@ -234,27 +234,38 @@ def possible(collective: Collective, choice: Choice, comm: MPI.Intracomm) -> boo
     return not (choice.algorithm == "neighbor_exchange" and comm.size % 2)
 
 
+def everything(comm: MPI.Intracomm, collectives: list[Collective], every: int) -> list[int]:
+    """On one communicator: how many choices, calls, and calls left out.
+
+    Choices are counted from the start on each communicator: its ranks need not have been together
+    on those before, and must draw the same calls.
+    """
+    choices_made = calls = left_out = 0
+    for collective in collectives:
+        for choice in choices(collective):
+            if possible(collective, choice, comm):
+                choices_made += 1
+                drawn = combinations(collective, comm.size, choices_made, every)
+                mine = [one for one in drawn if not aborts(collective, *one[1], comm.size)]
+                few = [one for one in mine if one[1][1] != LARGE]
+                many = [one for one in mine if one[1][1] == LARGE]
+                check(collective, choice, comm, choices_made, few)
+                check(collective, coarse(choice), comm, choices_made, many)
+                calls, left_out = calls + len(mine), left_out + len(drawn) - len(mine)
+    return [choices_made, calls, left_out]
+
+
 def main() -> None:
-    calls = shapes = left_out = 0
     every, names, *sizes = sys.argv[1:]
+    counted = np.zeros(3, int)
     for p in map(int, sizes):
         comm = MPI.Intracomm(WORLD.Split(0 if WORLD.rank < p else MPI.UNDEFINED, WORLD.rank))
         if comm != MPI.COMM_NULL:
-            for collective in map(Collective, names.split(",")):
-                for choice in choices(collective):
-                    if possible(collective, choice, comm):
-                        shapes += 1
-                        drawn = combinations(collective, p, shapes, int(every))
-                        mine = [one for one in drawn if not aborts(collective, *one[1], p)]
-                        left_out += len(drawn) - len(mine)
-                        few = [one for one in mine if one[1][1] != LARGE]
-                        many = [one for one in mine if one[1][1] == LARGE]
-                        check(collective, choice, comm, shapes, few)
-                        check(collective, coarse(choice), comm, shapes, many)
-                        calls += len(mine)
+            counted += everything(comm, [*map(Collective, names.split(","))], int(every))
             comm.Free()
     if WORLD.rank == 0:
-        print(f"{LIBRARY}: {shapes} choices, {calls} calls, {left_out} left out where the library"
+        made, calls, left_out = counted
+        print(f"{LIBRARY}: {made} choices, {calls} calls, {left_out} left out where the library"
               " itself aborts: all as the plain communicator's")  # fmt: skip
 
 
