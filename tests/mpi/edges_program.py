@@ -18,7 +18,7 @@ os.environ["TUNER_CUDA_AWARE"] = "1"  # no check has a device: it is the user's 
 from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
 from tuner.collective import Collective
-from tuner.errors import TunerError
+from tuner.errors import InputError, TunerError
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.nvidia import driver_loads
@@ -295,6 +295,17 @@ def check_what_the_table_leaves_alone() -> Iterator[str]:
         tuned.Free()
         if not refused(tuned):
             yield f"{choice} was called on a communicator that is gone"
+
+
+def check_what_is_no_communicator() -> Iterator[str]:
+    for wrong in (None, 3, MPI.GROUP_EMPTY):
+        try:
+            yield f"{wrong!r} is taken for {tune(wrong)!r}"
+        except InputError as error:
+            if "communicator" not in str(error):
+                yield str(error)
+    if tune(MPI.COMM_NULL) != MPI.COMM_NULL:
+        yield "the null communicator is another one"
 
 
 def check_roots() -> Iterator[str]:

@@ -208,7 +208,8 @@ def test_fan_out_and_segment_of_a_chain_take_effect(
             sent[int(rest[1])] = (int(rest[2]), int(rest[4]))
     whole = {peer: count for peer, (nbytes, count) in sent.items() if nbytes >= 80000}
     assert set(whole) == peers
-    assert all(messages <= count < messages + 5 for count in whole.values())
+    # Making a communicator sends a few small ones to some.
+    assert all(messages <= count < messages + 8 for count in whole.values())
 
 
 @pytest.mark.parametrize(

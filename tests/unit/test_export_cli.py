@@ -66,7 +66,7 @@ def test_a_file_is_that_of_its_table(
     number = len(json.loads(capsys.readouterr().out)["rules"])
     assert main(["table", "show", str(table)]) == 0
     assert f": {number} rules\n" in capsys.readouterr().out
-    assert f"{file}: the decisions of {number} rules, 0 of them left to the default" in said
+    assert f"{file}: the decisions of {number} rules, 0 of them lost to the default" in said
     assert f"no differences from the {number} rules of {table}" in said
     assert main(["table", "check", str(file), "--table", str(table), *words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["format"] == form

@@ -69,7 +69,7 @@ def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None
         )
     if known:
         screen.print(
-            f"calls of the other {len(known)} ranges become {found.gain:.2f} times as fast"
+            f"calls of {len(known)} ranges with evidence become {found.gain:.2f} times as fast"
             " (geometric mean, by the evidence of both tables)",
             soft_wrap=True,
         )

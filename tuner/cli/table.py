@@ -113,7 +113,7 @@ def run_export(options: argparse.Namespace) -> None:
         return
     if options.out is not None:
         write_atomically(options.out, text)
-    said = f"the decisions of {counted_rules(table)}, {len(lost)} of them left to the default"
+    said = f"the decisions of {counted_rules(table)}, {len(lost)} of them lost to the default"
     record = {"to": options.to, "rules": len(table.rules), "left_to_default": list(lost),
               **({"out": str(options.out)} if options.out else {"text": text})}  # fmt: skip
     emit(options, record, lambda: print(f"{options.out}: {said}"))

@@ -63,8 +63,10 @@ def tune(
 
     An intercommunicator is returned as it is: its collectives are the library's. No table, or one
     that some rank cannot use, leaves every call to the library, said in one line of the log. Raises
-    InputError on all ranks for an unknown kind of memory.
+    InputError on all ranks for an unknown kind of memory, and for what is no communicator.
     """
+    if not isinstance(comm, MPI.Comm):
+        raise InputError(f"tune() takes a communicator, not {quoted(comm)}")
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         return comm
     plain = comm.plain if isinstance(comm, Tuned) else comm
