@@ -217,7 +217,7 @@ def test_rules_of_a_cluster_say_which_hosts_and_ranks(
     write_table(TuningTable(Cluster("node", 4, 2, "some", 0), "openmpi 5.0.11", rules), path)
     assert main(["table", "show", str(path)]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
-    assert title == "openmpi 5.0.11 on cluster node (4 hosts)"
+    assert title == "openmpi 5.0.11 on cluster node (4 hosts): 2 rules"
     shown = [line.split() for line in lines if line.strip().startswith("bcast")]
     assert [words[:2] for words in shown] == [["bcast", "cuda"], ["bcast", "4x2"]]
 
