@@ -34,7 +34,7 @@ from tuner.select.offers import Task
 from tuner.select.predict import simulator
 from tuner.table import Choice, TuningTable
 from tuner.topologies import as_probed
-from tuner.topology import HOST
+from tuner.topology import HOST, Topology
 from tuner.units import format_time
 
 MOST_HOSTS = 16  # of which every number is a candidate to be measured and gets rules
@@ -92,9 +92,7 @@ def guided(
         out, asked, launcher, name=name, budget=MESSAGES * goal.budget, decisions=known,
         on_progress=on_progress,
     )  # fmt: skip
-    _require_messages(measurements, goal)
-    calibration = calibrate(measurements, topology)
-    where = topology or as_probed(measurements.cluster, calibration)
+    calibration, where = _calibrated(measurements, topology, goal)
     simulate, offered = simulator(calibration, where, known), Offered(wide, constraints, known)
     grid = {point: offered(point) for point in candidates(wide, known)}
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
@@ -125,12 +123,17 @@ def _without_collectives(request: Request) -> Request:
     return replace(request, parts=parts)
 
 
-def _require_messages(measurements: Measurements, goal: Goal) -> None:
+def _calibrated(
+    measurements: Measurements, topology: Topology | None, goal: Goal
+) -> tuple[Calibration, Topology]:
+    """By the messages, and the cluster as they show it where nobody has described it."""
     if not any(one.kind == "pingpong" for one in measurements.series):
         raise InputError(
             f"{format_time(goal.budget)} do not suffice for the messages between the hosts: the"
             " same command with a larger --budget, such as 60s, goes on"
         )
+    calibration = calibrate(measurements, topology)
+    return calibration, topology or as_probed(measurements.cluster, calibration)
 
 
 def candidates(request: Request, known: Sequence[Decisions] = ()) -> list[Point]:

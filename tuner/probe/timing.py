@@ -108,10 +108,7 @@ class Stopwatch:
                     ended = True
                     break
                 row[:, number] = sample
-            if self._crowded:
-                # A rank that is done early and went on to its books would hold up those which
-                # share its core and are not: the last arm alone would look slower, twice as slow.
-                self._comm.Barrier()
+            self._leave_cores()
             if not ended:
                 rows.append(row)
             if ended or count + 1 >= look:
@@ -121,6 +118,13 @@ class Stopwatch:
             if ended:
                 self.spread = done[:, 1].ravel()
                 return done[:, 0].copy()
+
+    def _leave_cores(self) -> None:
+        """Wait for the other ranks. One that is done early and went on to its books would hold up
+        those which share its core and are not: the last arm alone would look twice as slow.
+        """
+        if self._crowded:
+            self._comm.Barrier()
 
     def _warm_up(self, arms: Sequence[Arm]) -> float | None:
         """Seconds of a repetition, roughly; None if it is too late for as much as that."""
