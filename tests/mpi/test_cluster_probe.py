@@ -85,11 +85,23 @@ def test_a_fan_of_fewer_peers_than_ranks_comes_to_its_end() -> None:
     assert Launcher.find("openmpi").run(4, ["-c", FAN], timeout=PATIENCE).returncode == 0
 
 
-@pytest.mark.parametrize(("manner", "ranks"), [("pairs", 4), ("ring", 3), ("ring", 4)])
-def test_who_sends_in_an_exchange_is_received_from(manner: str, ranks: int) -> None:
-    found = [partners(rank, ranks, manner == "ring") for rank in range(ranks)]
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize(
+    ("manner", "ranks"), [("pairs", 2), ("pairs", 4), ("pairs", 6), ("ring", 3), ("ring", 4)]
+)
+def test_who_sends_in_an_exchange_is_received_from(manner: str, ranks: int, row: int) -> None:
+    found = [partners(rank, ranks, manner == "ring", row) for rank in range(ranks)]
     assert all(found[to][1] == rank != to for rank, (to, _) in enumerate(found))
     assert all((to == source) == (manner == "pairs") for to, source in found)
+
+
+def test_partners_of_an_exchange_change_in_each_four() -> None:
+    rows = [[partners(rank, 6, ring=False, row=row)[0] for rank in range(6)] for row in range(3)]
+    assert rows == [[1, 0, 3, 2, 5, 4], [2, 3, 0, 1, 5, 4], [1, 0, 3, 2, 5, 4]]
+
+
+@pytest.mark.parametrize(("manner", "ranks"), [("pairs", 4), ("pairs", 6), ("ring", 3)])
+def test_rows_of_exchanges_come_to_their_end(manner: str, ranks: int) -> None:
     run = Launcher.find("openmpi").run(ranks, ["-c", EXCHANGE, manner], timeout=PATIENCE)
     assert run.returncode == 0
 

@@ -137,10 +137,10 @@ def programs_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_words_that_start_ranks() -> None:
     lab = Lab("tlx", emulated(TREE))
     words = launch.words(lab, "openmpi", Path("/x/mpirun"), 3, 2)
-    assert words[1:6] == ["--lab", "/run/tuner-lab/tlx", "a", "env", "TUNER_LAB_NAP=24"]
-    assert words[6:] == ["/x/mpirun", "--host", "a:2,b:2", "--map-by", "ppr:2:node", "-n", "3"]
+    assert words[1:4] == ["--lab", "/run/tuner-lab/tlx", "a"]
+    assert words[4:] == ["/x/mpirun", "--host", "a:2,b:2", "--map-by", "ppr:2:node", "-n", "3"]
     words = launch.words(lab, "mpich", Path("/x/mpiexec"), 3)
-    assert words[5:] == ["TUNER_LAB_NAP=1000", "/x/mpiexec", "-hosts", "a,b,c", "-ppn", "1",
+    assert words[4:] == ["/x/mpiexec", "-hosts", "a,b,c", "-ppn", "1",
                          "-n", "3"]  # fmt: skip
     with pytest.raises(InputError, match="7 ranks, 2 on each host, need more hosts than the 3"):
         launch.words(lab, "openmpi", Path("/x/mpirun"), 7, 2)

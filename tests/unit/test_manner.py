@@ -40,7 +40,23 @@ APART = Calibration(
     ],
 )
 def test_manners(p: int, src: list[int], dst: list[int], expected: list[int]) -> None:
-    rows = manners(np.array(src, np.int32), np.array(dst, np.int32), p)
+    rows = manners(np.array(src, np.int32), np.array(dst, np.int32), np.arange(p))
+    assert rows.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "expected"),
+    [
+        ([0, 1, 2, 3], [1, 2, 3, 0], [ALONE] * 4),  # who sends to the other node hears from its own
+        ([0, 1, 2, 3], [1, 0, 3, 2], [ALONE] * 4),
+        ([0, 1, 2, 3], [2, 3, 0, 1], [FACING] * 4),
+        ([0, 1, 2, 3], [1, 2, 0, 3], [ALONE, CIRCLING, CIRCLING, ALONE]),
+    ],
+)
+def test_only_messages_between_nodes_meet(
+    src: list[int], dst: list[int], expected: list[int]
+) -> None:
+    rows = manners(np.array(src, np.int32), np.array(dst, np.int32), np.array([0, 0, 1, 1]))
     assert rows.tolist() == expected
 
 

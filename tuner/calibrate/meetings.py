@@ -51,8 +51,11 @@ def meetings(
 def _latency(distances: Distances, ring: int, memory: str) -> float:
     """Seconds of the links between the farthest of those that meet."""
     hosts = len(distances.hosts) or len(distances.topology.nodes)
-    first = range(hosts) if ring else range(0, hosts - 1, 2)
-    return max(distances.between(one, (one + 1) % hosts, memory).latency for one in first)
+    met = [(one, (one + 1) % hosts) for one in range(hosts)]
+    if not ring:  # by turns, of each four (tuner.probe.pointtopoint.partners)
+        met = [(one, one ^ 1) for one in range(hosts - hosts % 2)]
+        met += [(one, one ^ 2) for one in range(hosts - hosts % 4)]
+    return max(distances.between(*pair, memory).latency for pair in met)
 
 
 def _following(series: Series, memory: str, ring: int) -> dict[int, Floats]:

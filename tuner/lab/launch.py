@@ -25,11 +25,6 @@ from tuner.lab import processes, programs
 from tuner.lab.lab import Lab
 
 RUN = "TUNER_LAB_RUN"  # the variable by which the processes of one run are found
-NAP = "TUNER_LAB_NAP"  # microseconds; see idle.c
-# The only rank of a host hears of everything through its sockets. Of several, some of what they
-# tell each other comes through memory, where they look again after a nap. A look costs some 5 us,
-# so this much for each rank leaves two cores mostly free.
-ALONE, EACH = 1000, 8  # us
 
 
 def on_host(lab: Lab, host: str) -> list[str]:
@@ -51,7 +46,7 @@ def words(lab: Lab, library: str, launcher: Path, ranks: int, ppn: int = 1) -> l
     if ranks > len(hosts) * ppn:
         raise InputError(f"{ranks} ranks, {ppn} on each host, need more hosts than the"
                          f" {len(hosts)} of the lab {lab.prefix}")  # fmt: skip
-    first = [*on_host(lab, hosts[0]), "env", f"{NAP}={_nap(ranks, ppn)}", str(launcher)]
+    first = [*on_host(lab, hosts[0]), str(launcher)]
     if library == "mpich":
         return [*first, "-hosts", ",".join(hosts), "-ppn", str(ppn), "-n", str(ranks)]
     slots = ",".join(f"{host}:{ppn}" for host in hosts)
@@ -65,8 +60,7 @@ def run(lab: Lab, command: Sequence[str], *, ppn: int = 1, timeout: float) -> in
     any host is ended too. Raises InputError when it takes longer.
     """
     mark = uuid.uuid4().hex
-    own = {RUN: mark, NAP: _nap(ppn * len(lab.emulation.hosts), ppn), **_hosts_files(lab, ppn)}
-    variables = {**os.environ, **own}
+    variables = {**os.environ, RUN: mark, **_hosts_files(lab, ppn)}
     process = subprocess.Popen([*on_host(lab, lab.emulation.hosts[0]), *command], env=variables)
     try:
         status = process.wait(timeout)
@@ -81,10 +75,6 @@ def run(lab: Lab, command: Sequence[str], *, ppn: int = 1, timeout: float) -> in
 def _ended(process: subprocess.Popen[bytes]) -> set[int]:
     """Our own child, once it has ended and only waits for us to ask."""
     return {process.pid} if process.poll() is not None else set()
-
-
-def _nap(ranks: int, ppn: int) -> str:
-    return str(ALONE if ppn == 1 else EACH * ranks)
 
 
 def _hosts_files(lab: Lab, ppn: int) -> dict[str, str]:

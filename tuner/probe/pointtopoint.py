@@ -55,23 +55,30 @@ def exchange(comm: MPI.Comm, nbytes: int, rows: int, ring: bool = False) -> Arm:
     out of step, and what they send and receive then waits for one another.
     """
     given, taken = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
-    to, source = partners(comm.rank, comm.size, ring)
-    requests = [comm.Recv_init(taken, source), comm.Send_init(given, to)]
+    requests = [
+        [comm.Recv_init(taken, source), comm.Send_init(given, to)]
+        for to, source in (partners(comm.rank, comm.size, ring, row) for row in range(rows))
+    ]
 
     def call() -> None:
-        for _ in range(rows):
-            MPI.Prequest.Startall(requests)
-            MPI.Request.Waitall(requests)
+        for pair in requests:
+            MPI.Prequest.Startall(pair)
+            MPI.Request.Waitall(pair)
 
     return warmed(call, nbytes)
 
 
-def partners(rank: int, p: int, ring: bool) -> tuple[int, int]:
-    """To whom a rank sends in an exchange and from whom it receives.
+def partners(rank: int, p: int, ring: bool, row: int = 0) -> tuple[int, int]:
+    """To whom a rank sends in a row of exchanges and from whom it receives.
 
-    In a ring the next and the one before; else ranks 2i and 2i+1 are each other's.
+    In a ring the next and the one before. Else each other: ranks 2i and 2i+1 and, in every second
+    row, i and i+2 of each four, as in recursive doubling. Two that meet again and again without
+    a third may keep in step, as ranks of a collective do not.
     """
-    return ((rank + 1) % p, (rank - 1) % p) if ring else (rank ^ 1, rank ^ 1)
+    if ring:
+        return (rank + 1) % p, (rank - 1) % p
+    other = rank ^ 2 if row % 2 and rank < p - p % 4 else rank ^ 1
+    return other, other
 
 
 def fan(comm: MPI.Comm, nbytes: int, peers: int, nth: int = 0) -> Arm:

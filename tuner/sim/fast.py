@@ -88,7 +88,7 @@ class _Call:
     def _prepared(self) -> tuple[list[Pattern], NDArray[np.int64], Machine]:
         p = self.schedule.p
         found, which, keys = patterns(
-            self.rounds, p, self.schedule.n_chunks, cuda=self.memory == CUDA,
+            self.rounds, self.placement.node_of, self.schedule.n_chunks, cuda=self.memory == CUDA,
             staged=self.schedule.staged, meeting=told_apart(self.calibration),
         )  # fmt: skip
         own, pair = np.divmod(keys, p * p)

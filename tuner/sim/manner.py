@@ -3,7 +3,8 @@
 Ranks that send and receive at the same time, again and again, get out of step: a rank's answer to a
 rendezvous then stands behind what the rank itself sends, and its partner waits for both. What one
 message alone takes does not say that; path classes of their own do (`EXCHANGE`, `RING`, see
-docs/decisions/0015-exchanges.md). The first round of a call finds all ranks in step.
+docs/decisions/0015-exchanges.md). The first round of a call finds all ranks in step. Messages inside
+a node have no rendezvous that the network could hold up: they meet nobody.
 """
 
 from __future__ import annotations
@@ -28,25 +29,29 @@ def told_apart(calibration: Calibration) -> bool:
 
 
 @njit(cache=True)
-def manners(src: Ints32, dst: Ints32, p: int) -> Ints:
+def manners(src: Ints32, dst: Ints32, node: Ints) -> Ints:
     """The manner of each row of a round, shape (rows,).
+
+    node        that each rank is on, shape (p,)
 
     FACING      the receiver sends to the sender. A single pair keeps in step, but of three ranks,
                 where one of the two has just been busy with the third
-    CIRCLING    else, if every rank that sends receives and the other way round
+    CIRCLING    else, if every rank that sends to another node receives from one and the other way
+                round
     """
+    p = len(node)
     to = np.full(p, -1)
     receives = np.zeros(p, np.bool_)
     for i in range(len(src)):
-        if src[i] != dst[i]:
+        if node[src[i]] != node[dst[i]]:
             to[src[i]] = dst[i]
             receives[dst[i]] = True
     around = ((to >= 0) == receives).all()
     found, facing = np.full(len(src), ALONE), 0
     for i in range(len(src)):
-        facing += src[i] != dst[i] and to[dst[i]] == src[i]
+        facing += node[src[i]] != node[dst[i]] and to[dst[i]] == src[i]
     for i in range(len(src)):
-        if src[i] == dst[i] or (facing == 2 and p != 3):
+        if node[src[i]] == node[dst[i]] or (facing == 2 and p != 3):
             continue
         if to[dst[i]] == src[i]:
             found[i] = FACING

@@ -45,18 +45,20 @@ class Pattern:
 
 
 def patterns(
-    rounds: Sequence[Round], p: int, scratch: int, *, cuda: bool, staged: bool, meeting: bool
+    rounds: Sequence[Round], node: Ints, scratch: int, *, cuda: bool, staged: bool, meeting: bool
 ) -> tuple[list[Pattern], Ints, Ints]:
     """The patterns, the pattern of each round, the lanes.
 
     A lane is (2 manner + in device) p^2 + source p + target.
 
+    node        that each rank is on, shape (p,)
     cuda        the user's buffers are in device memory
     staged      chunks from `scratch` on are in host memory all the same
     meeting     rounds after the first have the manners of `tuner.sim.manner`, not all ALONE
 
     Raises TooLargeError where rounds hardly ever share their pairs, and those are too many.
     """
+    p = len(node)
     known: dict[tuple[int, int, bytes, bool], int] = {}
     pairs: list[tuple[Round, Bytes, bool]] = []
     which = np.empty(len(rounds), dtype=np.int64)
@@ -74,7 +76,7 @@ def patterns(
             f"{ends[-1]} transfers between different pairs of ranks are to be routed, and at most"
             f" {MOST_ROWS} can be: simulate fewer ranks"
         )
-    keys = np.concatenate([np.zeros(0, np.int64), *(_keys(*own, p) for own in pairs)])
+    keys = np.concatenate([np.zeros(0, np.int64), *(_keys(*own, node) for own in pairs)])
     moves = keys >= 0
     lane = np.full(len(keys), -1)
     found, lane[moves] = distinct(keys[moves])
@@ -112,11 +114,12 @@ def _memory_of_rows(
     return alike
 
 
-def _keys(r: Round, memory: Bytes, meets: bool, p: int) -> Ints:
+def _keys(r: Round, memory: Bytes, meets: bool, node: Ints) -> Ints:
     """Lanes of a round's rows, -1 for local ones."""
+    p = len(node)
     pair = r.src.astype(np.int64) * p + r.dst
     if meets:
-        pair += 2 * p * p * manners(r.src, r.dst, p)
+        pair += 2 * p * p * manners(r.src, r.dst, node)
     return np.where(r.src == r.dst, -1, pair + np.where(memory == IN_HOST, 0, p * p))
 
 

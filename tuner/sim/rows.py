@@ -42,8 +42,8 @@ class Rows:
         return Rows(*(getattr(self, column.name)[there] for column in fields(self)))
 
 
-def rows_of(schedule: Schedule, memory: str) -> Rows:
-    """All rows of a schedule on buffers in one kind of memory."""
+def rows_of(schedule: Schedule, node: Ints, memory: str) -> Rows:
+    """All rows of a schedule whose ranks are on these nodes, buffers in one kind of memory."""
     rounds = list(schedule.rounds())
     columns = [np.concatenate([c, *(r.columns[i] for r in rounds)]) for i, c in
                enumerate(np.empty((6, 0), dtype=np.int32))]  # fmt: skip
@@ -56,6 +56,6 @@ def rows_of(schedule: Schedule, memory: str) -> Rows:
         cuda &= (first < n) | (into < n)
         staging = cuda & (src == dst) & ((first < n) != (into < n))
     manner = [np.full(len(rounds[0]) if rounds else 0, ALONE),
-              *(manners(r.src, r.dst, schedule.p) for r in rounds[1:])]  # fmt: skip
+              *(manners(r.src, r.dst, node) for r in rounds[1:])]  # fmt: skip
     return Rows(src, dst, number, first, into, chunks, reduce, cuda, staging,
                 np.concatenate(manner))  # fmt: skip

@@ -102,7 +102,7 @@ class Calls:
         itemsize: int = 1, memory: str = HOST,
     ) -> None:  # fmt: skip
         self._schedule, self._placement, self._itemsize = schedule, placement, itemsize
-        self._rows = rows_of(schedule, memory)
+        self._memory = memory
         paid = charged(schedule, calibration)
         self._on = partial(_Moves, placement, paid, schedule.in_network)
 
@@ -115,6 +115,10 @@ class Calls:
         there = size > 0.0
         moves = self._whole if there.all() else self._on(self._rows.only(there))
         return moves.priced(size[there])
+
+    @cached_property
+    def _rows(self) -> Rows:
+        return rows_of(self._schedule, self._placement.node_of, self._memory)
 
     @cached_property
     def _whole(self) -> _Moves:
