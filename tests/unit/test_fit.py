@@ -89,6 +89,22 @@ def test_predicted_times_are_the_true_ones_at_sizes_that_were_not_measured(
         assert path.seconds(nbytes) == pytest.approx(one_way(nbytes), rel=0.05)
 
 
+def test_a_port_is_no_longer_busy_than_messages_in_a_row_show() -> None:
+    """Of what more bytes take alone, most is latency here: a pipeline of short ones is fast."""
+    busy = SHORT[1] / 4
+    rows = [
+        series("burst", "node", 2, 3000, 3e-6 + count * (OVERHEAD + 3000 * busy), 0, messages=count)
+        for count in (1, 33)
+    ]
+    whole = probed()
+    path = calibrate(replace(whole, series=(*whole.series, *rows))).path("node")
+    assert len(path.segments) > 2
+    for segment in path.segments[:-1]:
+        assert segment.beta.value == pytest.approx(busy, rel=0.1)
+    for nbytes in (4, 1024, 2048, 3072):
+        assert path.seconds(nbytes) == pytest.approx(one_way(nbytes), rel=0.2)
+
+
 def test_reduction_cost_comes_back(calibration: Calibration) -> None:
     near(calibration.reduction["host"].gamma, GAMMA, 0.05)
     near(calibration.reduction["host"].launch, LAUNCH, 0.5)
@@ -161,6 +177,15 @@ def test_one_straight_line_is_fitted_by_one() -> None:
     assert len(lines) == 1
     assert lines[0].alpha == pytest.approx(2e-6)
     assert lines[0].beta == pytest.approx(1e-10)
+
+
+@pytest.mark.parametrize("steepest", [5e-11, 2e-10])
+def test_no_line_but_the_last_is_steeper_than_it_may_be(steepest: float) -> None:
+    sizes = np.array([float(n) for n in PINGPONG_SIZES])
+    times = np.where(sizes < EAGER, 1e-6 + 4e-10 * sizes, 4e-6 + 1e-10 * sizes)
+    lines = fit_lines(sizes, times, np.full(len(sizes), 0.01), [EAGER], steepest)
+    assert max(line.beta for line in lines[:-1]) <= steepest * (1 + 1e-9)
+    assert lines[-1].beta == pytest.approx(1e-10)
 
 
 def test_times_too_flat_for_a_bandwidth_do_not_break_the_capacity() -> None:

@@ -50,7 +50,7 @@ def test_manners(p: int, src: list[int], dst: list[int], expected: list[int]) ->
         ([0, 1, 2, 3], [1, 2, 3, 0], [ALONE] * 4),  # who sends to the other node hears from its own
         ([0, 1, 2, 3], [1, 0, 3, 2], [ALONE] * 4),
         ([0, 1, 2, 3], [2, 3, 0, 1], [FACING] * 4),
-        ([0, 1, 2, 3], [1, 2, 0, 3], [ALONE, CIRCLING, CIRCLING, ALONE]),
+        ([0, 1, 2, 3], [1, 2, 0, 3], [ALONE] * 4),
     ],
 )
 def test_only_messages_between_nodes_meet(

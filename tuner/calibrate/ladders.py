@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tuner.calibrate.draws import INSTANT, Floats
+from tuner.calibrate.draws import INSTANT, Floats, estimate
 from tuner.calibrate.piecewise import MISFIT, SHORTEST, Line, fit_lines, refit
-from tuner.calibrate.series import Launches, Series, nbytes
+from tuner.calibrate.series import Launches, Series, nbytes, params
 from tuner.topology import CROSS_SOCKET, NODE, NODE_OVERSUBSCRIBED
 
 MOST_SIZES = 64  # of a ladder, evenly over all; finding breaks takes the fourth power of time
@@ -29,6 +30,8 @@ class Ladder:
     sizes       bytes, ascending, shape (n,)
     times       drawn seconds, shape (1 + RESAMPLES, n), without the interpreter's call
     spread      relative standard error of each time, shape (n,)
+    steepest    seconds per byte that a port is busy at most; what messages of a line other than the
+                last take longer for more bytes is latency
     """
 
     path: str
@@ -37,6 +40,7 @@ class Ladder:
     times: Floats
     spread: Floats
     lines: tuple[Line, ...]
+    steepest: float = math.inf
 
     @property
     def name(self) -> str:
@@ -97,8 +101,9 @@ def ladder(
     times = np.maximum(raw - call, INSTANT)
     error = np.array([series.draws.error(one) for one in found])
     limits = [float(limit[0].nbytes) for limit in eager(series, subject or path, memory)]
-    lines = fit_lines(sizes, times[0], error, limits)
-    one = Ladder(path, memory, sizes, times, error, lines)
+    steepest = _steepest(series, subject or path, memory)
+    lines = fit_lines(sizes, times[0], error, limits, steepest)
+    one = Ladder(path, memory, sizes, times, error, lines, steepest)
     drawn = series.draws.scattered(times, _scatter(one), one.name)
     return replace(one, times=drawn)
 
@@ -107,6 +112,34 @@ def eager(series: Series, subject: str, memory: str) -> list[Launches]:
     """The series of the eager limit, of this path or of one over the same transport."""
     found = series.of("eager", subject, memory)
     return found or series.of("eager", ALIKE.get(subject, subject), memory)
+
+
+def marginal(series: Series, subject: str, memory: str) -> dict[int, Floats]:
+    """Size -> drawn seconds of a further message in a burst of one pair."""
+    by_size: dict[int, list[Launches]] = {}
+    for one in series.of("burst", subject, memory):
+        if one[0].p == 2:
+            by_size.setdefault(one[0].nbytes, []).append(one)
+    found = {}
+    for size, bursts in by_size.items():
+        bursts.sort(key=lambda one: params(one, "messages"))
+        further = params(bursts[-1], "messages") - params(bursts[0], "messages")
+        if further > 0:
+            found[size] = (series.median(bursts[-1]) - series.median(bursts[0])) / further
+    return found
+
+
+def _steepest(series: Series, subject: str, memory: str) -> float:
+    """By how much a further message of a burst takes longer per byte, at most; infinite if it was
+    not measured."""
+    busy = marginal(series, subject, memory) or marginal(
+        series, ALIKE.get(subject, subject), memory
+    )
+    few, many = min(busy, default=0), max(busy, default=0)
+    if few == many:
+        return math.inf
+    most = estimate((busy[many] - busy[few]) / (many - few)).high
+    return most if most > 0.0 else math.inf
 
 
 def _scatter(one: Ladder) -> Floats:
@@ -125,7 +158,7 @@ def _scatter(one: Ladder) -> Floats:
 
 def parameters(one: Ladder, floor: Floats | float = 0.0) -> tuple[Floats, Floats]:
     """Drawn alpha and beta of its lines, shape (1 + RESAMPLES, lines); alpha at least `floor`."""
-    return refit(one.lines, one.sizes, one.times, floor)
+    return refit(one.lines, one.sizes, one.times, floor, one.steepest)
 
 
 def drawn_at(one: Ladder, sizes: Floats) -> Floats:

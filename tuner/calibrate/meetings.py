@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.calibrate.distances import Distances
 from tuner.calibrate.draws import QUARTILES, Floats
@@ -20,6 +21,8 @@ from tuner.calibrate.series import Launches, Series, params
 from tuner.topology import EXCHANGE, NETWORK, RING
 
 AROUND = {EXCHANGE: 0, RING: 1}  # path class -> `ring` of its exchanges
+Flags = NDArray[np.bool_]
+
 PAIR = 2  # ranks: two alone keep in step
 
 
@@ -79,13 +82,19 @@ def _ladder(name: str, alone: Fitted, drawn: Mapping[int, Floats], farther: floa
     near = alone.ladder
     sizes = np.array([float(nbytes) for nbytes in drawn])
     times = np.maximum(np.stack(list(drawn.values()), axis=1), drawn_at(near, sizes) + farther)
-    spread = _spread(times)
-    lines = fit_lines(sizes, times[0], spread, [alone.cost.eager_limit])
-    return Ladder(name, near.memory, sizes, times, spread, lines)
+    spread = _spread(times, sizes >= alone.cost.eager_limit)
+    lines = fit_lines(sizes, times[0], spread, [alone.cost.eager_limit], near.steepest)
+    return Ladder(name, near.memory, sizes, times, spread, lines, near.steepest)
 
 
-def _spread(times: Floats) -> Floats:
-    """Relative standard error of drawn times, by their quartiles."""
+def _spread(times: Floats, answered: Flags) -> Floats:
+    """Relative standard error of drawn times, by their quartiles.
+
+    How many messages of a row wait for an answer is chance, and its samples may all have seen the
+    same by chance: sizes whose messages are answered are trusted equally.
+    """
     low, high = np.quantile(times[1:], [0.25, 0.75], axis=0)
     error: Floats = (high - low) / QUARTILES / times[0]
+    if answered.any():
+        error[answered] = np.sqrt(np.mean(error[answered] ** 2))
     return error

@@ -54,15 +54,18 @@ class Line:
 
 
 def fit_line(
-    sizes: Floats, times: Floats, weights: Floats | None = None, floor: float | Floats = 0.0
-) -> tuple[Floats, Floats]:
-    """alpha >= floor and beta >= 0 with the least weighted squares of relative errors.
+    sizes: Floats, times: Floats, weights: Floats | None = None, floor: float | Floats = 0.0,
+    steepest: float | Floats = math.inf,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """alpha >= floor and 0 <= beta <= steepest with the least weighted squares of relative errors.
 
     times       seconds, shape (..., sizes); the result has shape (...)
     floor       seconds that are known to be in alpha, shape (...)
+    steepest    seconds per byte, shape (...)
 
     Where the unbounded minimum has a negative part, the minimum over the bounds has a zero there
-    (the quadratic form has no negative entries), so no search is needed.
+    (the quadratic form has no negative entries), so no search is needed; where it is too steep, the
+    minimum is on that bound.
     """
     scale = max(float(sizes.max()), 1.0)  # both columns of the same order of magnitude
     weight = np.ones(len(sizes)) if weights is None else weights
@@ -82,10 +85,15 @@ def fit_line(
     alpha = np.where(flat, np.maximum(a, 0) / aa, np.where(through, 0.0, alpha)) + known
     steep = np.maximum(b, 0) / np.maximum(bb, np.finfo(float).tiny)
     beta = np.where(flat, 0.0, np.where(through, steep, beta))
-    return alpha, np.where(beta > ROUNDING * alpha, beta, 0.0) / scale
+    most = np.asarray(steepest, dtype=float) * scale
+    bounded = np.minimum(beta, most)
+    alpha = np.where(beta > most, np.maximum(a - ab * bounded, 0) / aa + known, alpha)
+    return alpha, np.where(bounded > ROUNDING * alpha, bounded, 0.0) / scale
 
 
-def robust_line(first: int, sizes: Floats, times: Floats, noise: Floats) -> tuple[Line, float]:
+def robust_line(
+    first: int, sizes: Floats, times: Floats, noise: Floats, steepest: float = math.inf
+) -> tuple[Line, float]:
     """The line from size number `first` on, and its loss: squared deviations in units of `noise`,
     bounded for sizes far off.
 
@@ -94,7 +102,7 @@ def robust_line(first: int, sizes: Floats, times: Floats, noise: Floats) -> tupl
     precision = noise**-2
     weights = precision
     for turn in range(ABSOLUTE + BIWEIGHT):
-        alpha, beta = fit_line(sizes, times, weights)
+        alpha, beta = fit_line(sizes, times, weights, steepest=steepest)
         off = ((alpha + beta * sizes) / times - 1) / noise
         if turn < ABSOLUTE:
             weights = precision / np.maximum(np.abs(off), 0.1)
@@ -109,13 +117,15 @@ def robust_line(first: int, sizes: Floats, times: Floats, noise: Floats) -> tupl
 
 
 def fit_lines(
-    sizes: Floats, times: Floats, spread: Floats, likely: Sequence[float] = ()
-) -> tuple[Line, ...]:
+    sizes: Floats, times: Floats, spread: Floats, likely: Sequence[float] = (),
+    steepest: float = math.inf,
+) -> tuple[Line, ...]:  # fmt: skip
     """The lines that minimise the Bayesian information criterion (Schwarz, 1978).
 
     sizes       ascending, bytes; times in seconds
     spread      relative standard error of each time; `MISFIT` is its floor
     likely      sizes at which a line is known to begin, so that it need not be found there
+    steepest    seconds per byte that no line but the last may exceed
 
     Dynamic programming over (begin, end) of the last line; a line may follow another one only if
     the time need not drop where they meet.
@@ -131,7 +141,8 @@ def fit_lines(
             if last - first < SHORTEST and (first == 0 or last == count):
                 continue
             own = slice(first, last)
-            line, loss = robust_line(first, sizes[own], times[own], noise[own])
+            most = math.inf if last == count else steepest
+            line, loss = robust_line(first, sizes[own], times[own], noise[own], most)
             if first == 0:
                 best[0, last] = (loss + penalty[0], (line,))
                 continue
@@ -159,13 +170,15 @@ def _meet(left: Line, right: Line, sizes: Floats) -> bool:
 
 
 def refit(
-    lines: Sequence[Line], sizes: Floats, times: Floats, floor: float | Floats = 0.0
-) -> tuple[Floats, Floats]:
+    lines: Sequence[Line], sizes: Floats, times: Floats, floor: float | Floats = 0.0,
+    steepest: float | Floats = math.inf,
+) -> tuple[Floats, Floats]:  # fmt: skip
     """alpha and beta, shape (..., lines), of other times, shape (..., sizes), of the same lines."""
     fitted = [
-        fit_line(sizes[line.span], times[..., line.span], np.array(line.weights), floor)
+        fit_line(sizes[line.span], times[..., line.span], np.array(line.weights), floor,
+                 math.inf if line is lines[-1] else steepest)
         for line in lines
-    ]
+    ]  # fmt: skip
     alpha, beta = (np.stack(part, axis=-1) for part in zip(*fitted, strict=True))
     return alpha, beta
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.calibrate.draws import Floats, estimate
-from tuner.calibrate.ladders import Ladder, parameters
+from tuner.calibrate.draws import estimate
+from tuner.calibrate.ladders import Ladder, marginal, parameters
 from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import Estimate
 
@@ -77,7 +77,7 @@ def fans(series: Series, subject: str, memory: str) -> list[dict[str, Any]]:
 
 def _of_bursts(series: Series, ladder: Ladder, subject: str, overhead: Estimate) -> dict[int, bool]:
     """Size -> whether messages go side by side, of those that tell it."""
-    sizes = _marginal(series, subject, ladder.memory)
+    sizes = marginal(series, subject, ladder.memory)
     _, beta = parameters(ladder)
     told = {}
     for nbytes, each in sorted(sizes.items()):
@@ -106,21 +106,6 @@ def exchanges(series: Series, ladders: dict[str, Ladder]) -> list[dict[str, Any]
                 "ring": bool(params(one, "ring")),
                 "ratio": ratio.value, "low": ratio.low, "high": ratio.high,
             })  # fmt: skip
-    return found
-
-
-def _marginal(series: Series, subject: str, memory: str) -> dict[int, Floats]:
-    """Size -> drawn seconds of a further message in a burst of one pair."""
-    by_size: dict[int, list[Launches]] = {}
-    for one in series.of("burst", subject, memory):
-        if one[0].p == 2:
-            by_size.setdefault(one[0].nbytes, []).append(one)
-    found = {}
-    for nbytes, bursts in by_size.items():
-        bursts.sort(key=lambda one: params(one, "messages"))
-        further = params(bursts[-1], "messages") - params(bursts[0], "messages")
-        if further > 0:
-            found[nbytes] = (series.median(bursts[-1]) - series.median(bursts[0])) / further
     return found
 
 

@@ -20,7 +20,7 @@ from tuner.probe.reach import Pair, Reach
 from tuner.probe.request import Request
 from tuner.topology import CROSS_SOCKET, MEMORY_BUS, NETWORK, NODE
 
-EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18)
+EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**19)
 LEAST_LARGEST = 2**18  # bytes: both protocols show up to there
 ROWS = 5  # exchanges that follow one another at once
 FAN_SIZES = (2**13, 2**16, 2**19)
@@ -98,7 +98,7 @@ def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point
     for nbytes in BURST_SIZES:
         yield point("burst", nbytes, bursts, 4.0)
     yield point("overhead", 0, _ladder(OVERHEAD_SIZES), 2.0)
-    yield point("exchange", 0, _exchanges(largest), 2.0)
+    yield point("exchange", 0, _ladder(_up_to(EXCHANGE_SIZES, largest)), 2.0)
 
 
 def _fan(request: Request, host: int) -> Point:
