@@ -15,6 +15,7 @@ from tuner.lab import Lab, launch, processes
 from tuner.runtime.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("programs") / "hosts.py"
+WAITING = PROGRAM.with_name("waiting.py")
 
 
 @pytest.fixture(params=["openmpi", "mpich"])
@@ -24,11 +25,11 @@ def starter(request: pytest.FixtureRequest) -> Launcher:
     return found
 
 
-def answer(words: list[str], starter: Launcher) -> dict[str, Any]:
+def answer(words: list[str], starter: Launcher, program: Path = PROGRAM) -> dict[str, Any]:
     """What rank 0 printed; the launch is ended if it takes too long."""
     mark = f"{os.getpid()} {starter.library}"
     variables = {**os.environ, launch.RUN: mark}
-    command = [*words, str(starter.python), str(PROGRAM)]
+    command = [*words, str(starter.python), str(program)]
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as running:
         try:
             text = running.communicate(timeout=PATIENCE)[0]
@@ -68,3 +69,16 @@ def test_a_bare_launcher_on_the_first_host_reaches_all(
 def test_fewer_ranks_than_hosts(racks: Lab, starter: Launcher) -> None:
     words = launch.words(racks, starter.library, starter.executable, 3, 2)
     assert answer(words, starter)["names"] == ["a", "a", "b"]
+
+
+def test_ranks_that_share_a_host_look_into_its_memory_more_often(
+    flat: Lab, starter: Launcher
+) -> None:
+    """What a launch is like its ranks find out themselves, however it was started."""
+    alone, together = (
+        answer(launch.words(flat, starter.library, starter.executable, 2, ppn), starter, WAITING)[
+            "sleeps"
+        ]
+        for ppn in (1, 2)
+    )
+    assert 100 < alone < together / 4
