@@ -60,6 +60,13 @@ def test_only_messages_between_nodes_meet(
     assert rows.tolist() == expected
 
 
+def test_a_circle_is_one_of_nodes() -> None:
+    """Of each two ranks the first hears from another node, and the second sends to one."""
+    src = np.arange(6, dtype=np.int32)
+    rows = manners(src, (src + 1) % 6, np.array([0, 0, 1, 1, 2, 2]))
+    assert rows.tolist() == [ALONE, CIRCLING] * 3
+
+
 @pytest.mark.parametrize("engine", ["fast", "events"])
 @pytest.mark.parametrize(
     ("algorithm", "messages"),

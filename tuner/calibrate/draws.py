@@ -9,13 +9,14 @@ Samples that follow one another are alike, so runs of them are drawn (Künsch, A
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
+from scipy.stats import trim_mean
 
 from tuner.cost import Estimate
 from tuner.measurement import Measurement
@@ -32,7 +33,7 @@ NORMAL = 1.96  # standard deviations to either side that hold 95 % of a normal d
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws medians of series.
+    """Draws medians and midmeans of series.
 
     drift   relative standard deviation by which the machine wandered while it was probed, beyond
             what the samples of a series show; common to all series of one resample
@@ -45,7 +46,14 @@ class Draws:
 
         Student's t widens what is drawn of few samples or launches.
         """
-        logs = _logs(launches)
+        return self._drawn(launches, _logs(launches))
+
+    def midmean(self, launches: Sequence[Measurement]) -> Floats:
+        """The same of the means of the middle half of the samples: where a few times are possible
+        and chance decides among them, a median is one of them and a mean lies between."""
+        return self._drawn(launches, _logs(launches, _midmean))
+
+    def _drawn(self, launches: Sequence[Measurement], logs: Floats) -> Floats:
         value = float(logs[:, 0].mean())
         if len(launches) > 1:
             chosen = _launches(len(launches))
@@ -97,27 +105,37 @@ def estimate(drawn: Floats) -> Estimate:
     return Estimate(value, float(min(value, low)), float(max(value, high)))
 
 
-def _logs(launches: Sequence[Measurement]) -> Floats:
+def _median(samples: Floats) -> Floats:
+    return np.asarray(np.median(samples, axis=-1))
+
+
+def _midmean(samples: Floats) -> Floats:
+    return np.asarray(trim_mean(samples, 0.25, axis=-1))
+
+
+def _logs(launches: Sequence[Measurement], typical: Callable[[Floats], Floats] = _median) -> Floats:
     """Logarithms of the medians of a point, shape (launches, 1 + RESAMPLES); always the same."""
     seed = crc32(repr((launches[0].kind, *launches[0].point[1:])).encode())
     seed ^= crc32(repr(sorted(launches[0].params.items())).encode())
     generator = np.random.default_rng([SEED, seed])
-    each = np.array([_medians(one.samples, generator) for one in launches])
+    each = np.array([_resampled(one.samples, generator, typical) for one in launches])
     logs: Floats = np.log(np.maximum(each, INSTANT))
     return logs
 
 
-def _medians(samples: Sequence[float], generator: np.random.Generator) -> Floats:
-    """Of the samples and of RESAMPLES draws of runs of them; runs wrap round at the end."""
+def _resampled(
+    samples: Sequence[float], generator: np.random.Generator, typical: Callable[[Floats], Floats]
+) -> Floats:
+    """What is typical of the samples and of RESAMPLES draws of runs of them, which wrap round."""
     taken = np.asarray(samples, dtype=float)
     count = len(taken)
     length = max(1, round(count ** (1 / 3)))
     begin = generator.integers(0, count, (RESAMPLES, -(-count // length)))
-    medians = [np.array([np.median(taken)])]
+    found = [typical(taken[None])]
     for some in np.array_split(begin, min(RESAMPLES, 1 + RESAMPLES * count // AT_ONCE)):
         chosen = (some[:, :, None] + np.arange(length)).reshape(len(some), -1)[:, :count] % count
-        medians.append(np.median(taken[chosen], axis=1))
-    return np.concatenate(medians)
+        found.append(typical(taken[chosen]))
+    return np.concatenate(found)
 
 
 def _launches(count: int) -> NDArray[np.int64]:

@@ -74,7 +74,7 @@ def _following(series: Series, memory: str, ring: int) -> dict[int, Floats]:
 
 def _each(series: Series, taken: Mapping[int, Launches]) -> Floats:
     few, many = min(taken), max(taken)
-    return (series.median(taken[many]) - series.median(taken[few])) / (many - few)
+    return (series.midmean(taken[many]) - series.median(taken[few])) / (many - few)
 
 
 def _ladder(name: str, alone: Fitted, drawn: Mapping[int, Floats], farther: float) -> Ladder:

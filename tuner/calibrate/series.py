@@ -62,6 +62,10 @@ class Series:
         """Seconds, drawn."""
         return self.draws.median(launches)
 
+    def midmean(self, launches: Launches) -> Floats:
+        """Seconds, drawn."""
+        return self.draws.midmean(launches)
+
     @cached_property
     def call(self) -> Floats | float:
         """Seconds of a call that sends nothing, drawn; 0 where nobody measured it."""

@@ -38,7 +38,7 @@ from tuner.topology import HOST, Topology
 from tuner.units import format_time
 
 MOST_HOSTS = 16  # of which every number is a candidate to be measured and gets rules
-MESSAGES = 0.25  # of the budget at most: everything is predicted from them
+MESSAGES = 0.3  # of the budget at most: everything is predicted from them
 ROUND = 0.1  # of the budget at most: after a look at the results the next round is better chosen
 PATIENCE = 2.0  # times that: ranks take seconds to start, and calls longer than was believed
 APART = 4.0  # sizes by so much leave room for a size between that is half as far from both

@@ -43,19 +43,22 @@ def _ladder(sizes: Sequence[int], **params: int) -> tuple[Arm, ...]:
 
 
 def messages(request: Request) -> Iterator[Point]:
-    """A pair for each path class: of hosts, and of two ranks on one host; then exchanges of all."""
+    """A pair for each path class: of hosts, and of two ranks on one host; and exchanges of all.
+
+    What collectives between hosts hang on most comes first, for a budget that does not suffice.
+    """
     largest = max(request.sizes)
     yield Point("call", "proc_null", 1, 0, (Arm(),), 0.02, ppn=1)
-    ladder = _ladder(REDUCTION_SIZES)
-    yield Point("reduction", "sum_float32", 1, 0, ladder, cost(ladder), ppn=1)
     if request.nodes > 1:
         yield from _between_hosts(request, largest)
+    for nodes, arms in _of_everyone(request.nodes, largest):
+        yield Point("exchange", NETWORK, nodes, 0, arms, 2 * cost(arms), nodes=nodes, ppn=1)
     if request.ppn > 1:
         yield from _of_pair(NODE, 1, 2, largest)
         yield replace(_pingpong(CROSS_SOCKET, 1, 2, _ladder(_up_to(PINGPONG_SIZES, largest))),
                       apart=True)  # fmt: skip
-    for nodes, arms in _of_everyone(request.nodes, largest):
-        yield Point("exchange", NETWORK, nodes, 0, arms, 2 * cost(arms), nodes=nodes, ppn=1)
+    ladder = _ladder(REDUCTION_SIZES)
+    yield Point("reduction", "sum_float32", 1, 0, ladder, cost(ladder), ppn=1)
 
 
 def _between_hosts(request: Request, largest: int) -> Iterator[Point]:

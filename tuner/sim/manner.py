@@ -36,17 +36,17 @@ def manners(src: Ints32, dst: Ints32, node: Ints) -> Ints:
 
     FACING      the receiver sends to the sender. A single pair keeps in step, but of three ranks,
                 where one of the two has just been busy with the third
-    CIRCLING    else, if every rank that sends to another node receives from one and the other way
-                round
+    CIRCLING    else, if every node that sends receives and the other way round. Two nodes keep in
+                step
     """
     p = len(node)
     to = np.full(p, -1)
-    receives = np.zeros(p, np.bool_)
+    sends, receives = np.zeros(node.max() + 1, np.bool_), np.zeros(node.max() + 1, np.bool_)
     for i in range(len(src)):
         if node[src[i]] != node[dst[i]]:
             to[src[i]] = dst[i]
-            receives[dst[i]] = True
-    around = ((to >= 0) == receives).all()
+            sends[node[src[i]]] = receives[node[dst[i]]] = True
+    around = (sends == receives).all() and sends.sum() > 2
     found, facing = np.full(len(src), ALONE), 0
     for i in range(len(src)):
         facing += node[src[i]] != node[dst[i]] and to[dst[i]] == src[i]
