@@ -32,13 +32,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Segment:
-    """Messages of [lo, hi) bytes cost alpha + beta * bytes (Hockney)."""
+    """Messages of [lo, hi) bytes cost alpha + (beta + lag) * bytes.
+
+    The ports are busy for beta * bytes of it (Hockney's formula has no lag).
+    """
 
     lo: float
     hi: float
     alpha: Estimate  # s, from first byte sent to last byte received, beyond the flow itself
     beta: Estimate  # s per byte
     staged: bool = False  # through host memory at both ends, though the buffers are elsewhere
+    lag: Estimate = Estimate(0.0, 0.0, 0.0)  # s per byte that it is late, with the ports free
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ class PathCost:
     def seconds(self, nbytes: float) -> float:
         """An undisturbed message, end to end."""
         segment = self.segment(nbytes)
-        return self.overhead.value + segment.alpha.value + segment.beta.value * nbytes
+        per_byte = segment.beta.value + segment.lag.value
+        return self.overhead.value + segment.alpha.value + per_byte * nbytes
 
     @classmethod
     def line(cls, alpha: float, beta: float, eager_limit: float = 0.0) -> PathCost:
@@ -161,7 +166,7 @@ def _require_sound(calibration: Calibration) -> None:
         estimates += [cost.launch, cost.gamma]
     for path in calibration.paths.values():
         estimates.append(path.overhead)
-        estimates += [estimate for s in path.segments for estimate in (s.alpha, s.beta)]
+        estimates += [estimate for s in path.segments for estimate in (s.alpha, s.beta, s.lag)]
         ends = [0.0, *(segment.hi for segment in path.segments)]
         if [s.lo for s in path.segments] != ends[:-1] or ends != sorted({*ends, math.inf}):
             raise ValueError("segments must follow one another from 0 to inf")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,25 @@ def paired_gain(
     return _widened(math.exp(logs[0]), low, high, level)
 
 
+def separate_gain(
+    default: Sequence[Sequence[float]], chosen: Sequence[Sequence[float]], level: float = LEVEL
+) -> tuple[float, float, float]:
+    """The same of samples that were not taken side by side, or not all of them.
+
+    The ratio of the medians of all samples, with the percentile bootstrap of both apart, and with
+    what their launches are apart. Raises ValueError for series without samples.
+    """
+    slow, fast = (tuple(chain(*launches)) for launches in (default, chosen))
+    if not slow or not fast:
+        raise ValueError("there are no samples to compare")
+    # of as many samples both would be drawn alike
+    ratios = _medians(slow) / np.roll(_medians(fast), 1)
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    apart = math.sqrt(1 / len(default) + 1 / len(chosen))
+    value = float(np.median(slow) / np.median(fast))
+    return _widened(value, float(low), float(high), level, apart)
+
+
 def _geometric(logs: NDArray[np.float64], level: float) -> tuple[float, float, float]:
     """Geometric mean and Student's interval of numbers given by their logarithms."""
     spread = logs.std(ddof=1) / math.sqrt(len(logs))
@@ -73,9 +93,12 @@ def _geometric(logs: NDArray[np.float64], level: float) -> tuple[float, float, f
     return math.exp(centre), math.exp(centre - half), math.exp(centre + half)
 
 
-def _widened(value: float, low: float, high: float, level: float) -> tuple[float, float, float]:
-    """With the spread between launches; both are independent, so their squares add up."""
-    apart = _quantile(level) * BETWEEN_LAUNCHES
+def _widened(
+    value: float, low: float, high: float, level: float, launches: float = 1.0
+) -> tuple[float, float, float]:
+    """With the spread between launches, so many times; both are independent, so their squares add
+    up."""
+    apart = _quantile(level) * BETWEEN_LAUNCHES * launches
     down, up = (math.hypot(math.log(value / low), apart), math.hypot(math.log(high / value), apart))
     return value, value * math.exp(-down), value * math.exp(up)
 

@@ -100,9 +100,11 @@ def path_costs(draw: st.DrawFn) -> PathCost:
     lower, upper = (
         (Estimate.exact(draw(TIMES)), Estimate.exact(1 / draw(RATES))) for _ in range(2)
     )
+    lag = Estimate.exact(draw(st.sampled_from([0.0, 1e-10])))
     segments = (
-        Segment(0.0, bound, *lower), Segment(bound, math.inf, *upper, draw(st.booleans())),
-    )  # fmt: skip
+        Segment(0.0, bound, *lower, lag=lag),
+        Segment(bound, math.inf, *upper, draw(st.booleans()), lag),
+    )
     return PathCost(segments, draw(st.sampled_from([0.0, 64.0, 500.0, math.inf])),
                     Estimate.exact(draw(TIMES)))  # fmt: skip
 

@@ -118,9 +118,22 @@ def test_what_the_library_alone_decides_has_no_schedule() -> None:
 
 
 def test_other_libraries_do_what_we_do() -> None:
-    made = schedule_of("mpich 5.0.2", BCAST, Choice("binomial"), 8, LONG)
-    ours = algorithms.build(BCAST, "binomial", 8, nbytes=LONG)
+    made = schedule_of("mpich 5.0.2", BCAST, Choice("scatter_allgather_ring"), 8, LONG)
+    ours = algorithms.build(BCAST, "scatter_allgather_ring", 8, nbytes=LONG)
     assert seconds(made, LONG) == seconds(ours, LONG)
+
+
+@pytest.mark.parametrize("root", [0, 3])
+@pytest.mark.parametrize("p", [1, 2, 5, 8])
+def test_the_binomial_tree_of_mpich_sends_one_message_across_the_middle(p: int, root: int) -> None:
+    made = schedule_of("mpich 5.0.2", BCAST, Choice("binomial"), p, LONG, root % p)
+    assert made is not None
+    verify(made)
+    rounds = [{((s - root) % p, (d - root) % p) for s, d in zip(r.src, r.dst, strict=True)}
+              for r in made.rounds()]  # fmt: skip
+    expected = {1: [], 2: [{(0, 1)}], 5: [{(0, 4)}, {(0, 2)}, {(0, 1), (2, 3)}],
+                8: [{(0, 4)}, {(0, 2), (4, 6)}, {(0, 1), (2, 3), (4, 5), (6, 7)}]}  # fmt: skip
+    assert rounds == expected[p]
 
 
 @pytest.mark.parametrize("library", ["openmpi 5.0.11", "mpich 5.0.2"])

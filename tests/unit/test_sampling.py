@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tuner.gain import over_launches, paired_gain
+from tuner.gain import over_launches, paired_gain, separate_gain
 from tuner.probe.plan import FEWEST
 from tuner.probe.sampling import MOST, Account, next_look, order, settled
 from tuner.statistics import median_interval, relative_half_width
@@ -114,6 +114,21 @@ def test_paired_gain_cancels_what_hits_both() -> None:
 def test_paired_gain_refuses_series_of_different_length() -> None:
     with pytest.raises(ValueError, match="not paired"):
         paired_gain([[1.0, 2.0]], [[1.0]])
+
+
+def test_a_gain_of_samples_that_were_not_taken_side_by_side() -> None:
+    rng = np.random.default_rng(5)
+    default = [noisy(rng, 1.3e-5, 0.1, 20).tolist(), noisy(rng, 1.3e-5, 0.1, 20).tolist()]
+    chosen = [noisy(rng, 1e-5, 0.1, 20).tolist()]
+    gain, low, high = separate_gain(default, chosen)
+    assert gain == pytest.approx(np.median(sum(default, [])) / np.median(chosen[0]))
+    assert 1.1 < low < 1.3 < high < 1.5
+    alone = separate_gain(default[:1], chosen)
+    assert high / low < alone[2] / alone[1]  # launches tell more than one of them
+    same = separate_gain(chosen, chosen)
+    assert same[1] < 0.97 < 1.03 < same[2]  # drawn apart, though they are the same numbers
+    with pytest.raises(ValueError, match="no samples"):
+        separate_gain([], chosen)
 
 
 def test_launches_that_disagree_settle_nothing() -> None:

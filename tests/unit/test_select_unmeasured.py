@@ -171,6 +171,16 @@ def test_choices_of_different_rounds_are_compared_through_the_default(topology: 
         assert low < 1 < high
 
 
+def test_all_samples_of_a_design_count_where_chance_made_those_side_by_side_alike() -> None:
+    """The default takes 40 or 60 ms by chance; in the round of the candidate often as little."""
+    point, slow, fast = Point("bcast", 4, 1, "host", 4096), (0.06,) * 8, (0.04, 0.06) * 4
+    default = Row(point, DEFAULT, {0: slow, 1: slow, 2: fast}, 0.06, 0.05, 0.06)
+    tree = Row(point, BINOMIAL, {2: (0.0401, 0.0399) * 4}, 0.04, 0.04, 0.04)
+    assert hold(point, [default, tree], designed=True).winners == {BINOMIAL}
+    alone = replace(default, samples={2: fast})
+    assert hold(point, [alone, tree], designed=True).winners == set()
+
+
 # support
 
 

@@ -107,6 +107,8 @@ def _of_path(
         span = f"[{format_size(round(both[0].lo))}, {format_size(_whole(both[0].hi))})"
         yield f"{name} {span}: alpha", both[side].alpha
         yield f"{name} {span}: beta", both[side].beta
+        if any(segment.lag.value > 0.0 for segment in both):
+            yield f"{name} {span}: lag", both[side].lag
 
 
 def _whole(size: float) -> float:

@@ -30,8 +30,7 @@ class Ladder:
     sizes       bytes, ascending, shape (n,)
     times       drawn seconds, shape (1 + RESAMPLES, n), without the interpreter's call
     spread      relative standard error of each time, shape (n,)
-    steepest    seconds per byte that a port is busy at most; what messages of a line other than the
-                last take longer for more bytes is latency
+    steepest    seconds per byte that a port is busy at most, as short messages in a row show
     """
 
     path: str
@@ -158,7 +157,7 @@ def _scatter(one: Ladder) -> Floats:
 
 def parameters(one: Ladder, floor: Floats | float = 0.0) -> tuple[Floats, Floats]:
     """Drawn alpha and beta of its lines, shape (1 + RESAMPLES, lines); alpha at least `floor`."""
-    return refit(one.lines, one.sizes, one.times, floor, one.steepest)
+    return refit(one.lines, one.sizes, one.times, floor)
 
 
 def drawn_at(one: Ladder, sizes: Floats) -> Floats:

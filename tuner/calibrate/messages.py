@@ -47,12 +47,14 @@ def fitted(series: Series, ladder: Ladder, subject: str, latency: float = 0.0) -
     overhead = np.clip(ladder.times.min(axis=1) - latency, 0.0, overhead)
     floor = overhead + latency
     alpha, slopes = parameters(ladder, floor)
+    flows: Floats = np.minimum(slopes, np.maximum(slopes[:, -1:], ladder.steepest))
     begins = breaks(ladder.lines, ladder.sizes, [limit])
     bounds = [0.0, *begins, math.inf]
     segments = tuple(
         Segment(
             bounds[k], bounds[k + 1],
-            estimate(np.maximum(alpha[:, k] - floor, 0.0)), estimate(slopes[:, k]),
+            estimate(np.maximum(alpha[:, k] - floor, 0.0)), estimate(flows[:, k]),
+            lag=estimate(slopes[:, k] - flows[:, k]),
         )
         for k in range(len(ladder.lines))
     )  # fmt: skip

@@ -143,14 +143,14 @@ def _shifted(series: Series, near: Ladder, name: str, shift: Shift) -> Fitted:
         replace(
             segment,
             alpha=estimate(np.maximum(alpha[:, k] - overhead + shift[0], 0.0)),
-            beta=estimate(np.maximum(beta[:, k] + shift[1], 0.0)),
+            beta=estimate(np.maximum(beta[:, k] - segment.lag.value + shift[1], 0.0)),
         )
         for k, segment in enumerate(base.cost.segments)
     )
     more = shift[0][:, None] + shift[1][:, None] * near.sizes
     moved = replace(near, path=name, times=np.maximum(near.times + more, INSTANT))
     lines = tuple(
-        replace(line, alpha=s.alpha.value + overhead, beta=s.beta.value)
+        replace(line, alpha=s.alpha.value + overhead, beta=s.beta.value + s.lag.value)
         for line, s in zip(near.lines, segments, strict=True)
     )
     cost = PathCost(segments, base.cost.eager_limit, base.cost.overhead)

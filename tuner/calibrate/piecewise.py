@@ -125,7 +125,8 @@ def fit_lines(
     sizes       ascending, bytes; times in seconds
     spread      relative standard error of each time; `MISFIT` is its floor
     likely      sizes at which a line is known to begin, so that it need not be found there
-    steepest    seconds per byte that no line but the last may exceed
+    steepest    seconds per byte that no line but the last may exceed while they are looked for:
+                sizes that are late for another reason then lie off instead of tilting it
 
     Dynamic programming over (begin, end) of the last line; a line may follow another one only if
     the time need not drop where they meet.
@@ -170,15 +171,13 @@ def _meet(left: Line, right: Line, sizes: Floats) -> bool:
 
 
 def refit(
-    lines: Sequence[Line], sizes: Floats, times: Floats, floor: float | Floats = 0.0,
-    steepest: float | Floats = math.inf,
-) -> tuple[Floats, Floats]:  # fmt: skip
+    lines: Sequence[Line], sizes: Floats, times: Floats, floor: float | Floats = 0.0
+) -> tuple[Floats, Floats]:
     """alpha and beta, shape (..., lines), of other times, shape (..., sizes), of the same lines."""
     fitted = [
-        fit_line(sizes[line.span], times[..., line.span], np.array(line.weights), floor,
-                 math.inf if line is lines[-1] else steepest)
+        fit_line(sizes[line.span], times[..., line.span], np.array(line.weights), floor)
         for line in lines
-    ]  # fmt: skip
+    ]
     alpha, beta = (np.stack(part, axis=-1) for part in zip(*fitted, strict=True))
     return alpha, beta
 

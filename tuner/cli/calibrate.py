@@ -156,6 +156,8 @@ def _figure(parameter: str, estimate: Estimate | None) -> str:
         return "none"
     if parameter.endswith(("beta", "gamma")):
         return _rate(estimate)
+    if parameter.endswith("lag"):
+        return _lag(estimate)
     if parameter.endswith(("limit", "from")):
         return format_size(round(estimate.value))
     if parameter.startswith("capacity"):
@@ -171,13 +173,13 @@ def _machine(calibration: Calibration) -> str:
 def print_calibration(calibration: Calibration) -> None:
     """Paths, reductions and capacities with their intervals, and what is not determined."""
     rows = [
-        (path, memory, _span(s.lo, s.hi), _time(s.alpha), _rate(s.beta))
+        (path, memory, _span(s.lo, s.hi), _time(s.alpha), _rate(s.beta), _lag(s.lag))
         for (path, memory), cost in calibration.paths.items()
         for s in cost.segments
     ]
     print_table(
         f"{calibration.library} on {_machine(calibration)}",
-        ("path", "memory", "sizes", "alpha", "1/beta"), rows,
+        ("path", "memory", "sizes", "alpha", "1/beta", "lag"), rows,
     )  # fmt: skip
     if calibration.reduction:
         print_table(
@@ -206,6 +208,11 @@ def _span(low: float, high: float) -> str:
 def _time(estimate: Estimate) -> str:
     low, high = format_time(estimate.low), format_time(estimate.high)
     return f"{format_time(estimate.value)} ({low} to {high})"
+
+
+def _lag(estimate: Estimate) -> str:
+    """Empty where the ports are busy with all that a message takes for more bytes."""
+    return f"{format_time(1024 * estimate.value)}/KiB" if estimate.value > 0.0 else ""
 
 
 def _rate(estimate: Estimate) -> str:

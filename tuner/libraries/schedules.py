@@ -15,7 +15,7 @@ from tuner import algorithms
 from tuner.algorithms import trees
 from tuner.algorithms.scatter import binomial_scatter
 from tuner.collective import Collective
-from tuner.schedule import Round, Schedule, concat, rotate
+from tuner.schedule import Round, Schedule, concat, rotate, schedule
 from tuner.table import LIBRARY, Choice
 
 # Into how many parts Open MPI over TCP cuts messages of at least so many bytes that a rank posts
@@ -75,9 +75,24 @@ def _openmpi(made: Schedule, nbytes: int) -> Schedule | None:
 
 
 def _mpich(made: Schedule, _nbytes: int) -> Schedule:
-    """Pipelined trees do not wait for what they sent (bcast_intra_pipelined_tree.c of 5.0)."""
+    """Pipelined trees do not wait for what they sent (bcast_intra_pipelined_tree.c of 5.0), and the
+    binomial tree serves the farthest first (bcast_intra_binomial.c)."""
+    if made.collective is Collective.BCAST and made.algorithm == "binomial":
+        return replace(made, make=rotate(halving(made.p), made.root).make)
     streams = made.collective is Collective.BCAST and made.algorithm in MPICH_STREAMS
     return replace(made, unawaited=True) if streams else made
+
+
+def halving(p: int) -> Schedule:
+    """Broadcast of one chunk: who has it sends it to the middle of the ranks that it answers for.
+
+    A message crosses the halves of the ranks once, where doubling sends p/2 across.
+    """
+    rounds = []
+    for distance in (1 << s for s in reversed(range((p - 1).bit_length()))):
+        holder = np.arange(0, p - distance, 2 * distance)
+        rounds.append(Round.of(holder, holder + distance, 0))
+    return schedule(Collective.BCAST, p, 1, rounds)
 
 
 def doubling(p: int) -> Schedule:

@@ -19,7 +19,7 @@ from itertools import chain
 import numpy as np
 
 from tuner.errors import InputError
-from tuner.gain import paired_gain
+from tuner.gain import paired_gain, separate_gain
 from tuner.select.belief import NORMAL_95, Belief
 from tuner.select.dataset import NOISE, Point, Row, by_point
 from tuner.select.selector import Selector
@@ -127,7 +127,7 @@ def hold(
         choice
         for choice, row in candidates.items()
         if gains[choice] > 1 + noise
-        and min(map(len, _paired(default, row, designed)[0])) >= _FEWEST
+        and _shortest(default, row, designed) >= _FEWEST
         and _interval(default, row, level, designed)[0] > 1 + noise
     )
     known = {Choice(): default, **candidates}
@@ -169,29 +169,46 @@ def _comparable(default: Row, row: Row, designed: bool) -> bool:
 Launches = list[tuple[float, ...]]
 
 
-def _paired(slower: Row, faster: Row, pooled: bool) -> tuple[Launches, Launches]:
-    """The repetitions that both have: a series may have been cut short.
-
-    pooled  of all launches together, since a design repeats a point in another launch to have more
-            of the same, and not to know how launches differ
-    """
+def _paired(slower: Row, faster: Row) -> tuple[Launches, Launches]:
+    """The repetitions that both have: a series may have been cut short."""
     slow, fast = Launches(), Launches()
     for launch in sorted(slower.samples.keys() & faster.samples.keys()):
         pairs = min(len(slower.samples[launch]), len(faster.samples[launch]))
         slow.append(slower.samples[launch][:pairs])
         fast.append(faster.samples[launch][:pairs])
-    if pooled and slow:
-        return [tuple(chain(*slow))], [tuple(chain(*fast))]
     return slow, fast
 
 
-def _gain(slower: Row, faster: Row, pooled: bool) -> float:
+def _shortest(slower: Row, faster: Row, designed: bool) -> int:
+    """Samples of a launch that both have; of a design, of all launches."""
+    slow, _ = _paired(slower, faster)
+    return sum(map(len, slow)) if designed else min(map(len, slow))
+
+
+def _compared(slower: Row, faster: Row, level: float, designed: bool) -> tuple[float, float, float]:
+    """How many times slower the one is, and the interval.
+
+    A design repeats a call in another launch to have more of the same, and not to know how launches
+    differ. Where not both were in all of its launches, the samples of the others count, too: chance
+    may have made all of one launch alike.
+    """
+    slow, fast = _paired(slower, faster)
+    if not designed:
+        return paired_gain(slow, fast, level)
+    paired = paired_gain([tuple(chain(*slow))], [tuple(chain(*fast))], level)
+    if slower.samples.keys() == faster.samples.keys():
+        return paired
+    whole = separate_gain([*slower.samples.values()], [*faster.samples.values()], level)
+    return min(paired, whole, key=lambda gain: gain[2] / gain[1])
+
+
+def _gain(slower: Row, faster: Row, designed: bool) -> float:
     """Geometric mean over the launches that both have; 1 when there are none."""
-    pairs = zip(*_paired(slower, faster, pooled), strict=True)
-    logs = [math.log(np.median(slow) / np.median(fast)) for slow, fast in pairs]
-    return math.exp(sum(logs) / len(logs)) if logs else 1.0
+    if not slower.samples.keys() & faster.samples.keys():
+        return 1.0
+    return _compared(slower, faster, LEVEL, designed)[0]
 
 
-def _interval(slower: Row, faster: Row, level: float, pooled: bool) -> tuple[float, float]:
-    _, low, high = paired_gain(*_paired(slower, faster, pooled), level)
+def _interval(slower: Row, faster: Row, level: float, designed: bool) -> tuple[float, float]:
+    _, low, high = _compared(slower, faster, level, designed)
     return low, high

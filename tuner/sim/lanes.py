@@ -45,7 +45,8 @@ PATHS_AT_ONCE = 1 << 16  # finding one takes much more memory than keeping it
 class Tariff(NamedTuple):
     """Segments of the costs of every kind of lane, as compiled code reads them.
 
-    lo, alpha, beta, way    shape (kinds, most segments); lo is infinite where there is no segment
+    lo, alpha, beta, lag,   shape (kinds, most segments); lo is infinite where there is no segment
+    way
     overhead, eager_limit   shape (kinds,)
     stripe_from             bytes, shape (kinds,): infinite where nothing is striped
     shared_from, envelope   of the calibration
@@ -54,6 +55,7 @@ class Tariff(NamedTuple):
     lo: Floats
     alpha: Floats
     beta: Floats
+    lag: Floats
     way: Ints
     overhead: Floats
     eager_limit: Floats
@@ -245,16 +247,17 @@ def tariff_of(
     most = max((len(cost.segments) for cost, _ in costs), default=1)
     lo = np.full((len(costs), most), math.inf)
     alpha, beta = np.zeros_like(lo), np.full_like(lo, math.inf)  # no speed where no segment is
-    way = np.full(lo.shape, STRAIGHT)
+    lag, way = np.zeros_like(lo), np.full(lo.shape, STRAIGHT)
     for number, (cost, extra) in enumerate(costs):
         own = slice(0, len(cost.segments))
         lo[number, own] = [s.lo for s in cost.segments]
         alpha[number, own] = [s.alpha.value + extra for s in cost.segments]
         beta[number, own] = [s.beta.value for s in cost.segments]
+        lag[number, own] = [s.lag.value for s in cost.segments]
         way[number, own] = [STAGED if s.staged else STRAIGHT for s in cost.segments]
     striped = np.where(between_nodes, calibration.stripe_from, math.inf)
     return Tariff(
-        lo, alpha, beta, way, np.array([cost.overhead.value for cost, _ in costs]),
+        lo, alpha, beta, lag, way, np.array([cost.overhead.value for cost, _ in costs]),
         np.array([cost.eager_limit for cost, _ in costs]), striped,
         calibration.shared_from, calibration.envelope,
     )  # fmt: skip

@@ -26,20 +26,23 @@ Flags = NDArray[np.bool_]
 class Lines(NamedTuple):
     """What the messages of a plain pattern cost if none crosses a border of a segment.
 
-    flow, fold      seconds of flowing, of reducing, if none of the message's chunks, or if every
-                    one, is a longer one; shape (sizes, 2, rows)
+    flow, late,     seconds of flowing, of alpha with the lag, of reducing, if none of the message's
+    fold            chunks, or if every one, is a longer one; shape (sizes, 2, rows)
     rate            shape (sizes, rows), like
-    alpha, overhead,
-    eager, way
+    alpha, lag,
+    overhead, eager,
+    way
     back            the receiver's port of each row
     memory          that is reduced in: 0 host, 1 device
     valid           of each size; not if there are empty messages
     """
 
     flow: Floats
+    late: Floats
     fold: Floats
     rate: Floats
     alpha: Floats
+    lag: Floats
     overhead: Floats
     eager: Flags
     way: Ints
@@ -52,8 +55,9 @@ class Lines(NamedTuple):
 def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
     """Prices of a plain pattern whose rows have `count` chunks."""
     shape = (len(sizes.share), len(lane))
-    rate, alpha, overhead = np.empty(shape), np.empty(shape), np.empty(shape)
-    flow, fold = np.empty((shape[0], 2, shape[1])), np.empty((shape[0], 2, shape[1]))
+    rate, alpha = np.empty(shape), np.empty(shape)
+    lag, overhead = np.empty(shape), np.empty(shape)
+    flow, late, fold = np.empty((3, shape[0], 2, shape[1]))
     eager, valid = np.empty(shape, np.bool_), np.ones(shape[0], np.bool_)
     ways = np.zeros(shape, np.int64)
     tariff = m.tariff
@@ -73,14 +77,18 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
                 break
             ways[z, i] = way
             rate[z, i] = fastest(m, kind, at, way, lane[i])
-            alpha[z, i], overhead[z, i] = tariff.alpha[kind, at], tariff.overhead[kind]
+            alpha[z, i], lag[z, i] = tariff.alpha[kind, at], tariff.lag[kind, at]
+            overhead[z, i] = tariff.overhead[kind]
+            late[z, 0, i] = alpha[z, i] + lag[z, i] * low
+            late[z, 1, i] = alpha[z, i] + lag[z, i] * high
             flow[z, 0, i] = (low + tariff.envelope) / rate[z, i]
             flow[z, 1, i] = (high + tariff.envelope) / rate[z, i]
             fold[z, 0, i], fold[z, 1, i] = (
                 folding(m.folding, memory, low),
                 folding(m.folding, memory, high),
             )
-    return Lines(flow, fold, rate, alpha, overhead, eager, ways, m.back[lane], memory, valid)
+    return Lines(flow, late, fold, rate, alpha, lag, overhead, eager, ways, m.back[lane], memory,
+                 valid)  # fmt: skip
 
 
 @compiled()
@@ -97,9 +105,11 @@ def play_plain(
         longer_chunks(state, sizes, z, first, count)
         for i in range(len(src)):
             state.flows[i] = prices.flow[z, state.whole[i] & 1, i]
+            state.alpha[i] = prices.late[z, state.whole[i] & 1, i]
             if state.whole[i] == PARTLY:
-                size = size_of(state, sizes, z, i, count) + m.tariff.envelope
-                state.flows[i] = size / prices.rate[z, i]
+                size = size_of(state, sizes, z, i, count)
+                state.flows[i] = (size + m.tariff.envelope) / prices.rate[z, i]
+                state.alpha[i] = prices.alpha[z, i] + prices.lag[z, i] * size
             eager = prices.eager[z, i]
             state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
         if alone:
@@ -117,18 +127,20 @@ def play_plain(
 
 @compiled()
 def _pay(state: Any, m: Any, sizes: Any, prices: Any, z: int, count: Ints32) -> None:
-    """Prices as `compete` reads them: the overhead in `flows`, `sent` 0 for eager messages."""
+    """Prices as `compete` reads them, beside `alpha`: the overhead in `flows`, `sent` 0 for eager
+    messages."""
     for i in range(len(count)):
         state.left[i] = size_of(state, sizes, z, i, count) + m.tariff.envelope
-        state.rate[i], state.alpha[i] = prices.rate[z, i], prices.alpha[z, i]
-        state.flows[i], state.way[i] = prices.overhead[z, i], prices.way[z, i]
+        state.rate[i], state.way[i] = prices.rate[z, i], prices.way[z, i]
+        state.flows[i] = prices.overhead[z, i]
         state.sent[i] = 0.0 if prices.eager[z, i] else np.inf
 
 
 @compiled()
 def _pass(state: Any, prices: Any, z: int, rows: int) -> None:
-    """From `ready` and `flows` to `sent` and `arrived`; the size dies of a message too early."""
-    alpha, overhead = prices.alpha[z], prices.overhead[z]
+    """From `ready`, `flows` and `alpha` to `sent` and `arrived`; the size dies of a message too
+    early."""
+    alpha, overhead = state.alpha, prices.overhead[z]
     if not state.eager[z]:
         for i in range(rows):
             state.begun[i] = state.ready[i] + overhead[i]
@@ -183,12 +195,15 @@ def play_ring(
             continue
         time, ready, flows = state.time[z], state.ready, state.flows
         low, high, eager = prices.flow[z, 0], prices.flow[z, 1], prices.eager[z]
+        late, later = prices.late[z, 0], prices.late[z, 1]
         longer, last = sizes.longer[z], len(first) - 1
         for i in range(last):
             ready[i] = time[i] if eager[i] else max(time[i], time[i + 1])
         ready[last] = time[last] if eager[last] else max(time[last], time[0])
         for i in range(last + 1):
-            flows[i] = high[i] if _is_longer(first[i], sizes.n_chunks, longer) else low[i]
+            more = _is_longer(first[i], sizes.n_chunks, longer)
+            flows[i] = high[i] if more else low[i]
+            state.alpha[i] = later[i] if more else late[i]
         _pass(state, prices, z, last + 1)
         _occupy(state, m, prices, z, meeting, lane)
         sent, arrived = state.sent, state.arrived

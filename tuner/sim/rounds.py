@@ -96,7 +96,8 @@ def _price(state: Any, m: Any, z: int, src: Ints32, dst: Ints32, lane: Ints) -> 
         way = way_of(m.tariff.way, m.tariff.stripe_from, kind, at, size)
         state.way[i] = way
         state.rate[i] = fastest(m, kind, at, way, lane[i])
-        state.alpha[i], state.flows[i] = m.tariff.alpha[kind, at], m.tariff.overhead[kind]
+        state.alpha[i] = m.tariff.alpha[kind, at] + m.tariff.lag[kind, at] * size
+        state.flows[i] = m.tariff.overhead[kind]
         eager = size < m.tariff.eager_limit[kind]
         state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
         state.sent[i] = 0.0 if eager else np.inf
@@ -211,7 +212,8 @@ def _go_on(
         if src[i] == dst[i] and reduce[i] == 0 and state.size[i] > 0.0:
             kind = memory[i]
             at = segment_of(m.copying.lo, kind, state.size[i])
-            fixed = m.copying.overhead[kind] + m.copying.alpha[kind, at]
+            late = m.copying.alpha[kind, at] + m.copying.lag[kind, at] * state.size[i]
+            fixed = m.copying.overhead[kind] + late
             state.work[dst[i]] += fixed + m.copying.beta[kind, at] * state.size[i]
     _end_of_work(state, time, dst)
     for i in range(len(src)):

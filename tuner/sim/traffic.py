@@ -272,11 +272,12 @@ def _visits(
 
 @njit(cache=True)
 def prices(tariff: Tariff, kind: Ints, size: Floats) -> tuple[Floats, Floats, Ints]:
-    """alpha, beta and way of messages of these sizes on lanes of these kinds."""
+    """alpha with the lag, beta and way of messages of these sizes on lanes of these kinds."""
     alpha, beta = np.empty(len(kind)), np.empty(len(kind))
     way = np.empty(len(kind), np.int64)
     for i in range(len(kind)):
         at = segment_of(tariff.lo, kind[i], size[i])
-        alpha[i], beta[i] = tariff.alpha[kind[i], at], tariff.beta[kind[i], at]
+        alpha[i] = tariff.alpha[kind[i], at] + tariff.lag[kind[i], at] * size[i]
+        beta[i] = tariff.beta[kind[i], at]
         way[i] = way_of(tariff.way, tariff.stripe_from, kind[i], at, size[i])
     return alpha, beta, way
