@@ -12,11 +12,12 @@ import pytest
 
 from tests.conftest import PATIENCE
 from tests.support.ladders import table_of
+from tuner import processes
 from tuner.collective import Collective
 from tuner.export import openmpi
 from tuner.export.openmpi import proof
 from tuner.export.prove import PROVER, Answer
-from tuner.lab import Lab, launch, processes
+from tuner.lab import Lab, launch
 from tuner.runtime.launch import PACKAGE, Launcher
 from tuner.table import Choice
 

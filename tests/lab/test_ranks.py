@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import PATIENCE
-from tuner.lab import Lab, launch, processes
+from tuner import processes
+from tuner.lab import Lab, launch
 from tuner.runtime.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("programs") / "hosts.py"

@@ -146,11 +146,13 @@ def _script(path: Path, text: str) -> Template:
     return Template.parse(f"{path} {{hosts}} {{program}}")
 
 
-def test_what_a_launcher_started_ends_with_it(tmp_path: Path) -> None:
-    """The launcher ignores the polite request, and its child would live for a minute."""
+@pytest.mark.parametrize("child", ["sleep 60", "setsid sleep 60"])
+def test_what_a_launcher_started_ends_with_it(tmp_path: Path, child: str) -> None:
+    """The launcher ignores the polite request, and its child would live for a minute, perhaps in a
+    session of its own, as the ssh of real launchers does."""
     template = _script(
         tmp_path / "stubborn",
-        f"#!/bin/sh\nsleep 60 & echo $! > {tmp_path}/pid\necho started\nwait\n",
+        f"#!/bin/sh\n{child} & echo $! > {tmp_path}/pid\necho started\nwait\n",
     )
     launcher = Launcher("openmpi", Path(sys.executable), template)
     with pytest.raises(ProbeError, match="fell silent"):

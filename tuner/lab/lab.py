@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from tuner import processes
 from tuner.errors import InputError, quoted
 from tuner.files import write_atomically
-from tuner.lab import namespaces, processes, programs
+from tuner.lab import namespaces, programs
 from tuner.lab.counters import Counters, read_counters
 from tuner.lab.emulation import Emulation
 from tuner.lab.environment import environment

@@ -19,9 +19,10 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuner import processes
 from tuner.errors import InputError
 from tuner.files import write_atomically
-from tuner.lab import processes, programs
+from tuner.lab import programs
 from tuner.lab.lab import Lab
 
 RUN = "TUNER_LAB_RUN"  # the variable by which the processes of one run are found

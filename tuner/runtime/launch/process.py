@@ -9,11 +9,14 @@ import shlex
 import signal
 import subprocess
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tuner import processes
 from tuner.errors import ProbeError
 from tuner.runtime.launch.failures import CompletedRun
 
+LAUNCH = "TUNER_LAUNCH"  # the variable by which what a launcher started is found
 LOOK = 0.5  # seconds between two looks whether it has been ended
 GRACE = 5.0  # seconds between asking a launcher to end and killing it
 
@@ -56,12 +59,15 @@ def stream(
 
     The first line may take `patience` seconds, and what `on_line` returns, if anything, is how many
     it may take to the next one. The launcher leads a process group of its own: what it started ends
-    with it. Raises ProbeError when it is late.
+    with it, also what has left the group, as its connections to other hosts do. Raises ProbeError
+    when it is late.
     """
+    mark = uuid.uuid4().hex
     try:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+            command, env={**environment, LAUNCH: mark}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+            start_new_session=True,
         )  # fmt: skip
     except OSError as reason:
         raise ProbeError(f"{command[0]} cannot be started: {reason.strerror}") from None
@@ -82,6 +88,7 @@ def stream(
         whole.stop()
         silence.stop()
         end(process)
+        processes.end(lambda: processes.with_variable(LAUNCH, mark))
     drain.join(GRACE)
     if whole.late:
         raise ProbeError(f"the ranks did not end within {timeout:g} s: {shlex.join(command)}")

@@ -1,4 +1,4 @@
-"""Which processes belong to a lab or to one run in it, and how they are ended."""
+"""Which processes of this computer belong together, and how they are ended."""
 
 from __future__ import annotations
 
