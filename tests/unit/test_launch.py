@@ -14,6 +14,7 @@ from tuner.errors import InputError, ProbeError
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment
 from tuner.runtime.launch.failures import CompletedRun, explain
 from tuner.runtime.launch.hosts import expand, listed, read
+from tuner.runtime.launch.template import connection_environment
 
 TWO = Hosts(("a", "b"), 2)
 
@@ -167,8 +168,15 @@ def test_what_a_launcher_started_ends_with_it(tmp_path: Path, child: str) -> Non
 def test_a_launcher_that_says_nothing_is_ended(tmp_path: Path) -> None:
     template = _script(tmp_path / "mute", "#!/bin/sh\nexec sleep 60\n")
     launcher = Launcher("openmpi", Path(sys.executable), template)
-    with pytest.raises(ProbeError, match="fell silent"):
+    with pytest.raises(ProbeError, match="ranks on a, b fell silent"):
         launcher.run(2, ["-c", ""], hosts=TWO, patience=0.3)
+
+
+def test_only_ssh_is_told_how_long_a_connection_may_take() -> None:
+    """Slurm's srun, which MPICH's mpiexec uses in jobs, would take the word for another option."""
+    assert set(connection_environment({"HOME": "/"}).values()) == {"-oConnectTimeout=20"}
+    for name in ("SLURM_JOB_ID", "HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent"):
+        assert connection_environment({name: "1"}) == {}
 
 
 def test_a_launcher_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
@@ -191,7 +199,7 @@ def test_ranks_must_fit_the_hosts() -> None:
         ("PRTE has lost communication with a remote daemon.\n  HNP daemon   : [p-1@0,0] on node a\n"
          "  Remote daemon: [p-1@0,2] on node c\n", "host c was lost"),
         ("srun: error: Node failure on n17\n", "host n17 was lost"),
-        ("ssh: connect to host b port 22: No route to host", "cannot be reached"),
+        ("ssh: connect to host b port 22: No route to host", "host b cannot be reached"),
         ("[1,3]<stderr>: tuner.errors.ProbeError: too hot", "^too hot$"),
         ("", "before the ranks were done"),
     ],

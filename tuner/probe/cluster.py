@@ -34,7 +34,8 @@ SENTINELS = 8  # through one probe
 BUDGET = 300.0  # seconds
 # Settings under which ranks of one host talk over the network's transport: of Open MPI over TCP.
 OWN_HOST = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
-PATIENCE = 60.0  # seconds
+PATIENCE = 30.0  # seconds
+UNREACHED = "cannot be reached"  # in the sentences on hosts
 
 
 def probe_cluster(
@@ -110,7 +111,8 @@ def _carried_out(
 
 def _loopback(request: Request, launcher: Launcher) -> dict[str, Any]:
     """What `tuner.probe.loopback` measures between two ranks of the first host; nothing where it
-    cannot be had, for only the latency of the links depends on it."""
+    cannot be had, for only the latency of the links depends on it. Raises ProbeError where no other
+    launch can do better."""
     try:
         run = launcher.run(
             2, ["-m", "mpi4py", "-m", "tuner.probe.loopback"],
@@ -119,7 +121,11 @@ def _loopback(request: Request, launcher: Launcher) -> dict[str, Any]:
         )  # fmt: skip
         found = json.loads(run.stdout.splitlines()[-1])
         return found if isinstance(found, dict) else {}
-    except (ProbeError, InputError, ValueError, IndexError):
+    except ProbeError as reason:
+        if UNREACHED in str(reason):
+            raise
+        return {}
+    except (InputError, ValueError, IndexError):
         return {}
 
 

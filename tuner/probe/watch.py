@@ -12,13 +12,13 @@ from typing import Any
 from tuner.errors import ProbeError
 from tuner.probe import heartbeat
 from tuner.probe.plan import Plan
+from tuner.runtime.launch.hosts import several
 
 EVENT = '{"event": '
 SIGN = re.compile(re.escape(f'{EVENT}"{heartbeat.EVENT}", "name": ') + r'("[^"]*")\}')
 STARTING = 60.0  # seconds in which ranks must have said their first word
 SILENCE = 60.0  # seconds without a word of the first rank after which all count as lost
 LOST = 30.0  # seconds without a sign of life after which a host counts as lost
-SHOWN = 8  # lost hosts that are named
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,9 @@ class Watch:
         latest = max(self._heard.values(), default=0.0)
         lost = [name for name, at in self._heard.items() if latest > at + seconds]
         if len(lost) > 1:
-            more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
             return (
-                f"hosts {', '.join(lost[:SHOWN])}{more} stopped answering: look after them and the"
-                " network, or leave them out of --hosts"
+                f"hosts {several(lost)} stopped answering: look after them and the network, or"
+                " leave them out of --hosts"
             )
         return "".join(
             f"host {name} stopped answering: look after it, or leave it out of --hosts"

@@ -32,8 +32,14 @@ FAILURES = (  # what the launchers print, and what to say instead
         "host {detail} was lost or cannot be reached: look after it, or leave it out of --hosts",
     ),
     (
+        r"ssh: connect to host (\S+) port \d+: (?:Connection (?:refused|timed out)|No route to"
+        r" host)|ssh: Could not resolve hostname ([^\s:]+)|Connection to (\S+) port \d+ timed out",
+        "host {detail} cannot be reached ({text}): check that `ssh {detail} true` works without a"
+        " password, or leave it out of --hosts",
+    ),
+    (
         r"(?:[Pp]ermission denied|Host key verification failed|Connection (?:refused|timed out)"
-        r"|No route to host|Could not resolve hostname ([^\s:]+))",
+        r"|No route to host)",
         "a host cannot be reached ({text}): check that `ssh HOST true` works without a password",
     ),
     ("not enough slots", "too few slots for {ranks} ranks on {place}: ask for fewer ranks"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tuner.errors import InputError, quoted
 from tuner.hostlist import expanded
 
 MOST_HOSTS = 100_000
+SHOWN = 8  # of many
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -27,6 +28,10 @@ class Hosts:
     names: tuple[str, ...] = ()
     slots: int = 0
 
+    def __str__(self) -> str:
+        """The first of them, as a sentence names them."""
+        return several(self.names) if self.names else "this computer"
+
     @property
     def local(self) -> bool:
         """Whether there is nothing but this computer."""
@@ -40,6 +45,12 @@ class Hosts:
 
 
 LOCAL = Hosts()
+
+
+def several(names: Sequence[str]) -> str:
+    """`a, b` in a sentence; of very many the first ones and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def listed(text: str) -> Hosts:

@@ -24,7 +24,11 @@ from tuner.runtime.launch import failures
 from tuner.runtime.launch.failures import CompletedRun
 from tuner.runtime.launch.hosts import LOCAL, Hosts
 from tuner.runtime.launch.process import stream
-from tuner.runtime.launch.template import Template, settings_environment
+from tuner.runtime.launch.template import (
+    Template,
+    connection_environment,
+    settings_environment,
+)
 
 LAUNCHERS = {
     "openmpi": ("mpirun", "mpiexec"), "mpich": ("mpiexec", "mpirun"),
@@ -201,7 +205,10 @@ class Launcher:
                 if each * len(hosts.names) != ranks:
                     raise InputError(f"{ranks} ranks are not {each} on each of {len(hosts.names)}")
                 command = self.command_on(hosts, each, arguments, forwarded, settings)
-            run = stream(command, {**os.environ, **forwarded}, on_line, timeout, patience)
+            run = stream(
+                command, {**connection_environment(os.environ), **os.environ, **forwarded}, on_line,
+                timeout, patience, str(hosts),
+            )  # fmt: skip
         if check and run.returncode != 0:
             raise ProbeError(self.explained(run, ranks, hosts))
         return run

@@ -53,9 +53,12 @@ def stream(
     environment: Mapping[str, str],
     on_line: Callable[[str], float | None] | None,
     timeout: float | None,
-    patience: float | None = None,
+    patience: float | None,
+    where: str,
 ) -> CompletedRun:
     """Run a launcher to its end, every line of its standard output handed to `on_line`.
+
+    where       the hosts, in sentences
 
     The first line may take `patience` seconds, and what `on_line` returns, if anything, is how many
     it may take to the next one. The launcher leads a process group of its own: what it started ends
@@ -94,8 +97,8 @@ def stream(
         raise ProbeError(f"the ranks did not end within {timeout:g} s: {shlex.join(command)}")
     if silence.late:
         raise ProbeError(
-            "the ranks fell silent and were ended: look whether every host still runs and is"
-            " reached"
+            f"the ranks on {where} fell silent and were ended: look whether every host still runs"
+            " and is reached"
         )
     return CompletedRun(process.returncode, "".join(lines), "".join(errors))
 

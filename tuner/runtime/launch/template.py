@@ -95,6 +95,21 @@ TEMPLATES = {
 }  # fmt: skip
 
 
+# What ssh is given by the launchers that use it. Else it waits for minutes for a host that is
+# silent. In one word, so that programs in its place can tell that it is an option.
+CONNECTING = "-oConnectTimeout=20"
+OTHERS = (  # beginnings of variables by which something else than ssh may start the ranks
+    "SLURM_JOB", "LSB_", "PBS_", "PE_HOSTFILE", "HYDRA_", "OMPI_MCA_plm_", "PRTE_MCA_plm_",
+)  # fmt: skip
+
+
+def connection_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What makes Open MPI's and MPICH's launchers give up a host that cannot be reached."""
+    if any(name.startswith(OTHERS) for name in environ):
+        return {}
+    return {"PRTE_MCA_plm_ssh_args": CONNECTING, "HYDRA_LAUNCHER_EXTRA_ARGS": CONNECTING}
+
+
 def settings_environment(library: str, settings: Mapping[str, str]) -> dict[str, str]:
     """The library's settings as environment variables."""
     prefix = "OMPI_MCA_" if library == "openmpi" else ""

@@ -1,0 +1,61 @@
+"""A probe of hosts whose network swallows every packet: nobody refuses, nobody answers."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MPICH_PYTHON
+from tuner import processes
+from tuner.lab import namespaces
+
+PROBE = ("-m", "tuner.cli.main", "probe", "run", "--parts", "messages", "--ppn", "1")
+LONGEST = 50.0  # seconds; a connection is given up after 20
+
+
+@pytest.fixture
+def alone() -> Iterator[str]:
+    """The network of a host whose cables end in a switch that passes nothing on."""
+    name = f"tl{secrets.token_hex(4)}"
+    hosts = [f"{name}-{number}" for number in range(3)]
+    namespaces.create(hosts, name)
+    try:
+        yield hosts[0]
+    finally:
+        namespaces.delete([*hosts, name])
+
+
+def test_hosts_that_swallow_packets_are_named_and_nothing_stays_behind(
+    alone: str, tmp_path: Path
+) -> None:
+    if shutil.which("ssh") is None or not MPICH_PYTHON.exists():
+        pytest.skip("needs ssh and the environment of MPICH")
+    others = [namespaces.address(1), namespaces.address(2)]
+    launches = [
+        subprocess.Popen(
+            ["ip", "netns", "exec", alone, sys.executable, *PROBE, "--hosts", ",".join(others),
+             "--library", library, "--python", str(python), "--out", str(tmp_path / library)],
+            stderr=subprocess.PIPE, text=True,
+        )
+        for library, python in (("openmpi", sys.executable), ("mpich", MPICH_PYTHON))
+    ]  # fmt: skip
+    end = time.monotonic() + LONGEST
+    try:
+        for launch in launches:
+            said = " ".join(launch.communicate(timeout=max(end - time.monotonic(), 0.0))[1].split())
+            assert launch.returncode == 1
+            assert f"host {others[0]} " in said, said
+            assert "cannot be reached" in said
+            assert "Traceback" not in said
+    finally:
+        for launch in launches:
+            launch.terminate()
+            launch.wait(LONGEST)
+    assert not processes.on([namespaces.NAMES / alone])
