@@ -180,6 +180,8 @@ def test_a_round_may_be_content_with_less_certainty(tmp_path: Path) -> None:
     assert [plan.target for plan in ranks.plans] == [REQUEST.target, 1.0]
     assert found.provenance["target"] == REQUEST.target
     assert probe_cluster(out, REQUEST, ranks).series == found.series
+    probe_chosen(out, REQUEST, ranks, [CALL], target=0.0)  # never content: the budget ends it
+    assert ranks.plans[-1].target == 0.0
 
 
 def test_what_cannot_be_had_takes_no_time_from_the_rounds(tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def _carried_out(
         about[DEFAULT_RUNS] = in_provenance(decisions)
     if request.nodes > 1 and "messages" in request.parts and not out.exists():
         about["loopback"] = _loopback(request, launcher)
-    plan = replace(first, points=(*first.points, *further), target=target or request.target)
+    wanted = request.target if target is None else target
+    plan = replace(first, points=(*first.points, *further), target=wanted)
     return carry_out(plan, launcher, out, cluster, about, budget, on_progress)
 
 
