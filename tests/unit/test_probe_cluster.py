@@ -220,6 +220,21 @@ def test_a_report_that_a_sign_of_life_cut_in_two_is_put_together(
     assert watch.line(sign("a") + sign("b")) is None  # no word of the first rank
 
 
+def test_a_report_on_the_line_of_a_sign_of_life_counts_at_once(
+    listening: tuple[Watch, list[float]],
+) -> None:
+    """It may be the last one: no other line comes then."""
+    watch, _ = listening
+    note, done = (
+        json.dumps({"event": "note", "text": "hm"}),
+        json.dumps({"event": "done", "points": 3}),
+    )
+    assert watch.line(note + sign("a") + done[:9]) == SILENCE
+    assert watch.notes == ["hm"]
+    assert watch.line(done[9:] + sign("b")) == SILENCE
+    assert watch.finished == 3
+
+
 def test_a_host_that_gives_no_sign_of_life_is_named(
     listening: tuple[Watch, list[float]],
 ) -> None:

@@ -80,22 +80,22 @@ class Watch:
         the line with reports. Raises ProbeError when a host has fallen silent.
         """
         signs = SIGN.findall(text)
-        if signs:  # of other ranks than the reports, so maybe within one that is to be continued
-            self._cut += SIGN.sub("", text)
-            for name in signs:
-                self._hear(json.loads(name))
-            return None
-        text, self._cut = self._cut + text, ""
-        spoke, place = None, text.find(EVENT)
-        while place >= 0:
+        text, self._cut, spoke = self._cut + SIGN.sub("", text), "", None
+        while (place := text.find(EVENT)) >= 0:
             try:
                 event, length = json.JSONDecoder().raw_decode(text[place:])
             except ValueError:  # another program's output cut it in two
+                if signs:
+                    break
                 length = len(EVENT)
             else:
                 self._event(event)
                 spoke = SILENCE
-            place = text.find(EVENT, place + length)
+            text = text[place + length :]
+        if signs:  # of other ranks than the reports, so maybe within one that is to be continued
+            self._cut = text
+        for name in signs:
+            self._hear(json.loads(name))
         return spoke
 
     def _hear(self, host: str) -> None:
