@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 
 EVERY = 5.0  # seconds between signs: so few disturb nobody
 EVENT = "host"
@@ -26,5 +27,6 @@ def begin(host: str) -> None:
 
 def _beat(line: bytes) -> None:
     while True:
-        os.write(sys.stdout.fileno(), line)  # at once and whole, whatever the other thread prints
+        with suppress(OSError):  # nobody takes it; if all is over, its thread ends with the rank
+            os.write(sys.stdout.fileno(), line)  # at once and whole, whatever else is printed
         time.sleep(EVERY)

@@ -1,0 +1,28 @@
+"""Signs of life of ranks to whom nobody listens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.conftest import PATIENCE
+
+LIVES = """
+import time
+from tuner.probe import heartbeat
+heartbeat.EVERY = 0.01
+heartbeat.begin("a")
+time.sleep(0.5)
+"""
+
+
+def test_a_sign_that_nobody_takes_costs_nothing() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", LIVES], stdout=writer, stderr=subprocess.PIPE, text=True,
+        timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
