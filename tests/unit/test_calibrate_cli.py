@@ -57,6 +57,27 @@ def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: 
     assert "outlier" not in (plots / "fit-network-host.svg").read_text()
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_of_one_host_the_inside_of_a_topology_alone_counts_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: int
+) -> None:
+    found = MACHINE.measured(MACHINE.messages())
+    if nodes == 1:
+        own = tuple(replace(one, subject="node", nodes=1) for one in found.series)
+        found = replace(found, series=own, cluster=replace(found.cluster, nodes=1))
+    m, topology, c = (str(tmp_path / name) for name in ("m.ndjson", "t.yaml", "c.json"))
+    written(found, Path(m))
+    Path(topology).write_text(json.dumps(short(MACHINE.topology)))
+    said = "m.ndjson: measured on one host: of --topology only the inside of a node is used"
+    assert main(["calibrate", m, "--topology", topology, "--out", c]) == 0
+    assert (said in capsys.readouterr().err) is (nodes == 1)
+    tune = ["tune", "--measurements", m, "--calibration", c, "--out", str(tmp_path / "table.json")]
+    main([*tune, "--topology", topology])
+    assert (said in capsys.readouterr().err) is (nodes == 1)
+    main(tune)
+    assert said not in capsys.readouterr().err
+
+
 def test_drift_as_json_and_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = calibrate(MACHINE.measured(MACHINE.messages()))
     files = [tmp_path / name for name in ("a.json", "b.json")]

@@ -12,6 +12,7 @@ from typing import Any
 from tuner.calibrate import Fit, fit
 from tuner.calibrate.compare import Change, compare
 from tuner.calibrate.refine import Refined, refine
+from tuner.cli.clusters import read_measured
 from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cost import (
     Calibration,
@@ -22,8 +23,7 @@ from tuner.cost import (
 )
 from tuner.errors import InputError
 from tuner.files import require_target
-from tuner.measurement import read_measurements, titled
-from tuner.topologies.formats import load_topology
+from tuner.measurement import titled
 from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:
@@ -75,8 +75,7 @@ def run(options: argparse.Namespace) -> None:
     measured = Path(options.files[0])
     if options.out:
         require_target(options.out, measured)
-    topology = load_topology(options.topology) if options.topology else None
-    measurements = read_measurements(measured)
+    measurements, topology = read_measured(measured, options.topology)
     found = fit(measurements, topology)
     refined = refine(found.calibration, measurements, topology) if options.refine else None
     calibration = refined.calibration if refined else found.calibration

@@ -9,10 +9,13 @@ from os import environ
 from pathlib import Path
 
 from tuner.cli import parsing
+from tuner.cli.output import warn
 from tuner.collective import Collective
+from tuner.measurement import Measurements, read_measurements
 from tuner.probe import request
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
 from tuner.topologies.formats import load_topology
+from tuner.topology import Topology
 
 
 def arguments(group: argparse._ArgumentGroup) -> None:
@@ -94,6 +97,17 @@ def request_of(options: argparse.Namespace, there: Hosts) -> request.Request:
         parts=options.parts, target=options.target, fewest=options.repetitions,
         topology=topology, collectives=options.collectives, schedules=options.schedules, **given,
     )  # fmt: skip
+
+
+def read_measured(path: Path, topology: Path | None) -> tuple[Measurements, Topology | None]:
+    """Measurements, and the topology of their cluster if one is given; says where that changes
+    little. Raises InputError for what cannot be read.
+    """
+    found = load_topology(topology) if topology else None
+    measurements = read_measurements(path)
+    if found and measurements.cluster.nodes == 1:
+        warn(f"{path}: measured on one host: of --topology only the inside of a node is used")
+    return measurements, found
 
 
 def usual_template(library: str, environment: Mapping[str, str] = environ) -> Template:

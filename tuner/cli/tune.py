@@ -23,13 +23,11 @@ from tuner.cli.rules import print_rules
 from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError
 from tuner.files import require_target
-from tuner.measurement import read_measurements
 from tuner.select.constraints import Constraints, constraints_from
 from tuner.select.dataset import Row
 from tuner.select.design import Bound
 from tuner.select.make import make_table
 from tuner.table import TuningTable, table_record, write_table
-from tuner.topologies.formats import load_topology
 from tuner.units import parse_duration
 
 BUDGET = 600.0  # seconds
@@ -111,8 +109,7 @@ def _made(options: argparse.Namespace) -> TuningTable:
         raise InputError("say what the measurements were calibrated to: --calibration FILE")
     read = [options.measurements, options.calibration, *filter(None, [options.topology])]
     require_target(options.out, *read)
-    topology = load_topology(options.topology) if options.topology else None
-    measurements = read_measurements(options.measurements)
+    measurements, topology = clusters.read_measured(options.measurements, options.topology)
     calibration = read_calibration(options.calibration)
     shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:
