@@ -7,7 +7,8 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 1, 80, 80
 
 
 class TunerError(Exception):
-    """Something the user can act on. The command line prints it and exits with 1."""
+    """Something the user can act on. The command line prints it and exits with 1, or with 2 where
+    its own words are wrong."""
 
 
 class InputError(TunerError):

@@ -115,24 +115,24 @@ def test_a_segment_size_changes_the_prediction(
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "says", "status"),
     [
-        (["--collective", "bcast", "--algorithm", "nope", "--sizes", "1KiB"], "nope"),
-        (["--collective", "gossip", "--sizes", "1KiB"], "gossip"),
-        (["--collective", "bcast", "--sizes", "1KiBB"], "1KiBB"),
-        (["--collective", "bcast", "--sizes", "1KiB", "--param", "radix"], "radix=4"),
+        (["--collective", "bcast", "--algorithm", "nope", "--sizes", "1KiB"], "nope", 1),
+        (["--collective", "gossip", "--sizes", "1KiB"], "gossip", 2),
+        (["--collective", "bcast", "--sizes", "1KiBB"], "1KiBB", 2),
+        (["--collective", "bcast", "--sizes", "1KiB", "--param", "radix"], "radix=4", 2),
         (["--collective", "bcast", "--algorithm", "linear", "--sizes", "1KiB", "--param",
-          "segment=8"], "segment"),
-        (["--collective", "bcast", "--sizes", "1KiB", "--ppn", "0"], "ppn"),
-        (["--collective", "bcast", "--sizes", "1KiB", "--p", "99"], "99 ranks"),
-        (["--collective", "bcast", "--sizes", "1KiB", "--root", "8"], "root"),
-        (["--collective", "bcast", "--sizes", "1KiB", "--calibration", "none.json"], "none.json"),
+          "segment=8"], "segment", 1),
+        (["--collective", "bcast", "--sizes", "1KiB", "--ppn", "0"], "'0' is no whole number", 2),
+        (["--collective", "bcast", "--sizes", "1KiB", "--p", "99"], "99 ranks", 1),
+        (["--collective", "bcast", "--sizes", "1KiB", "--root", "8"], "root", 1),
+        (["--collective", "bcast", "--sizes", "1KiB", "--calibration", "none.js"], "none.js:", 1),
     ],
 )  # fmt: skip
-def test_bad_input_gets_one_sentence_and_status_1(
-    words: list[str], says: str, flat: Path, capsys: pytest.CaptureFixture[str]
+def test_bad_input_gets_one_sentence_and_its_status(
+    words: list[str], says: str, status: int, flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["simulate", "--topology", str(flat), *words]) == 1
+    assert main(["simulate", "--topology", str(flat), *words]) == status
     assert says in sentence(capsys)
 
 
@@ -178,6 +178,34 @@ def test_wrong_usage_is_status_2() -> None:
         assert ran.returncode == 2
         assert "usage:" in ran.stderr
         assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        ("probe plan --sizes 3XB", 2, "'3XB' is not a size: write it like 64KiB"),
+        ("probe plan --budget 5", 2, "'5' is not a time"),
+        ("probe plan --ranks 0", 2, "'0' is no whole number from 1 on"),
+        ("probe plan --hosts a,,b", 2, "a name is missing"),
+        ("probe plan --launch x", 2, "it needs the word {program}"),
+        ("probe plan --hostfile none", 1, "none: cannot be read as a list of hosts"),
+        ("select none.json --collective shout --p 4 --size 1", 2, "no collective 'shout'"),
+        (
+            "select none.json --collective bcast --p -4 --size 1",
+            2,
+            "'-4' is no whole number from 1 on",
+        ),
+        ("select none.json --collective bcast --p 4 --size 1", 1, "none.json: "),
+    ],
+)
+def test_words_that_cannot_be_read_are_status_2_and_all_else_is_1(
+    words: str, status: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == status
+    said = capsys.readouterr().err
+    assert said.startswith("tuner: ")
+    assert sentence in said
+    assert said.count("\n") == 1
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:
@@ -227,5 +255,5 @@ def test_a_time_to_wait_has_minutes_in_its_example(capsys: pytest.CaptureFixture
         "tune --budget 10 --measurements m --out t", "quickstart --budget 10m",
         "probe --budget 5 --out m", "lab run f --timeout 1 x",
     ):  # fmt: skip
-        assert main(words.split()) == 1
+        assert main(words.split()) == 2
         assert "write it like 90s or 10min" in sentence(capsys)

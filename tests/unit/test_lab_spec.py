@@ -198,5 +198,5 @@ def test_a_lab_that_is_not_up(capsys: pytest.CaptureFixture[str], tmp_path: Path
     path.write_text(TREE, encoding="utf-8")
     assert main(["lab", "status", str(path)]) == 0
     assert f"lab {prefix_for(path)} (tree, 3 hosts) is not up" in capsys.readouterr().out
-    assert main(["lab", "run", str(path), "--ppn", "0", "--", "true"]) == 1
-    assert "--ppn is how many ranks each host gets" in capsys.readouterr().err
+    assert main(["lab", "run", str(path), "--ppn", "0", "--", "true"]) == 2
+    assert "'0' is no whole number from 1 on" in capsys.readouterr().err

@@ -214,7 +214,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     out = tmp_path / "m.ndjson"
     for words, said in (
         ([str(tmp_path / "b.out")], "b.out: line 3: the file does not say on how many ranks"),
-        ([str(tmp_path / "b.out"), "--p", "0"], "--p 0: it is at least 1"),
+        ([str(tmp_path / "b.out"), "--p", str(2**31)], "--p 2147483648: it is at least 1"),
         ([str(tmp_path / "b.out"), "--p", "2", "--nodes", "1"], "name it with --cluster"),
         ([str(tmp_path / "nothing")], "there is no file"),
         ([str(tmp_path)], "there is no file"),

@@ -352,7 +352,7 @@ def test_fresh_starts_anew_and_a_changed_study_says_so(
 
 @pytest.mark.parametrize("jobs", ["0", "x", "-1", "5000"])
 def test_a_number_of_processes(jobs: str, tmp_path: Path, capsys: Any) -> None:
-    assert main(["whatif", str(tmp_path / "s.yaml"), "--jobs", jobs]) == 1
+    assert main(["whatif", str(tmp_path / "s.yaml"), "--jobs", jobs]) == 2
     assert "--jobs is a number of processes from 1 to 1024" in capsys.readouterr().err
 
 

@@ -21,7 +21,9 @@ from tuner.topology import Topology
 def arguments(group: argparse._ArgumentGroup) -> None:
     """Declare the options."""
     place(group)
-    group.add_argument("--ppn", type=int, help="ranks per host (default: what the list says, or 1)")
+    group.add_argument(
+        "--ppn", type=parsing.positive, help="ranks per host (default: what the list says, or 1)"
+    )
     group.add_argument(
         "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
         help="communicators to measure, or without hosts those for which rules are wanted,"
@@ -44,7 +46,7 @@ def arguments(group: argparse._ArgumentGroup) -> None:
         f" or {request.ALL}",
     )  # fmt: skip
     group.add_argument(
-        "--repetitions", type=int, default=request.FEWEST,
+        "--repetitions", type=parsing.positive, default=request.FEWEST,
         help=f"of every algorithm at least (default: {request.FEWEST})",
     )  # fmt: skip
     group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
@@ -55,7 +57,7 @@ def place(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     where = group.add_mutually_exclusive_group()
     where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2 or node1:4,node2:4")
     where.add_argument(
-        "--hostfile", type=hosts.read, metavar="FILE", dest="hosts",
+        "--hostfile", type=Path, metavar="FILE",
         help="one host a line, as NAME, NAME:4 or NAME slots=4",
     )  # fmt: skip
     group.add_argument(
@@ -73,11 +75,19 @@ def _collectives(text: str) -> tuple[Collective, ...]:
     return tuple(parsing.collective(name) for name in parsing.names(text))
 
 
+def given(options: argparse.Namespace) -> Hosts:
+    """Those named; without any, this computer. Raises InputError for a file that lists none."""
+    if options.hostfile is not None:
+        return hosts.read(options.hostfile)
+    named: Hosts = options.hosts or LOCAL
+    return named
+
+
 def hosts_of(options: argparse.Namespace) -> Hosts:
     """Those given, else those of the job; without any, this computer."""
-    if options.hosts is not None:
-        given: Hosts = options.hosts
-        return given
+    there = given(options)
+    if not there.local:
+        return there
     found = from_environment()
     return found if len(found.names) > 1 or options.launch else LOCAL
 

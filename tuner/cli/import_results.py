@@ -31,9 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--form", choices=(AUTO, *FORMS), default=AUTO, help="default: told by what is in the file"
     )
-    parser.add_argument("--p", type=int, metavar="N", help="ranks that took part")
-    parser.add_argument("--nodes", type=int, metavar="N", help="nodes they were on")
-    parser.add_argument("--ppn", type=int, metavar="N", help="ranks on each node")
+    parser.add_argument("--p", type=parsing.positive, metavar="N", help="ranks that took part")
+    parser.add_argument("--nodes", type=parsing.positive, metavar="N", help="nodes they were on")
+    parser.add_argument("--ppn", type=parsing.positive, metavar="N", help="ranks on each node")
     parser.add_argument("--collective", default="", metavar="NAME", help="such as allreduce")
     parser.add_argument(
         "--algorithm", default="", metavar="NAME",
@@ -51,7 +51,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", default="", metavar="NAME", help="its name; of several the one to take"
     )
-    parser.add_argument("--cores", type=int, metavar="N", help="per node (default: the ranks)")
+    parser.add_argument(
+        "--cores", type=parsing.positive, metavar="N", help="per node (default: the ranks)"
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 

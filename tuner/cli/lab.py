@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
+from tuner.cli import parsing
 from tuner.cli.output import add_action, emit, print_table
-from tuner.errors import InputError
 from tuner.lab import Lab, Status, emulation, launch, prefix_for, take_down
 from tuner.topologies import load_topology
 from tuner.units import format_time, parse_duration
@@ -50,11 +50,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "down", "end what runs on the hosts, and remove them", run_down)
     run = _action(actions, "run", "run a command on the first host", run_run)
     run.add_argument(
-        "--ppn", type=int, default=1, metavar="N",
+        "--ppn", type=parsing.positive, default=1, metavar="N",
         help="how many ranks mpirun starts on each host before the next (default: 1)",
     )  # fmt: skip
     run.add_argument(
-        "--timeout", default="3600s", metavar="TIME",
+        "--timeout", type=parse_duration, default="3600s", metavar="TIME",
         help="end the command and all it started after this long (default: 3600s)",
     )  # fmt: skip
     run.add_argument("command", nargs="+", metavar="COMMAND", help="after --: program, arguments")
@@ -99,14 +99,11 @@ def run_status(options: argparse.Namespace) -> None:
 
 def run_run(options: argparse.Namespace) -> int:
     """The exit status is that of the command."""
-    if options.ppn < 1:
-        raise InputError("--ppn is how many ranks each host gets: at least 1")
-    timeout = parse_duration(options.timeout)
     lab = _lab(options)
     signal.signal(signal.SIGHUP, signal.default_int_handler)  # as Ctrl-C: nothing may stay behind
     made = _up(lab)
     try:
-        return launch.run(lab, options.command, ppn=options.ppn, timeout=timeout)
+        return launch.run(lab, options.command, ppn=options.ppn, timeout=options.timeout)
     finally:
         if made:
             lab.down()

@@ -37,6 +37,7 @@ VERBS = {
 RESUMING = ("quickstart", "probe", "whatif")  # verbs that go on where they stopped
 RESUME = "the same command again resumes where it stopped, with what is already there"
 NOTHING = "nothing was written that is not whole"
+FAILED, UNREADABLE = 1, 2  # the latter is argparse's own, too
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 TAKES_NO_MORE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -64,17 +65,20 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 1 something the user can act on, 2 wrong usage, 130 interrupted."""
+    """Exit status: 0 done, 2 words that cannot be read, 130 interrupted, 1 all else that the user
+    can act on."""
     words = sys.argv[1:] if words is None else words
+    status = UNREADABLE
     try:
         with _ended_as_by_ctrl_c():
             arguments = _parsed(words)
-            status = int(arguments.run(arguments) or 0)
+            status = FAILED
+            done = int(arguments.run(arguments) or 0)
             print(end="", flush=True)
-            return status
+            return done
     except TunerError as error:
         print(f"tuner: {error}", file=sys.stderr)
-        return 1
+        return status
     except KeyboardInterrupt:
         kept = RESUME if words[:1] and words[0] in RESUMING else NOTHING
         print(f"\ntuner: interrupted; {kept}", file=sys.stderr)
@@ -115,7 +119,7 @@ def _not_printed(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         return 0
     print(f"tuner: standard output cannot be written: {error.strerror}", file=sys.stderr)
-    return 1
+    return FAILED
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tuner.cli import parsing
 from tuner.cli.environments import interpreter, libmpi
 from tuner.errors import InputError
 from tuner.export import mpich
@@ -25,12 +26,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         " and its own format cannot, such as ring_simple or preset_1",
     )  # fmt: skip
     parser.add_argument(
-        "--ranks", type=int, metavar="P",
+        "--ranks", type=parsing.positive, metavar="P",
         help="ranks of the communicators that environment variables are for; needed where the table"
         " has several",
     )  # fmt: skip
     parser.add_argument(
-        "--ppn", type=int, metavar="N",
+        "--ppn", type=parsing.positive, metavar="N",
         help="only rules for so many ranks on each node: needed where others for as many ranks in"
         " all differ, since most formats know no nodes",
     )  # fmt: skip

@@ -28,8 +28,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology", required=True, metavar="FILE", help="a file, or preset:NAME[:NODES]"
     )
-    parser.add_argument("--ppn", type=int, help="GPUs per node (default: all)")
-    parser.add_argument("--p", type=int, help="ranks (default: all nodes)")
+    parser.add_argument("--ppn", type=parsing.positive, help="GPUs per node (default: all)")
+    parser.add_argument("--p", type=parsing.positive, help="ranks (default: all nodes)")
     parser.add_argument(
         "--collective", type=parsing.collective, default=Collective.ALLREDUCE,
         help="default: allreduce",

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.units import parse_size
 
 MOST = 10.0  # times the whole; who writes 20 means 20 %
+
+
+def positive(text: str) -> int:
+    """How many of something; raises InputError for less than one."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise InputError(f"{quoted(text)} is no whole number from 1 on")
+    return int(text)
 
 
 def sizes(text: str) -> tuple[int, ...]:

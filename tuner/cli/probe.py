@@ -24,7 +24,7 @@ from tuner.probe import cluster, request
 from tuner.probe.merge import merge
 from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
-from tuner.runtime.launch import LOCAL, Hosts
+from tuner.runtime.launch import Hosts
 from tuner.runtime.nvidia import driver_loads
 from tuner.units import format_time, parse_duration
 
@@ -49,7 +49,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="of merge: its input")
     parser.add_argument("--out", type=Path, metavar="FILE", help="NDJSON to write")
     add_library(parser)
-    parser.add_argument("--ranks", type=int, help="default: the cores, at least 4 (mpich: 2)")
+    parser.add_argument(
+        "--ranks", type=parsing.positive, help="default: the cores, at least 4 (mpich: 2)"
+    )
     parser.add_argument(
         "--budget", type=parse_duration,
         help="measuring time, such as 90s (default: 90s, mpich: 30s, several hosts: 300s)",
@@ -58,7 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--sizes", type=parsing.sizes, help="of the collectives' buffers (default: 4B to 4MiB)"
     )
     parser.add_argument(
-        "--launches", type=int, default=LAUNCHES,
+        "--launches", type=parsing.positive, default=LAUNCHES,
         help="how often the ranks are started on this computer; each start measures all"
         f" (default: {LAUNCHES}; on several hosts: 1)",
     )  # fmt: skip
@@ -99,7 +101,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _hosts(options: argparse.Namespace) -> Hosts:
     """Whoever writes neither `run` nor `plan` means this computer unless hosts are given."""
-    return clusters.hosts_of(options) if options.action or options.hosts else LOCAL
+    return clusters.hosts_of(options) if options.action else clusters.given(options)
 
 
 def _planned(options: argparse.Namespace, there: Hosts) -> Plan:

@@ -47,7 +47,9 @@ SMALLER = 3.0  # MPICH has fewer algorithms, and comparing has fewer points, by 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--out", type=Path, default=Path("tuner-out"), metavar="DIRECTORY")
-    parser.add_argument("--ranks", type=int, help="default: the cores, at least 4 (mpich: 2)")
+    parser.add_argument(
+        "--ranks", type=parsing.positive, help="default: the cores, at least 4 (mpich: 2)"
+    )
     parser.add_argument(
         "--budget", type=parse_duration, default=BUDGET,
         help=f"time to probe Open MPI (default: {BUDGET:.0f}s); the rest takes about as long again",

@@ -31,8 +31,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "table", type=Path, help="table written by `tuner tune`, or a directory by `tuner train`"
     )
     parser.add_argument("--collective", type=parsing.collective, required=True)
-    parser.add_argument("--p", type=int, required=True, help="ranks of the communicator")
-    parser.add_argument("--nodes", type=int, default=1, help="nodes they are on (default: 1)")
+    parser.add_argument(
+        "--p", type=parsing.positive, required=True, help="ranks of the communicator"
+    )
+    parser.add_argument(
+        "--nodes", type=parsing.positive, default=1, help="nodes they are on (default: 1)"
+    )
     parser.add_argument("--size", type=parse_size, required=True, help="such as 64KiB")
     parser.add_argument(
         "--operators", choices=("any", "commutative"), default="any",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tuner.cli import parsing
 from tuner.cli.environments import interpreter
 from tuner.errors import InputError
 from tuner.units import parse_size
@@ -28,7 +29,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8765, help="0: any free one (default: 8765)")
     add_database(parser)
     parser.add_argument(
-        "--processes", type=int, default=1, metavar="N", help="that answer (default: 1)"
+        "--processes",
+        type=parsing.positive,
+        default=1,
+        metavar="N",
+        help="that answer (default: 1)",
     )
     jobs = parser.add_mutually_exclusive_group()
     jobs.add_argument("--no-jobs", action="store_true", help="leave jobs to other services")
@@ -61,8 +66,8 @@ def add_database(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
-    if options.processes < 1 or not 0 <= options.port < 1 << 16:
-        raise InputError("--processes must be at least 1, --port from 0 to 65535")
+    if not 0 <= options.port < 1 << 16:
+        raise InputError("--port is a number from 0 to 65535")
     try:
         from tuner.api import server, settings
     except ModuleNotFoundError as reason:

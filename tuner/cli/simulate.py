@@ -57,10 +57,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collective", type=parsing.collective, required=True)
     parser.add_argument("--algorithm", type=parsing.names, help="comma list (default: all)")
     parser.add_argument("--sizes", type=parsing.sizes, required=True, help="such as 1KiB,1MiB")
-    parser.add_argument("--ppn", type=int, default=1, help="ranks per node (default: 1)")
-    parser.add_argument("--p", type=int, help="ranks (default: all that fit)")
+    parser.add_argument(
+        "--ppn", type=parsing.positive, default=1, help="ranks per node (default: 1)"
+    )
+    parser.add_argument("--p", type=parsing.positive, help="ranks (default: all that fit)")
     parser.add_argument("--root", type=int, default=0, help="root rank (default: 0)")
-    parser.add_argument("--itemsize", type=int, default=1, help="bytes of one element (default: 1)")
+    parser.add_argument(
+        "--itemsize", type=parsing.positive, default=1, help="bytes of one element (default: 1)"
+    )
     parser.add_argument(
         "--param", type=parsing.parameter, action="append", default=[], metavar="NAME=VALUE",
         help="parameter of the algorithm, may be repeated (default: the fastest of those worth"

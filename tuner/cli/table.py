@@ -14,7 +14,6 @@ from tuner.errors import InputError
 from tuner.export.formats import FORMATS, format_of
 from tuner.files import require_target, write_atomically
 from tuner.report.changes import save_changes
-from tuner.runtime.launch import LOCAL
 from tuner.select.difference import difference, difference_record
 from tuner.table import read_table, table_record
 
@@ -154,7 +153,7 @@ def run_prove(options: argparse.Namespace) -> int:
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python, wish = interpreter(library, options.python), native.wish(options)
         proofs = proving.prove_exported(
-            table, python, wish, report, options.hosts or LOCAL, options.launch
+            table, python, wish, report, clusters.given(options), options.launch
         )
     emit(options, proofs, lambda: _print_proofs(proofs))
     return 0 if all(proof["confirmed"] for proof in proofs) else 1

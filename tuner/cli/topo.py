@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tuner.cli import parsing
 from tuner.cli.machines import machine_record, print_machine
 from tuner.cli.output import add_action, emit, print_table, warn
 from tuner.errors import InputError
@@ -39,7 +40,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     for action in (show, draw):
         action.add_argument("machine", metavar="NAME|FILE")
-        action.add_argument("--nodes", type=int, help="so many nodes, instead of all it has")
+        action.add_argument(
+            "--nodes", type=parsing.positive, help="so many nodes, instead of all it has"
+        )
         action.add_argument(
             "--node", type=Path, metavar="FILE",
             help="a second file, that describes the inside of every node",

@@ -23,6 +23,7 @@ from tuner.cli.rules import print_rules
 from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError
 from tuner.files import require_target
+from tuner.runtime.launch import Hosts
 from tuner.select.constraints import Constraints, constraints_from
 from tuner.select.dataset import Row
 from tuner.select.design import Bound
@@ -83,7 +84,10 @@ def _wishes(group: argparse._ArgumentGroup) -> None:
         " its bits do not depend on where in the buffer it is",
     )  # fmt: skip
     group.add_argument(
-        "--rules", type=int, metavar="K", help="how many the table may have, the best ones"
+        "--rules",
+        type=parsing.positive,
+        metavar="K",
+        help="how many the table may have, the best ones",
     )
     group.add_argument(
         "--commutative-only", action="store_true",
@@ -99,7 +103,8 @@ def constraints_of(options: argparse.Namespace) -> Constraints:
 
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
-    table = _measured(options) if options.hosts else _made(options)
+    there = clusters.given(options)
+    table = _made(options) if there.local else _measured(options, there)
     write_table(table, options.out)
     emit(options, table_record(table), lambda: print_rules(table))
 
@@ -119,13 +124,13 @@ def _made(options: argparse.Namespace) -> TuningTable:
         )[1]  # fmt: skip
 
 
-def _measured(options: argparse.Namespace) -> TuningTable:
+def _measured(options: argparse.Namespace, there: Hosts) -> TuningTable:
     written = [options.measurements, *filter(None, [options.calibration])]
     require_target(options.out, *written, *filter(None, [options.topology]))
     if options.calibration is not None:
         require_target(options.calibration, options.measurements, *filter(None, [options.topology]))
     display = Display(console(error=True))
-    request = clusters.request_of(options, options.hosts)
+    request = clusters.request_of(options, there)
     launcher = clusters.launcher_of(options, interpreter(options.library, options.python))
 
     def tell(bound: Bound, spent: float) -> None:
