@@ -169,6 +169,41 @@ def test_a_network_without_latencies_is_cautioned_of(
     assert capsys.readouterr().err == ""
 
 
+def test_what_takes_long_says_how_far_it_is(
+    flat: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated(capsys, flat, "--sizes", "64KiB")
+    assert "simulating" not in capsys.readouterr().err
+    monkeypatch.setattr("tuner.cli.progress.LINE_EVERY", 0.0)
+    asked = ["--topology", str(flat), "--collective", "bcast", "--sizes", "1KiB,1MiB"]
+    assert main(["simulate", *asked]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert "simulating:   0%" in said[0]
+    assert "binomial, 1MiB" in "".join(said)
+
+
+def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
+    flat: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that share ports are never played round by round."""
+    paths = {("network", "host"): PathCost.line(2e-6, 8e-11)}
+    shared, large = flat.with_name("c.json"), "at most 100 can be played"
+    write_calibration(Calibration("x", "any", paths, shared_from=0.0), shared)
+    words = ("--sizes", "64KiB", "--calibration", str(shared), "--via", "schedule")
+    every = simulated(capsys, flat, *words)
+    monkeypatch.setattr("tuner.sim.fast.MOST_EVENTS", 100)
+    some = simulated(capsys, flat, *words)
+    assert {record["algorithm"] for record in every if record not in some} >= {"ring"}
+    asked = ["simulate", "--topology", str(flat), "--collective", "allreduce", *words]
+    assert main(asked) == 0
+    assert "left out, too large to be simulated: " in capsys.readouterr().err
+    assert main([*asked, "--algorithm", "ring"]) == 1
+    assert large in capsys.readouterr().err
+    monkeypatch.setattr("tuner.sim.fast.MOST_EVENTS", 0)
+    assert main(asked) == 1
+    assert "nothing is left to be simulated: ask for fewer ranks" in capsys.readouterr().err
+
+
 def test_a_calibrated_library_is_simulated_as_it_is(
     tmp_path: Path, flat: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,7 +54,7 @@ class Display:
                 yield report
         else:
             self.console.print(f"{title} ...{self._whole(expected)}", markup=False)
-            yield self._lines(title)
+            yield self.lines(title)
         took = clock(time.monotonic() - begun)
         self.console.print(f"[green]done[/green]  {title}  ({took})")
 
@@ -99,7 +99,8 @@ class Display:
 
         return report
 
-    def _lines(self, title: str) -> Report:
+    def lines(self, title: str) -> Report:
+        """Of what need not be announced: nothing is said while it is quick."""
         last = time.monotonic()
 
         def report(fraction: float, left: float | None, text: str) -> None:

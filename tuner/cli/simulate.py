@@ -11,8 +11,9 @@ from typing import Any
 from tuner.algorithms import names, offered, require_offered
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit, print_table, warn
+from tuner.cli.progress import Display, timed
 from tuner.cost import Calibration, read_calibration
-from tuner.errors import InputError, UnpricedError
+from tuner.errors import InputError, TooLargeError, UnpricedError
 from tuner.files import require_target
 from tuner.libraries.schedules import schedule_of
 from tuner.schedule import Schedule
@@ -109,6 +110,8 @@ def run(options: argparse.Namespace) -> None:
     warn(caution(machine))
     placement = Placement.consecutive(machine.topology, options.ppn, options.p)
     records = list(_predictions(options, placement, machine.calibration))
+    if not records:
+        raise TooLargeError("nothing is left to be simulated: ask for fewer ranks")
     emit(options, records, lambda: _print(machine.topology.name, records))
 
 
@@ -126,9 +129,14 @@ def _predictions(
 ) -> Iterator[dict[str, Any]]:
     """Of each algorithm the fastest variant at each size, the fastest algorithm first."""
     known = _names(options, placement)
-    for nbytes in options.sizes:
-        price = _Price(options, placement, calibration, nbytes)
-        every = [list(price.runs(name)) for name in known]
+    tell = timed(Display(console(error=True)).lines("simulating"))
+    whole, large = len(options.sizes) * len(known), list[str]()
+    for before, nbytes in enumerate(options.sizes):
+        price = _Price(options, placement, calibration, nbytes, large)
+        every = []
+        for number, name in enumerate(known, start=before * len(known)):
+            tell(number / whole, f"{name}, {format_size(nbytes)}")
+            every.append(list(price.runs(name)))
         runs = [min(runs, key=_seconds) for runs in every if runs]
         for seconds, schedule in sorted(runs, key=_seconds):
             record = {
@@ -141,6 +149,8 @@ def _predictions(
                 record |= {"parts": dict(run.parts)} if options.explain else {}
                 _draw(options.gantt, record, run)
             yield record
+    if large:
+        warn(f"left out, too large to be simulated: {', '.join(large)}")
 
 
 def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
@@ -154,12 +164,16 @@ def _names(options: argparse.Namespace, placement: Placement) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class _Price:
-    """Of one size: what each schedule takes."""
+    """Of one size: what each schedule takes.
+
+    large       gets the variants of algorithms nobody named that are too large to be simulated
+    """
 
     options: argparse.Namespace
     placement: Placement
     calibration: Calibration
     nbytes: int
+    large: list[str]
 
     def call(self, made: Schedule) -> tuple[Schedule, Placement, Calibration, int, int]:
         """What the simulator is asked."""
@@ -174,14 +188,15 @@ class _Price:
         return list(found) or ([Candidate(name, {})] if options.algorithm else [])
 
     def runs(self, name: str) -> Iterator[Run]:
-        """All variants of an algorithm; none where it is not named and goes through hosts whose
-        messages have no price.
+        """All variants of an algorithm; where it is not named, less those that are too large, and
+        none where it goes through hosts whose messages have no price.
         """
         options = self.options
         for one in self.variants(name):
+            choice = Choice(name, one.params, options.via)
             made = schedule_of(
-                self.calibration.library, options.collective,
-                Choice(name, one.params, options.via), self.placement.p, self.nbytes, options.root,
+                self.calibration.library, options.collective, choice, self.placement.p,
+                self.nbytes, options.root,
             )  # fmt: skip
             if made is None and options.algorithm:
                 raise InputError(
@@ -195,6 +210,10 @@ class _Price:
             except UnpricedError:
                 if options.algorithm or not made.staged:
                     raise
+            except TooLargeError:
+                if options.algorithm:
+                    raise
+                self.large.append(f"{choice} at {format_size(self.nbytes)}")
 
 
 def _seconds(run: Run) -> float:
