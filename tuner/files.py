@@ -58,6 +58,13 @@ def require_target(path: Path, *read: Path) -> None:
         raise InputError(f"{path}: cannot be written: {reason.strerror}") from None
 
 
+def require_folder(path: Path) -> None:
+    """Likewise a folder, there or to be made, into which files are to be written."""
+    if _found(path) is not None and not _is_folder(path):
+        raise InputError(f"{path} is a file: give the name of a folder")
+    require_target(path / "any")
+
+
 def _found(path: Path) -> os.stat_result | None:
     """What is there, None where nothing is or nobody may look."""
     try:

@@ -208,6 +208,19 @@ def test_words_that_cannot_be_read_are_status_2_and_all_else_is_1(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words", ["quickstart --out {}", "quickstart --fresh --out {}", "calibrate m.ndjson --plots {}"]
+)
+def test_a_file_where_a_folder_is_wanted_is_one_sentence(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "f"
+    path.write_text("mine")
+    assert main([word.format(path) for word in words.split()]) == 1
+    assert sentence(capsys) == f"tuner: {path} is a file: give the name of a folder"
+    assert path.read_text() == "mine"
+
+
 def test_a_reader_that_stops_early_is_no_error() -> None:
     command = f"set -o pipefail; {sys.executable} -m tuner.cli.main algorithms --json | head -n 1"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

@@ -303,7 +303,7 @@ def small_study(tmp_path: Path) -> Path:
         (("--csv", "flat.json"), "flat.json is read as well"),
         (("--csv", "."), "is a folder"),
         (("--csv", "/proc/x.csv"), "/proc/x.csv: cannot be written"),
-        (("--plots", "flat.json"), "--plots flat.json: is no folder"),
+        (("--plots", "flat.json"), "flat.json is a file: give the name of a folder"),
     ],
 )
 def test_targets_are_looked_at_before_anything_is_simulated(

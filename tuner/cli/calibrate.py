@@ -22,7 +22,7 @@ from tuner.cost import (
     write_calibration,
 )
 from tuner.errors import InputError
-from tuner.files import require_target
+from tuner.files import require_folder, require_target
 from tuner.measurement import titled
 from tuner.units import format_size, format_time
 
@@ -75,6 +75,8 @@ def run(options: argparse.Namespace) -> None:
     measured = Path(options.files[0])
     if options.out:
         require_target(options.out, measured)
+    if options.plots:
+        require_folder(options.plots)
     measurements, topology = read_measured(measured, options.topology)
     found = fit(measurements, topology)
     refined = refine(found.calibration, measurements, topology) if options.refine else None

@@ -28,7 +28,7 @@ from tuner.db import (
     transaction,
 )
 from tuner.errors import InputError
-from tuner.files import write_atomically
+from tuner.files import require_folder, write_atomically
 from tuner.report import LibraryResult, render_page, summarise
 from tuner.units import parse_duration
 
@@ -72,6 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the loop for each library, store, report."""
+    require_folder(options.out)
     display = Display(console(error=True))
     if options.fresh:
         _remove(options.out)

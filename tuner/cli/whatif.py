@@ -11,7 +11,7 @@ from tuner.cli import studies
 from tuner.cli.output import add_json, console, emit, warn
 from tuner.cli.progress import Display, timed
 from tuner.errors import InputError
-from tuner.files import require_target, write_atomically
+from tuner.files import require_folder, require_target, write_atomically
 from tuner.sim import study
 from tuner.sim.study.answers import Answers, Keep
 from tuner.sim.study.carry import Carry
@@ -101,9 +101,7 @@ def _require_targets(options: argparse.Namespace, answers: Path) -> None:
     if options.csv:
         require_target(options.csv, options.study, answers, *_named(options.study))
     if options.plots:
-        if options.plots.exists() and not options.plots.is_dir():
-            raise InputError(f"--plots {options.plots}: is no folder; give another name")
-        require_target(options.plots / "plot.svg")
+        require_folder(options.plots)
 
 
 def _named(path: Path) -> list[Path]:
