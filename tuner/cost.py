@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError, UnpricedError
-from tuner.files import finite, from_record, write_atomically
+from tuner.files import finite, from_record, json_of, write_atomically
 
 
 @dataclass(frozen=True)
@@ -184,10 +184,14 @@ def write_calibration(calibration: Calibration, path: Path) -> None:
 def read_calibration(path: Path) -> Calibration:
     """Raises InputError for a file that is no version-1 calibration."""
     try:
-        return calibration_from_record(json.loads(path.read_text(encoding="utf-8")))
+        record = json_of(path.read_bytes())
+        if not isinstance(record, dict):
+            raise ValueError("a file of another kind")
+        return calibration_from_record(record)
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as reason:
-        raise InputError(
-            f"{path}: not a calibration ({reason}); make one with `tuner calibrate`"
-        ) from None
+    except KeyError as lacking:
+        why = f"it lacks {lacking}"
+    except (ValueError, TypeError) as reason:
+        why = str(reason)
+    raise InputError(f"{path}: not a calibration ({why}); make one with `tuner calibrate`")

@@ -1,6 +1,7 @@
 """Files: written whole or not at all, and what was read believed only after a look at it."""
 
 import errno
+import json
 import math
 import os
 import stat
@@ -17,6 +18,18 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from tuner.errors import InputError, quoted
 
 Record = TypeVar("Record")
+
+
+def json_of(text: str | bytes) -> Any:
+    """What a JSON file holds; raises ValueError in words that people know."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as reason:
+        raise ValueError(f"no JSON, or a damaged one, at line {reason.lineno}") from None
+    except UnicodeDecodeError:
+        raise ValueError("no text in UTF-8") from None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:

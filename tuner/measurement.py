@@ -137,6 +137,14 @@ def _checked(
         raise InputError(f"{name}, line {line}: {complaint}: {reason}") from None
 
 
+def unreadable(name: object, reason: OSError | UnicodeDecodeError) -> InputError:
+    """What is to be raised for a file that ends the reading of measurements so."""
+    why = reason.strerror if isinstance(reason, OSError) else "no text in UTF-8"
+    return InputError(
+        f"{name}: cannot be read as measurements: {why}; give a file that `tuner probe` wrote"
+    )
+
+
 class LineReader:
     """A measurements file line by line, in whatever memory one line takes.
 
@@ -222,6 +230,6 @@ def read_measurements(path: Path) -> Measurements:
             reader = LineReader(lines, str(path))
             series = tuple(reader.series())
     except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path}: cannot be read as measurements: {reason}") from None
+        raise unreadable(path, reason) from None
     reader.require_end(len(series))
     return replace(reader.described, series=series)

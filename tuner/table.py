@@ -17,7 +17,7 @@ from typing import Any
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
-from tuner.files import finite, from_record, write_atomically
+from tuner.files import finite, from_record, json_of, write_atomically
 from tuner.measurement import Cluster
 
 FORMAT_VERSION = 1
@@ -220,14 +220,7 @@ def parse_table(text: str | bytes) -> TuningTable:
 
 def _record(text: str | bytes) -> dict[str, Any]:
     """The JSON of a table; raises ValueError, also for what a program's other files hold."""
-    try:
-        record = json.loads(text)
-    except json.JSONDecodeError as reason:
-        raise ValueError(f"no JSON, or a damaged one, at line {reason.lineno}") from None
-    except UnicodeDecodeError:
-        raise ValueError("no text") from None
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+    record = json_of(text)
     if not isinstance(record, dict) or record.get("kind") != "table":
         raise ValueError("a file of another kind")
     if record.get("version") != FORMAT_VERSION:

@@ -78,6 +78,53 @@ def test_of_one_host_the_inside_of_a_topology_alone_counts_and_that_is_said(
     assert said not in capsys.readouterr().err
 
 
+OTHER = {  # what people give instead, and what is said of it
+    "absent": (None, "No such file or directory"),
+    "packed": (b"\x1f\x8b\x08\x00\xff" * 9, "no text in UTF-8"),
+    "folder": (b"", "Is a directory"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_files_are_refused_in_words_that_people_know(
+    tmp_path: Path, measured: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    content, why = OTHER[name]
+    path, out = tmp_path / name, str(tmp_path / "out")
+    if name == "folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    for words in (["calibrate"], ["probe", "merge", str(measured)]):
+        assert main([*words, str(path), "--out", out]) == 1
+        said = capsys.readouterr().err
+        assert said == (
+            f"tuner: {path}: cannot be read as measurements: {why}; give a file that `tuner probe`"
+            " wrote\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\x1f\x8b\xff", "no text in UTF-8"),
+        (b"", "no JSON, or a damaged one, at line 1"),
+        (b'{"version":\n', "no JSON, or a damaged one, at line 2"),
+        (b"[1]", "a file of another kind"),
+        (b'{"version": 1}', "it lacks 'paths'"),
+    ],
+)
+def test_what_is_no_calibration_is_said_likewise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, why: str
+) -> None:
+    path = tmp_path / "c.json"
+    path.write_bytes(content)
+    assert main(["calibrate", "compare", str(path), str(path)]) == 1
+    assert capsys.readouterr().err == (
+        f"tuner: {path}: not a calibration ({why}); make one with `tuner calibrate`\n"
+    )
+
+
 def test_drift_as_json_and_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = calibrate(MACHINE.measured(MACHINE.messages()))
     files = [tmp_path / name for name in ("a.json", "b.json")]

@@ -29,7 +29,7 @@ from tuner.db.measurements import series_values
 from tuner.db.refusals import UnavailableError
 from tuner.db.transactions import present, reading, transaction
 from tuner.errors import InputError
-from tuner.measurement import LineReader
+from tuner.measurement import LineReader, unreadable
 
 CHUNK = 10_000  # series per transaction, well under a second's worth
 SAMPLES = 200_000  # per transaction, where series are long
@@ -73,7 +73,7 @@ def ingest(engine: Engine, source: Path | BinaryIO, name: str = "the upload") ->
             with path.open(encoding="utf-8") as lines:
                 return _store(engine, LineReader(_bounded(lines, name), name), digest)
         except (OSError, UnicodeDecodeError) as reason:
-            raise InputError(f"{name}: cannot be read as measurements: {reason}") from None
+            raise unreadable(name, reason) from None
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tuner.measurement import (
     header_line,
     read_partial,
     series_line,
+    unreadable,
 )
 from tuner.probe.plan import Plan
 from tuner.probe.sentinels import verdict
@@ -140,7 +141,7 @@ class ProbeFile:
         try:
             header, series, ended = read_partial(self.path)
         except (OSError, UnicodeDecodeError) as reason:
-            raise InputError(f"{self.path}: cannot be read as measurements: {reason}") from None
+            raise unreadable(self.path, reason) from None
         self.ended = ended
         return header, series
 

@@ -17,6 +17,7 @@ from tuner.measurement import (
     header_line,
     read_partial,
     series_line,
+    unreadable,
 )
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import outliers
@@ -52,7 +53,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Measurement]]:
     try:
         header, series, _ = read_partial(path)
     except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path}: cannot be read as measurements: {reason}") from None
+        raise unreadable(path, reason) from None
     if header is None:
         raise InputError(f"{path}: empty; leave it out")
     return header, series

@@ -15,7 +15,7 @@ from tuner.algorithms import describe
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.files import from_record
-from tuner.measurement import LineReader
+from tuner.measurement import LineReader, unreadable
 from tuner.probe.calls import call, divisible
 from tuner.probe.plan import Point
 from tuner.probe.request import Request, Shape
@@ -87,7 +87,7 @@ def provenance_of(path: Path) -> Mapping[str, Any]:
         with path.open(encoding="utf-8") as lines:
             header = LineReader(lines, str(path)).header
     except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path}: cannot be read as measurements: {reason}") from None
+        raise unreadable(path, reason) from None
     return header["provenance"] if header else {}
 
 
