@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tuner.errors import InputError
 from tuner.results import Reading, Shape, Told, parse_results, read_results
 from tuner.results.names import algorithm_name, library_name
+from tuner.results.tidy import COLUMNS, STEMS
 
 HEAD = (
     "system,run,collective,nodes,ppn,ranks,lib,lib_version,gpu,algorithm,size_bytes,n_iter,min_us,"
@@ -34,6 +36,14 @@ def complaint(text: str, told: Told | None = None, source: str = "t.csv") -> str
     with pytest.raises(InputError) as refused:
         parse_results(text, told=told, source=source)
     return str(refused.value)
+
+
+def test_the_names_of_columns_are_documented() -> None:
+    text = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    for name in (name for names in COLUMNS.values() for name in names):
+        assert f"`{name}`" in text
+    for stem in STEMS:
+        assert f"`{stem}_`" in text
 
 
 def test_columns_say_what_they_are() -> None:

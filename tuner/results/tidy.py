@@ -25,8 +25,8 @@ from tuner.results.text import Lines
 from tuner.topology import CUDA, HOST
 
 UNITS = {"us": 1e6, "ms": 1e3, "ns": 1e9, "s": 1.0}  # per second
-_STEMS = ("median", "time", "mean", "avg", "latency", "out_of_place")  # of times, best first
-_COLUMNS = {
+STEMS = ("median", "time", "mean", "avg", "latency", "out_of_place")  # of times, best first
+COLUMNS = {
     "collective": ("collective", "collective_type", "test"),
     "nodes": ("nodes", "nnodes"),
     "ppn": ("ppn", "tasks_per_node", "ranks_per_node", "gpus_per_node"),
@@ -108,7 +108,7 @@ def find_header(lines: Sequence[str]) -> Header | None:
         names = tuple(name.strip().strip('"').lower() for name in content.split(delimiter))
         if len(names) < 2 or len(set(names)) < len(names):
             continue
-        own = {word: name for word, known in _COLUMNS.items()
+        own = {word: name for word, known in COLUMNS.items()
                for name in reversed(known) if name in names}  # fmt: skip
         time = _time_column(names)
         if time or {"value", "metric"} <= own.keys():
@@ -122,7 +122,7 @@ def is_pico(names: Sequence[str]) -> bool:
 
 
 def _time_column(names: Sequence[str]) -> tuple[str, float] | None:
-    for stem in _STEMS:
+    for stem in STEMS:
         for unit, per_second in UNITS.items():
             if f"{stem}_{unit}" in names:
                 return f"{stem}_{unit}", per_second
