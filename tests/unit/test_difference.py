@@ -10,6 +10,7 @@ import pytest
 
 from tuner.cli.main import main
 from tuner.collective import Collective
+from tuner.errors import InputError
 from tuner.measurement import Cluster
 from tuner.report.changes import MOST_ROWS, picture, save_changes
 from tuner.select.difference import DEPARTS, OTHER, RETURNS, difference, difference_record
@@ -95,6 +96,14 @@ def test_rules_for_any_operator_are_not_told_again_for_commutative_ones() -> Non
     assert difference(twice, OLD).changes == ()
     only = table(*OLD.rules, rule(0, math.inf, "ring", 2.0, (16 * KIB,), COMMUTATIVE))
     assert {c.key for c in difference(OLD, only).changes} == {COMMUTATIVE}
+
+
+def test_defaults_of_two_libraries_are_not_compared() -> None:
+    assert difference(OLD, TuningTable(LAB, "openmpi 5.0.12", NEW.rules)).changes
+    for other in ("mpich 5.0.2", "openmpix"):
+        said = f"one table is for openmpi 5.0.11, the other for {other}: .* tables of one library"
+        with pytest.raises(InputError, match=said):
+            difference(OLD, TuningTable(LAB, other, NEW.rules))
 
 
 def test_the_record_is_json(tmp_path: Path) -> None:

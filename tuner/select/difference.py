@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from tuner.errors import InputError
 from tuner.files import finite
 from tuner.table import MEASURED, NOTHING, OPERATORS, Choice, Evidence, Key, Rule, TuningTable
 from tuner.units import format_size
@@ -84,8 +85,13 @@ class Difference:
 
 def difference(old: TuningTable, new: TuningTable) -> Difference:
     """Of every call that one of them has rules for. What holds for any operator is not told again
-    of those that commute.
+    of those that commute. Raises InputError for tables of different libraries.
     """
+    if old.library.split()[:1] != new.library.split()[:1]:
+        raise InputError(
+            f"one table is for {old.library}, the other for {new.library}: their defaults are not"
+            " the same, so compare tables of one library"
+        )
     keys = _keys(old, new)
     changes: dict[tuple[object, ...], Change] = {}
     for key in keys:
