@@ -1,6 +1,7 @@
 """Active design: little is measured, and what the bound promises holds."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -94,14 +95,15 @@ def test_a_batch_keeps_to_its_seconds_and_compares_with_the_default() -> None:
     assert len(design.next(1e-9)) == 1
 
 
-def test_what_was_dropped_is_neither_measured_nor_chosen() -> None:
-    design = Design(candidates(), simulated)
-    for point in points():
-        design.drop(point, TREE)
-        design.drop(point, DEFAULT)
-    assert all(TREE not in task.choices for task in design.next(math.inf))
-    whole = grid()
-    design.learn(whole.rows)
+def test_what_cannot_be_had_is_asked_for_a_few_times_and_never_chosen() -> None:
+    """Its result is wrong, or it does not run."""
+    design, asked = Design(candidates(), simulated), Counter[Point]()
+    had = [row for row in grid().rows if row.choice != TREE]
+    for _ in range(10):
+        asked.update(task.point for task in design.next(math.inf) if TREE in task.choices)
+        design.learn(had)
+    assert 1 < max(asked.values()) < 5
+    assert design.next(math.inf) == ()
     assert {design.choose(point) for point in points()} == {DEFAULT, RING}
 
 

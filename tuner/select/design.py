@@ -94,12 +94,6 @@ class Design:
         self._rows = {(row.point, row.choice): row for own in groups.values() for row in own}
         self._forget()
 
-    def drop(self, point: Point, choice: Choice) -> None:
-        """This choice cannot be had there: its result was wrong, or it does not run."""
-        left = tuple(c for c in self._candidates[point] if c != choice or c.is_default)
-        self._candidates[point] = left
-        self._forget()
-
     def choose(self, point: Point) -> Choice:
         """What a table would say there now."""
         return self._outlooks[point].decision.choice
