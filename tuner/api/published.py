@@ -111,7 +111,12 @@ class _Snapshot:
             raise Problem(404, f"no table is published for {quoted(library)} on {where}")
         if len(fitting) > 1:
             names = ", ".join(f"{key[1]} on {key[0]}" for key in sorted(fitting))
-            raise Problem(409, f"say which table, several are published: {names}")
+            one, its = map(quoted, min(fitting))
+            raise Problem(
+                409,
+                f"several tables are published ({names}): say which one, such as cluster {one} and"
+                f" library {its}",
+            )
         return next(iter(fitting.values()))
 
 
