@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -60,8 +61,8 @@ def _read(path: str, otherwise: str) -> str:
 
 
 def _revision() -> str | None:
-    """Commit of the checkout this package lies in; None for an installed package."""
-    if not (PACKAGE.parent / ".git").exists():
+    """Commit of the checkout this package lies in; None for an installed package or without git."""
+    if not (PACKAGE.parent / ".git").exists() or shutil.which("git") is None:
         return None
     answer = subprocess.run(
         ["git", "-C", str(PACKAGE.parent), "describe", "--always", "--dirty"],
