@@ -100,17 +100,21 @@ def test_a_probe_of_devices_goes_on_where_it_stopped(probed: Probed, tmp_path: P
 
 
 def test_without_a_device_it_says_so_and_the_rest_goes_on(
-    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("tuner.cli.progress.LINE_EVERY", 0.0)
     out = tmp_path / "m.ndjson"
     words = ["probe", "--ranks", "2", "--sizes", "64B", "--launches", "1", "--budget", "2s"]
     assert main([*words, "--parts", "devices,collectives", "--out", str(out)]) == 0
-    said = capsys.readouterr().out
+    said, progress = capsys.readouterr()
     measured = read_measurements(out)
     if "missing" not in measured.provenance["devices"]:
         pytest.skip("there is a GPU here")
     (note,) = measured.provenance["notes"]
     assert note.startswith("no CUDA device here: ")
     assert "note: no CUDA device here: " in said
+    assert "collective bcast p=2 64 B" in progress
+    assert "cuda" not in progress  # as in the plan
     assert {(one.kind, one.memory) for one in measured.series} == {("collective", "host")}
     assert measured.provenance["excluded"] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -144,6 +145,7 @@ def test_the_plan_is_shown_without_measuring(capsys: pytest.CaptureFixture[str])
     assert "collective bcast 4x1 1024 B" in every
     assert ", 1 launch, " in every
     assert "cuda" not in every + of_gpus
+    assert re.search(r"^ +1 +sentinel network", every, re.MULTILINE)  # numbered as listed
     assert "`--parts devices` lists them" in of_gpus
     assert main([*words, "--parts", "collectives,devices"]) == 0
     every, _, of_gpus = capsys.readouterr().out.partition("more where hosts have GPUs")
@@ -185,7 +187,7 @@ def test_reports_are_found_among_banners(plan: Plan) -> None:
     assert watch.line('{"event": "beg*** maintenance at noon ***') is None
     assert watch.line(f'{{"event": "be{json.dumps({"event": "note", "text": "hm"})}') == SILENCE
     assert watch.notes == ["hm"]
-    assert len(seen) == 1
+    assert [one.text for one in seen] == ["nothing yet: the ranks are starting", "x {"]
 
 
 def sign(host: str) -> str:
@@ -233,6 +235,33 @@ def test_a_report_on_the_line_of_a_sign_of_life_counts_at_once(
     assert watch.notes == ["hm"]
     assert watch.line(done[9:] + sign("b")) == SILENCE
     assert watch.finished == 3
+
+
+def test_the_time_left_is_what_the_budget_leaves_and_never_grows(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not there, such as GPUs, is done in no time; what is slow takes more than its own."""
+    now, seen = [100.0], list[Progress]()
+    monkeypatch.setattr(watching, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    watch = Watch(plan, 10.0, seen.append)
+
+    def begin(seconds: float, done: int) -> Progress:
+        now[0] += seconds
+        watch.line(json.dumps({"event": "done", "points": done}))
+        watch.line(json.dumps({"event": "begin", "point": "x"}))
+        return seen[-1]
+
+    watch.later = plan.less([point.key for point in plan.points])
+    watch.start(plan)
+    assert begin(0.0, 0).remaining == pytest.approx(10.0)
+    early = begin(0.1, len(plan.points) // 2)
+    assert early.remaining == pytest.approx(9.9)
+    assert early.fraction == pytest.approx(0.01)
+    assert begin(6.0, len(plan.points) // 2).remaining == pytest.approx(3.9)
+    watch.start(plan)  # again, after a failure: what was there for it is spent
+    assert begin(0.0, 0).remaining == pytest.approx(3.9)
+    late = begin(20.0, 1)
+    assert (late.remaining, late.fraction) == (0.0, 1.0)
 
 
 def test_a_host_that_gives_no_sign_of_life_is_named(

@@ -176,9 +176,8 @@ def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
 
     all_listed  whether what hosts may have is listed, too: somebody chose what is measured
     """
-    numbered = list(enumerate(record["points"], start=1))
-    own = [each for each in numbered if each[1]["memory"] == HOST]
-    of_gpus = [each for each in numbered if each[1]["memory"] != HOST]
+    own = [row for row in record["points"] if row["memory"] == HOST]
+    of_gpus = [row for row in record["points"] if row["memory"] != HOST]
     launches = "1 launch" if record["launches"] == 1 else f"{record['launches']} launches"
     _print_points(
         f"{len(own)} points, {launches}, {record['seconds']:g}s of measuring and at least"
@@ -188,17 +187,17 @@ def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
         return
     more = f"{len(of_gpus)} more where hosts have GPUs; elsewhere their time goes to those above"
     if all_listed:
-        _print_points(more, of_gpus)
+        _print_points(more, of_gpus, len(own) + 1)
     else:
         console().print(f"{more} (`--parts devices` lists them)", markup=False, soft_wrap=True)
 
 
-def _print_points(title: str, points: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 1) -> None:
     columns = ("", "what", "arms", "first host", "at once with", "time")
     rows = [
         (str(number), row["point"], str(row["arms"]), row["first_host"],
          f"group {row['at_once']}" if row["at_once"] else "", format_time(row["seconds"]))
-        for number, row in points
+        for number, row in enumerate(points, start=first)
     ]  # fmt: skip
     print_table(title, columns, rows, right=("", "arms", "time"))
 
@@ -212,7 +211,7 @@ def forwarded(report: Report) -> Callable[[Progress], None]:
     """Hands a probe's progress to a display."""
 
     def tell(progress: Progress) -> None:
-        report(progress.done / max(progress.total, 1), progress.remaining, progress.text)
+        report(progress.fraction, progress.remaining, progress.text)
 
     return tell
 

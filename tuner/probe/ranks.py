@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from tuner.locality import HOST
 from tuner.probe import gpus, heartbeat, places, timing
 from tuner.probe.about import facts
 from tuner.probe.clock import Clock
@@ -80,6 +81,7 @@ class Probe:
         self._done, self._beat, self._patience = 0, 0.0, STUCK
         self._owed = 0  # points that other lanes have finished or will, and rank 0 has not got
         self._spread: list[float] = []
+        self._gpus = False  # whether some rank has one
         self._sent: list[MPI.Request] = []
         self._end = time.monotonic() + budget if plan.hosts else math.inf
 
@@ -150,7 +152,7 @@ class Probe:
         for point in points:
             begin = time.monotonic()
             if self._first:
-                report("begin", point=str(point))
+                self._tell_begin(point)
             allotted = account.allot(point.weight)
             self._patience = STUCK + (0.0 if self._plan.hosts else 3 * allotted)
             self._alive(anew=True)
@@ -218,7 +220,13 @@ class Probe:
             if self._world.rank == ranks[0]:
                 heartbeat.begin(host)
 
+    def _tell_begin(self, point: Point) -> None:
+        """Unless there is no GPU for it."""
+        if point.memory == HOST or self._gpus:
+            report("begin", point=str(point))
+
     def _tell_gpus(self, known: dict[str, object]) -> None:
+        self._gpus = "gpus" in known
         if self._first:
             report("facts", devices=known)
             if "missing" in known:

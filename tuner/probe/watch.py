@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable
@@ -23,13 +24,20 @@ LOST = 30.0  # seconds without a sign of life after which a host counts as lost
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a probe is. Times in seconds; `remaining` is an estimate."""
+    """Where a probe is. Times in seconds; `remaining` is what the budget leaves."""
 
     done: int
     total: int
     elapsed: float
     remaining: float
     text: str
+
+    @property
+    def fraction(self) -> float:
+        """Of the time that it takes. Points tell little: those of a GPU that is not there take
+        none."""
+        whole = self.elapsed + self.remaining
+        return self.elapsed / whole if whole else 0.0
 
 
 class Watch:
@@ -54,7 +62,8 @@ class Watch:
         self._cut = ""  # what a sign of life came in the midst of
         self._rate = budget / plan.weight if plan.points else 0.0
         self._total = len(plan.points)
-        self._weights: list[float] = []
+        self._points = 0  # of the present launch
+        self._least = math.inf  # seconds that were left when it was last told
         self._begin = time.monotonic()
         self._launched = self._begin
         self._tell = tell
@@ -65,8 +74,9 @@ class Watch:
         self.current = "nothing yet: the ranks are starting"
         self.finished = 0
         self._heard, self._cut = {}, ""
-        self._weights = [point.weight for point in plan.points]
+        self._points = len(plan.points)
         self._launched = time.monotonic()
+        self._show(self.current)
 
     @property
     def elapsed(self) -> float:
@@ -144,16 +154,14 @@ class Watch:
             self.left_out.append(event["key"])
 
     def _show(self, text: str) -> None:
-        left = len(self._weights) - self.finished + len(self.later.points)
+        left = self._points - self.finished + len(self.later.points)
         done = self._total - left
         self._tell(Progress(done, self._total, self.elapsed, self._remaining(), text))
 
     def _remaining(self) -> float:
-        """By the weight of what is left, and not more than what is left of the budget, if any."""
+        """What points leave of their time is dealt out again; a launch that is repeated has more
+        than it says."""
         spent = time.monotonic() - self._launched
-        done = sum(self._weights[: self.finished])
-        left = sum(self._weights[self.finished :]) + self.later.weight
-        budgeted = max(self.budget - spent, 0.0) + self._rate * self.later.weight
-        if done <= 0:
-            return budgeted
-        return spent * left / done if budgeted <= 0 else min(budgeted, spent * left / done)
+        left = max(self.budget - spent, 0.0) + self._rate * self.later.weight
+        self._least = min(self._least, left)
+        return self._least
