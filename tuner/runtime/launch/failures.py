@@ -33,7 +33,8 @@ FAILURES = (  # what the launchers print, and what to say instead
     ),
     (
         r"ssh: connect to host (\S+) port \d+: (?:Connection (?:refused|timed out)|No route to"
-        r" host)|ssh: Could not resolve hostname ([^\s:]+)|Connection to (\S+) port \d+ timed out",
+        r" host|Network is unreachable)|ssh: Could not resolve hostname ([^\s:]+)"
+        r"|Connection to (\S+) port \d+ timed out",
         "host {detail} cannot be reached ({text}): check that `ssh {detail} true` works without a"
         " password, or leave it out of --hosts",
     ),

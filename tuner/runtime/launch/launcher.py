@@ -24,11 +24,7 @@ from tuner.runtime.launch import failures
 from tuner.runtime.launch.failures import CompletedRun
 from tuner.runtime.launch.hosts import LOCAL, Hosts
 from tuner.runtime.launch.process import stream
-from tuner.runtime.launch.template import (
-    Template,
-    connection_environment,
-    settings_environment,
-)
+from tuner.runtime.launch.template import Template, connection_environment, settings_environment
 
 LAUNCHERS = {
     "openmpi": ("mpirun", "mpiexec"), "mpich": ("mpiexec", "mpirun"),
@@ -198,6 +194,7 @@ class Launcher:
         with _shelf(hosts.local) as shelf:
             further = forwarded.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
             forwarded["PYTHONPATH"] = os.pathsep.join(filter(None, [shelf, further]))
+            known = {**os.environ, **forwarded}
             if hosts.local:
                 command = self.command(ranks, arguments, settings)
             else:
@@ -205,10 +202,8 @@ class Launcher:
                 if each * len(hosts.names) != ranks:
                     raise InputError(f"{ranks} ranks are not {each} on each of {len(hosts.names)}")
                 command = self.command_on(hosts, each, arguments, forwarded, settings)
-            run = stream(
-                command, {**connection_environment(os.environ), **os.environ, **forwarded}, on_line,
-                timeout, patience, str(hosts),
-            )  # fmt: skip
+                known |= connection_environment(os.environ)
+            run = stream(command, known, on_line, timeout, patience, str(hosts))
         if check and run.returncode != 0:
             raise ProbeError(self.explained(run, ranks, hosts))
         return run
