@@ -264,6 +264,42 @@ def test_a_table_says_how_few_its_rules_are() -> None:
     assert 0 <= said["added_regret"] <= 0.005
 
 
+def test_one_ladder_for_all_operators_counts_once() -> None:
+    """A limit that the table meets anyway takes nothing away."""
+    safe = {choice: CROSSING[choice] for choice in (DEFAULT, TREE)}
+    some = probe(safe, collective="allreduce")
+    rules = table_of(some).rules
+    assert {rule.key.operators for rule in rules} == {"any"}
+    assert table_of(some, Constraints(rules=len(rules))).rules == rules
+
+
+def test_rules_for_commutative_operators_that_gain_next_to_nothing_are_left_out() -> None:
+    """The ring is what may not be used for other operators."""
+
+    def table(gain: float) -> TuningTable:
+        ahead = {4**9: gain, 4**10: gain}
+        times = {
+            DEFAULT: lambda _: 2e-5, TREE: lambda _: 1e-5,
+            RING: lambda n: 1e-5 / ahead.get(n, 0.5),
+        }  # fmt: skip
+        return table_of(probe(times, 1e-3, collective="allreduce"))
+
+    assert {key.operators for key in table(1.02).keys} == {"any"}
+    assert {key.operators for key in table(1.2).keys} == {"any", "commutative"}
+    assert table(1.02).provenance["compaction"]["naive"] == len(LADDER)
+    assert table(1.2).provenance["compaction"]["naive"] == 2 * len(LADDER)
+
+
+@pytest.mark.parametrize("gain", [1.06, 1.08, 1.1])
+@pytest.mark.parametrize("at", [0, 4, 8])
+def test_a_gain_that_reaches_no_further_than_its_size_gets_no_rule(gain: float, at: int) -> None:
+    """It was [8 KiB, 8193 bytes): what is known of one size alone is no rule."""
+    special = {LADDER[at]: 1 / gain}
+    times = {DEFAULT: lambda _: 1e-5, TREE: lambda n: 1e-5 * special.get(n, 1.2)}
+    rules = table_of(probe(times, 1e-4)).rules
+    assert all(rule.hi > 1.02 * rule.lo for rule in rules)
+
+
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.5])
 def test_where_nothing_is_faster_the_library_decides_everywhere(noise: float) -> None:
     same = {DEFAULT: lambda n: 1e-5 + 1e-9 * n} | {
@@ -438,6 +474,8 @@ def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
         for rule in ladder:
             assert all(rule.lo <= n < rule.hi for n in rule.evidence.nbytes)
             assert rule.choice.is_default or rule.evidence.gain_ci95[0] > 1 + NOISE
+            fills = {rule.lo - 1, rule.hi} <= {-1, math.inf, *probed}
+            assert rule.choice.is_default or fills or rule.hi > 1.02 * rule.lo
             assert key.operators == "commutative" or order_safe(key.collective, rule.choice)
 
 

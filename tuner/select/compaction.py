@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from tuner.errors import InputError
 from tuner.select.contest import DEFAULT_CHOICE, Contest
 from tuner.table import Choice
 
+Allowed = Callable[[Choice], bool]
 LOSS = 0.005  # regret that fewer rules may add, mean over the sizes of a ladder
 _CLOSE = 0.05  # a regret from which on medians count even where they are very uncertain
 _EQUAL = 1e-12  # costs that differ by rounding alone
@@ -59,7 +61,7 @@ class Plan:
         return len(self.groups) + sum(not group.is_default for group in ends)
 
 
-def plans(ladder: Sequence[Contest], allowed: Callable[[Choice], bool]) -> list[Plan]:
+def plans(ladder: Sequence[Contest], allowed: Allowed) -> list[Plan]:
     """The cheapest for every number of rules; more rules come later and cost less."""
     costs = [_costs(contest, allowed) for contest in ladder]
     ends: dict[tuple[int, int, bool], Plan] = {(0, 0, False): Plan()}
@@ -81,26 +83,63 @@ def fewest(of: Sequence[Plan], loss: float = LOSS) -> Plan:
     return next(plan for plan in of if plan.cost <= loss * plan.sizes + _EQUAL)
 
 
-def limited(ladders: Sequence[Sequence[Plan]], most: int | None) -> list[Plan]:
-    """One plan for each ladder: `fewest`, and where these are more than `most` rules in all, with
-    fewer still, those first that cost the least. Raises InputError where that is impossible.
+def leaving(plan: Plan, number: int, allowed: Allowed) -> Plan:
+    """The default instead of one of the groups, and of the default's beside it one group."""
+    contests: list[Contest] = []
+    first, last = number, number + 1
+    while first > 0 and plan.groups[first - 1].is_default:
+        first -= 1
+    while last < len(plan.groups) and plan.groups[last].is_default:
+        last += 1
+    for group in plan.groups[first:last]:
+        contests += group.contests
+    cost = sum(cost_of(contest, DEFAULT_CHOICE, allowed) for contest in contests)
+    joined = Group(frozenset([DEFAULT_CHOICE]), tuple(contests), cost)
+    return Plan((*plan.groups[:first], joined, *plan.groups[last:]))
+
+
+class Offer(Protocol):
+    """One way to decide some calls."""
+
+    @property
+    def number(self) -> int:
+        """Of its rules."""
+
+    @property
+    def cost(self) -> float:
+        """Sum of the expected regrets at all sizes."""
+
+
+T = TypeVar("T", bound=Offer)
+
+
+def limited(calls: Sequence[Sequence[T]], most: int) -> list[T]:
+    """One offer for each of the calls: their first, and where these are more than `most` rules in
+    all, others of fewer, those first that cost the least for each rule. Raises InputError where
+    that is impossible.
     """
-    chosen = [fewest(ladder) for ladder in ladders]
-    while most is not None and sum(plan.rules for plan in chosen) > most:
+    chosen = [offers[0] for offers in calls]
+    while sum(offer.number for offer in chosen) > most:
         steps = [
-            ((lower.cost - plan.cost) / (plan.rules - lower.rules), n, lower)
-            for n, (plan, ladder) in enumerate(zip(chosen, ladders, strict=True))
-            for lower in ladder
-            if lower.rules < plan.rules
+            ((fewer.cost - offer.cost) / (offer.number - fewer.number), n, fewer)
+            for n, (offer, offers) in enumerate(zip(chosen, calls, strict=True))
+            for fewer in offers
+            if fewer.number < offer.number
         ]
         if not steps:
+            least = sum(offer.number for offer in chosen)
             raise InputError(
-                f"a table for these calls has {len(chosen)} rules at least, not {most}: allow more,"
+                f"a table for these calls has {least} rules at least, not {most}: allow more,"
                 " or measure fewer collectives and shapes"
             )
-        _, n, lower = min(steps, key=lambda step: step[:2])
-        chosen[n] = lower
+        _, n, fewer = min(steps, key=lambda step: step[:2])
+        chosen[n] = fewer
     return chosen
+
+
+def cost_of(contest: Contest, choice: Choice, allowed: Allowed) -> float:
+    """What a choice costs at one size, among those that are allowed."""
+    return _regret(contest, choice, _best(contest, allowed))
 
 
 def _frontier(whole: Sequence[Plan]) -> list[Plan]:
@@ -114,11 +153,16 @@ def _frontier(whole: Sequence[Plan]) -> list[Plan]:
     return found
 
 
-def _costs(contest: Contest, allowed: Callable[[Choice], bool]) -> dict[Choice, float]:
+def _costs(contest: Contest, allowed: Allowed) -> dict[Choice, float]:
     """Of what may be used there."""
-    winners = [choice for choice in contest.winners if allowed(choice)]
-    best = max(sorted(winners, key=str), key=contest.gains.__getitem__, default=DEFAULT_CHOICE)
+    best = _best(contest, allowed)
+    winners = filter(allowed, contest.winners)
     return {choice: _regret(contest, choice, best) for choice in (DEFAULT_CHOICE, *winners)}
+
+
+def _best(contest: Contest, allowed: Allowed) -> Choice:
+    winners = sorted(filter(allowed, contest.winners), key=str)
+    return max(winners, key=contest.gains.__getitem__, default=DEFAULT_CHOICE)
 
 
 def _regret(contest: Contest, choice: Choice, best: Choice) -> float:

@@ -55,7 +55,7 @@ def switch(low: Contest, high: Contest, before: Choice, after: Choice, selector:
 
 def _reach(near: Contest, far: Contest, choice: Choice, selector: Selector) -> float:
     """The size up to which the gain of a choice is above noise on the way from `near`, which speaks
-    for it, to `far`, which speaks for the default.
+    for it, to `far`, which speaks for the default: for what is next to it, too.
     """
     if choice not in far.gains and not selector.covers(far.point, choice):
         return near.point.nbytes
@@ -66,7 +66,7 @@ def _reach(near: Contest, far: Contest, choice: Choice, selector: Selector) -> f
     known = np.hypot((1 - way) * here.spread, way * there.spread)
     spread = np.hypot(known, WANDER * np.sqrt(abs(octaves) * way * (1 - way)))
     failing = np.flatnonzero(gain - NORMAL_95 * spread <= math.log1p(near.noise))
-    last = way[max(failing[0] - 1, 0)] if failing.size else 1.0
+    last = way[max(failing[0] - 1, 0)] if failing.size else way[-2]
     return float(here.nbytes * 2 ** (octaves * last))
 
 
@@ -94,15 +94,17 @@ def beyond(contest: Contest, choice: Choice) -> float:
 def _crossing(
     low: Contest, high: Contest, before: Choice, after: Choice, selector: Selector
 ) -> int:
-    """Where `after` is predicted to overtake `before`; next to the size at which a belief says
-    otherwise than what was measured, when it sees no crossing.
+    """Where `after` is predicted to overtake `before`; where a belief sees no crossing, near the
+    size at which it says otherwise than what was measured, which speaks for what is next to it.
     """
 
     def ahead(nbytes: int) -> float:
         point = low.point.at(nbytes)
         return selector.seconds(point, before)[0] - selector.seconds(point, after)[0]
 
-    lo, hi = low.point.nbytes, high.point.nbytes
+    first, last = low.point.nbytes, high.point.nbytes
+    lo = min(math.ceil(first * _PRECISION), last - 1)
+    hi = max(math.floor(last / _PRECISION), lo + 1)
     while hi - lo > 1 and hi > lo * _PRECISION:
         middle = min(max(round(math.sqrt(lo * hi)), lo + 1), hi - 1)
         lo, hi = (middle, hi) if ahead(middle) < 0 else (lo, middle)
