@@ -279,17 +279,20 @@ BOUNDS = st.one_of(
 
 @st.composite
 def tables(draw: st.DrawFn, reader: Reader) -> TuningTable:
-    """Ladders of some collectives on some shapes, those for commutative operators only here and
-    there.
+    """Ladders of some collectives on some shapes, here and there for commutative operators, too, or
+    alone.
     """
     rules: list[Rule] = []
     memory = "cuda" if reader.name == "nccl" else "host"
     places = st.tuples(st.sampled_from(sorted(reader.choices)), st.sampled_from(reader.shapes))
     for collective, shape in draw(st.sets(places, min_size=1, max_size=4)):
         key = Key(collective, *shape, memory)
-        rules += draw(ladders(key, reader.choices[collective]))
+        only = "commutative" in reader.operators and collective.reduces and draw(st.booleans())
+        rules += [] if only else draw(ladders(key, reader.choices[collective]))
         further = [*reader.choices[collective], *reader.further.get(collective, ())]
-        if "commutative" in reader.operators and collective.reduces and draw(st.booleans()):
+        if only or (
+            "commutative" in reader.operators and collective.reduces and draw(st.booleans())
+        ):
             rules += draw(ladders(replace(key, operators="commutative"), further))
     return TuningTable(CLUSTER, reader.library, tuple(rules))
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tuner.errors import InputError
-from tuner.export.ladders import by_ranks
+from tuner.export.ladders import every_ladder
 from tuner.export.mpich.emitter import check, grown, guarded
 from tuner.export.mpich.selection import Call, Tree
 from tuner.export.prove import (
@@ -76,15 +76,22 @@ def prove(
 
 def _trials(table: TuningTable) -> list[Trial]:
     """Calls for the rules of every key, with an operator that each ladder is for."""
-    trials = []
-    commutative = by_ranks(table, "commutative")
-    for collective, ladders in by_ranks(table).items():
-        for p, ladder in ladders.items():
-            other = commutative[collective][p]
-            trials += [Trial(r, n, ladder == other) for r in ladder for n in sizes_of(r)]
-            if ladder != other:
-                trials += [Trial(r, n) for r in other for n in sizes_of(r)]
-    return trials
+    everyone, commutative = list(every_ladder(table)), list(every_ladder(table, "commutative"))
+    return [
+        Trial(rule, nbytes, ladder in commutative)
+        for ladder in (*everyone, *(other for other in commutative if other not in everyone))
+        for rule in ladder
+        for nbytes in sizes_of(rule)
+    ]
+
+
+def _same_leaf(rule: Rule, rules: Iterable[Rule]) -> list[Rule]:
+    """Those of shapes with as many ranks, which the file does not tell apart."""
+
+    def place(one: Rule) -> tuple[object, ...]:
+        return one.key.collective, one.key.p, one.key.operators, one.lo
+
+    return [one for one in rules if place(one) == place(rule)]
 
 
 def _own(rule: Rule, trials: Sequence[Trial]) -> Trial:
@@ -106,9 +113,11 @@ def _prove_rule(
         settings = activation(path)
         return len(ask(starter, calls, directory, settings=settings, may_abort=True, spare=1))
 
-    neighbours = [t for t in trials if t.rule != rule and t.rule.key.p == rule.key.p]
+    here = [t for t in trials if t.rule.key.p == rule.key.p]
+    alike = _same_leaf(rule, (t.rule for t in here))
+    neighbours = [t for t in here if t.rule not in alike]
     own = _own(rule, trials)
-    done, reason = answered([rule], [*neighbours, own]), ""
+    done, reason = answered(alike, [*neighbours, own]), ""
     if done == 0:
         # Making a communicator calls this rule: poison the others, and its own call must live.
         others = {t.rule for t in neighbours if t.collective is rule.key.collective}
