@@ -1,11 +1,12 @@
-"""How long a table takes: 64 shapes, two collectives, from measurements to a file that is checked.
+"""How long a table takes: 67 shapes, two collectives, from measurements to a file that is checked.
 
-    python -m tests.bench.tabulation [NODES [SIZES]]
+    python -m tests.bench.tabulation [NODES [SIZES [RULES]]]
 
 The measurements are made up: every candidate of Open MPI at SIZES (10) sizes from 8 bytes on, four
-times each other, on 1 to NODES (16) nodes with 1, 2, 4 and 8 ranks, ten samples in each of three
-launches. Nothing is measured or read, so what is timed is reading times off, simulating, learning,
-deciding, and writing and checking the native file. Prints seconds of the clock for each.
+times each other, on 1 to NODES (17) nodes with 1, 2, 4 and 8 ranks, ten samples in each of three
+launches. With RULES the table may have so many. Nothing is measured, so what is timed is reading
+times off, simulating, learning, deciding, and writing and checking the native files. Prints seconds
+of the clock for each.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tuner.cli.output import print_table
 from tuner.collective import Collective
 from tuner.export.formats import FORMATS, Wish
 from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
 from tuner.table import Choice, TuningTable
 from tuner.topologies import given_calibration
@@ -70,7 +72,7 @@ def exported(table: TuningTable) -> int:
     return sum(len(form.emit(table.with_ppn(ppn), Wish())[0]) for ppn in PPNS)
 
 
-def main(nodes: int = 16, sizes: int = 10) -> None:
+def main(nodes: int = 17, sizes: int = 10, rules: int | None = None) -> None:
     """Print how long each part takes."""
     record = {
         "name": "cluster", "nodes": nodes, "latency": "1us", "bandwidth": "12.5GB/s",
@@ -82,7 +84,10 @@ def main(nodes: int = 16, sizes: int = 10) -> None:
     calibration = replace(given_calibration(topology), cluster="cluster", library=LIBRARY)
     begun = time.perf_counter()
     rows, table = make_table(
-        Measurements(cluster, LIBRARY, {}, series), calibration, topology=topology
+        Measurements(cluster, LIBRARY, {}, series),
+        calibration,
+        topology=topology,
+        constraints=Constraints(rules=rules),
     )
     made = time.perf_counter()
     size = exported(table)

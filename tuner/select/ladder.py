@@ -17,6 +17,7 @@ from tuner.select.switch import beyond, switch
 from tuner.table import LEARNED, MEASURED, NOTHING, SIMULATED, Choice, Evidence, Key, Rule
 
 _NARROWEST = 1.02  # ends of a rule over its start: as precisely as switches are looked for
+_ELEMENT = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Ladder:
         """How many were probed."""
         return sum(len(run.contests) for run in self.runs)
 
+    @property
+    def naive(self) -> int:
+        """How many rules these would be with one for each of the sizes."""
+        return len(self.rules) - len(self.runs) + self.sizes
+
     def cost_for(self, allowed: Allowed) -> float:
         """The same among other choices, of calls that might have a ladder of their own."""
         return sum(
@@ -52,13 +58,29 @@ class Ladder:
         )
 
 
+class Switches:
+    """Where the ladders of one call change: plans of more or fewer rules share most of it."""
+
+    def __init__(self, selector: Selector) -> None:
+        self.selector = selector
+        self._known: dict[tuple[int, Choice, Choice], int] = {}
+
+    def between(self, low: Run, high: Run) -> int:
+        """The first size of the upper of two runs that follow one another."""
+        below, above = low.contests[-1], high.contests[0]
+        place = below.point.nbytes, low.choice, high.choice
+        if place not in self._known:
+            self._known[place] = switch(below, above, low.choice, high.choice, self.selector)
+        return self._known[place]
+
+
 def drawn(
-    key: Key, plan: Plan, contests: Sequence[Contest], allowed: Allowed, selector: Selector
+    key: Key, plan: Plan, contests: Sequence[Contest], allowed: Allowed, switches: Switches
 ) -> Ladder:
     """The ladder of a plan; less what is known of one size alone, and reaches no other."""
     while True:
-        runs = _runs(plan, contests, allowed, selector)
-        bounds = _bounds(runs, selector)
+        runs = _runs(plan, contests, allowed, switches.selector)
+        bounds = _bounds(runs, switches)
         lone = _lone(runs, bounds, [contest.point.nbytes for contest in contests])
         if lone is None:
             return Ladder(tuple(_rules(key, runs, bounds)), tuple(runs), plan.cost)
@@ -140,9 +162,9 @@ def _mean_gain(choice: Choice, contests: Sequence[Contest]) -> float:
     return math.exp(sum(logs) / len(logs))
 
 
-def _bounds(runs: Sequence[Run], selector: Selector) -> list[float]:
+def _bounds(runs: Sequence[Run], switches: Switches) -> list[float]:
     """Where the runs begin, and where the last one ends."""
-    return [_lowest(runs), *(_switch(*pair, selector) for pair in pairwise(runs)), _highest(runs)]
+    return [_lowest(runs), *(switches.between(*pair) for pair in pairwise(runs)), _highest(runs)]
 
 
 def _rules(key: Key, runs: Sequence[Run], bounds: Sequence[float]) -> list[Rule]:
@@ -165,12 +187,14 @@ def _sizes(runs: Iterable[Run]) -> list[int]:
 
 
 def _lowest(runs: Sequence[Run]) -> int:
-    """Below one byte there is nothing to fence off: such calls only synchronise."""
+    """What is shorter than an element of most programs takes as long as one: there is nothing to
+    fence off.
+    """
     sizes, first = _sizes(runs), runs[0]
     if first.choice.is_default:
         return 0
     lowest = math.ceil(sizes[0] / min(gap_below(sizes), beyond(first.contests[0], first.choice)))
-    return lowest if lowest > 1 else 0
+    return lowest if lowest >= _ELEMENT else 0
 
 
 def _highest(runs: Sequence[Run]) -> float:
@@ -179,10 +203,6 @@ def _highest(runs: Sequence[Run]) -> float:
         return math.inf
     ratio = min(gap_above(sizes), beyond(last.contests[-1], last.choice))
     return max(math.ceil(sizes[-1] * ratio), sizes[-1] + 1)
-
-
-def _switch(low: Run, high: Run, selector: Selector) -> int:
-    return switch(low.contests[-1], high.contests[0], low.choice, high.choice, selector)
 
 
 def _evidence(run: Run) -> Evidence:

@@ -14,7 +14,7 @@ from tuner.select.compaction import LOSS, Allowed, Plan, fewest, limited, plans
 from tuner.select.constraints import ANYTHING, Constraints, OrderSafe
 from tuner.select.contest import Contest
 from tuner.select.dataset import NOISE
-from tuner.select.ladder import Ladder, drawn
+from tuner.select.ladder import Ladder, Switches, drawn
 from tuner.select.selector import Selector
 from tuner.statistics import LEVEL
 from tuner.table import Choice, Key, Rule, TuningTable
@@ -32,12 +32,12 @@ class Call:
     key: Key
     contests: Sequence[Contest]
     allowed: dict[str, Allowed]
-    selector: Selector
+    switches: Switches
 
     def ladder(self, operators: str, plan: Plan) -> Ladder:
         """The rules of a plan."""
         key = replace(self.key, operators=operators)
-        return drawn(key, plan, self.contests, self.allowed[operators], self.selector)
+        return drawn(key, plan, self.contests, self.allowed[operators], self.switches)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def tabulate(
         Call(key, ladder, {
             operators: partial(may, key, operators)
             for operators in constraints.operators(key.collective)
-        }, selector)
+        }, Switches(selector))
         for key, ladder in points.items()
     ]  # fmt: skip
     chosen = _decided(calls, constraints.rules)
@@ -105,10 +105,10 @@ def _default(library: str) -> str:
 
 
 def _compaction(chosen: Collection[Decided], rules: Sequence[Rule]) -> dict[str, float]:
-    """One rule for each size would be `naive`, of every ladder that there is."""
+    """With one rule for each size the ladders that there are would have `naive` rules."""
     ladders = [ladder for each in chosen for ladder in each.ladders]
-    naive = sum(ladder.sizes for ladder in ladders)
-    added = sum(ladder.cost for ladder in ladders) / naive
+    naive = sum(ladder.naive for ladder in ladders)
+    added = sum(ladder.cost for ladder in ladders) / sum(ladder.sizes for ladder in ladders)
     return {"naive": naive, "rules": len(rules), "added_regret": added}
 
 
