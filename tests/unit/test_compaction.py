@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import InputError
-from tuner.select.compaction import LOSS, fewest, leaving, limited, plans
+from tuner.select.compaction import LOSS, fewest, lean, leaving, limited, plans, thinned
 from tuner.select.contest import Contest, hold
 from tuner.select.dataset import Point, Row
 from tuner.table import Choice
@@ -105,6 +105,15 @@ def test_a_limit_takes_the_rules_that_gain_the_least() -> None:
     assert limited([small, large], 2) == [Way(1, 0.2), Way(1, 2.0)]
     with pytest.raises(InputError, match="has 2 rules at least, not 1"):
         limited([small, large], 1)
+
+
+def test_rules_go_until_there_are_as_few_as_aimed_at_or_too_much_is_lost() -> None:
+    calls = [[Way(5, 0.0), Way(3, 0.1), Way(1, 0.6)], [Way(5, 0.0), Way(1, 0.3)]]
+    numbers = [[way.number for way in chosen] for chosen in thinned(calls)]
+    assert numbers == [[5, 5], [3, 5], [3, 1], [1, 1]]
+    assert sum(way.number for way in lean(calls, 8, 10.0)) == 8
+    assert sum(way.number for way in lean(calls, 2, 0.45)) == 4
+    assert lean(calls, 2, -1.0) == [Way(5, 0.0), Way(5, 0.0)]
 
 
 def test_a_group_that_is_left_joins_the_default_beside_it() -> None:

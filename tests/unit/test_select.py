@@ -264,6 +264,25 @@ def test_a_table_says_how_few_its_rules_are() -> None:
     assert 0 <= said["added_regret"] <= 0.005
 
 
+def test_calls_share_what_fewer_rules_may_lose() -> None:
+    """One size of nine where another algorithm is 8 % faster is worth rules of its own in a table
+    of that call alone; not in one of two calls that has more than a quarter of all possible rules.
+    """
+
+    def taken(collective: str, special: int) -> tuple[Measurement, ...]:
+        ring = {special: 1 / 1.08}
+        times = {
+            DEFAULT: lambda _: 3e-5, TREE: lambda _: 1e-5, RING: lambda n: 1e-5 * ring.get(n, 2.0),
+        }  # fmt: skip
+        return probe(times, 1e-3, collective).series
+
+    alone = table_of(measured(taken("bcast", 1024)))
+    assert RING in {rule.choice for rule in alone.rules}
+    both = table_of(measured([*taken("bcast", 1024), *taken("gather", 0)]))
+    assert {rule.choice for rule in both.rules} == {DEFAULT, TREE}
+    assert both.provenance["compaction"]["added_regret"] == pytest.approx(0.08 / 18, rel=0.1)
+
+
 def test_one_ladder_for_all_operators_counts_once() -> None:
     """A limit that the table meets anyway takes nothing away."""
     safe = {choice: CROSSING[choice] for choice in (DEFAULT, TREE)}

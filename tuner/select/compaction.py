@@ -10,7 +10,7 @@ the default.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -114,27 +114,53 @@ T = TypeVar("T", bound=Offer)
 
 
 def limited(calls: Sequence[Sequence[T]], most: int) -> list[T]:
-    """One offer for each of the calls: their first, and where these are more than `most` rules in
-    all, others of fewer, those first that cost the least for each rule. Raises InputError where
-    that is impossible.
+    """The first of `thinned` with at most so many rules. Raises InputError where there is none."""
+    for chosen in thinned(calls):
+        least = sum(offer.number for offer in chosen)
+        if least <= most:
+            return chosen
+    raise InputError(
+        f"a table for these calls has {least} rules at least, not {most}: allow more, or measure"
+        " fewer collectives and shapes"
+    )
+
+
+def lean(calls: Sequence[Sequence[T]], aim: float, cost: float) -> list[T]:
+    """The first of `thinned` with as few rules as aimed at, or the last that costs no more."""
+    found: list[T] = []
+    for chosen in thinned(calls):
+        if found and sum(offer.cost for offer in chosen) > cost:
+            break
+        found = chosen
+        if sum(offer.number for offer in chosen) <= aim:
+            break
+    return found
+
+
+def thinned(calls: Sequence[Sequence[T]]) -> Iterator[list[T]]:
+    """One offer for each of the calls: their first, and then ever fewer rules in all; those go
+    first that cost the least for each rule.
     """
     chosen = [offers[0] for offers in calls]
-    while sum(offer.number for offer in chosen) > most:
-        steps = [
-            ((fewer.cost - offer.cost) / (offer.number - fewer.number), n, fewer)
-            for n, (offer, offers) in enumerate(zip(chosen, calls, strict=True))
-            for fewer in offers
-            if fewer.number < offer.number
-        ]
-        if not steps:
-            least = sum(offer.number for offer in chosen)
-            raise InputError(
-                f"a table for these calls has {least} rules at least, not {most}: allow more,"
-                " or measure fewer collectives and shapes"
-            )
-        _, n, fewer = min(steps, key=lambda step: step[:2])
-        chosen[n] = fewer
-    return chosen
+    steps = [_step(offer, offers) for offer, offers in zip(chosen, calls, strict=True)]
+    yield chosen
+    while any(steps):
+        n = min((step[0], n) for n, step in enumerate(steps) if step)[1]
+        step = steps[n]
+        assert step is not None
+        chosen = [*chosen[:n], step[1], *chosen[n + 1 :]]
+        steps[n] = _step(step[1], calls[n])
+        yield chosen
+
+
+def _step(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
+    """The next offer of fewer rules, and what it costs for each."""
+    steps = [
+        ((fewer.cost - offer.cost) / (offer.number - fewer.number), fewer)
+        for fewer in offers
+        if fewer.number < offer.number
+    ]
+    return min(steps, key=lambda step: step[0], default=None)
 
 
 def cost_of(contest: Contest, choice: Choice, allowed: Allowed) -> float:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 
 from tuner import libraries
 from tuner.errors import InputError
 from tuner.measurement import Measurements
-from tuner.select.compaction import LOSS, Allowed, Plan, fewest, limited, plans
+from tuner.select.compaction import LOSS, Allowed, Plan, fewest, lean, limited, plans
 from tuner.select.constraints import ANYTHING, Constraints, OrderSafe
 from tuner.select.contest import Contest
 from tuner.select.dataset import NOISE
 from tuner.select.ladder import Ladder, Switches, drawn
 from tuner.select.selector import Selector
 from tuner.statistics import LEVEL
-from tuner.table import Choice, Key, Rule, TuningTable
+from tuner.table import Choice, Key, TuningTable
+
+SHARE = 0.25  # of the rules without compaction: what is aimed at
+MOST = 0.01  # regret that fewer rules may add to one call for that
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The ladders of one call, and what they cost calls of all classes of operators."""
+
+    ladders: tuple[Ladder, ...]
+    cost: float
+
+    @property
+    def number(self) -> int:
+        """Of the rules."""
+        return sum(len(ladder.rules) for ladder in self.ladders)
 
 
 @dataclass(frozen=True)
@@ -34,23 +50,56 @@ class Call:
     allowed: dict[str, Allowed]
     switches: Switches
 
-    def ladder(self, operators: str, plan: Plan) -> Ladder:
-        """The rules of a plan."""
+    @property
+    def cases(self) -> int:
+        """Sizes and classes of operators."""
+        return len(self.contests) * len(self.allowed)
+
+    @property
+    def naive(self) -> int:
+        """How many rules these would be with one for each size, and class of operators if it
+        matters.
+        """
+        for_any, *others = self._fewest
+        alone = self._decided(for_any)
+        return for_any.naive + sum(o.naive for o in others if alone.cost > for_any.cost + o.cost)
+
+    @property
+    def fewest(self) -> Decided:
+        """By ladders of the fewest rules that lose next to nothing. Commutative operators have
+        rules of their own where those for any operator would lose more.
+        """
+        for_any, *others = self._fewest
+        alone = self._decided(for_any)
+        if not others or alone.cost - for_any.cost <= LOSS * for_any.sizes:
+            return alone
+        return self._decided(for_any, *others)
+
+    def offers(self) -> list[Decided]:
+        """`fewest`, and then every way by plans of as many or as few rules."""
+        for_any, *others = (
+            [self._ladder(operators, plan) for plan in plans(self.contests, allowed)]
+            for operators, allowed in self.allowed.items()
+        )
+        both = [self._decided(*pair) for pair in product(for_any, *others)] if others else []
+        return [self.fewest, *map(self._decided, for_any), *both]
+
+    @cached_property
+    def _fewest(self) -> Sequence[Ladder]:
+        return [
+            self._ladder(operators, fewest(plans(self.contests, allowed)))
+            for operators, allowed in self.allowed.items()
+        ]
+
+    def _ladder(self, operators: str, plan: Plan) -> Ladder:
         key = replace(self.key, operators=operators)
         return drawn(key, plan, self.contests, self.allowed[operators], self.switches)
 
-
-@dataclass(frozen=True)
-class Decided:
-    """The ladders of one call, and what they cost calls of all classes of operators."""
-
-    ladders: tuple[Ladder, ...]
-    cost: float
-
-    @property
-    def number(self) -> int:
-        """Of the rules."""
-        return sum(len(ladder.rules) for ladder in self.ladders)
+    def _decided(self, *ladders: Ladder) -> Decided:
+        """Where a ladder is missing, the one for any operator holds."""
+        lacking = list(self.allowed.values())[len(ladders) :]
+        cost = sum(ladder.cost for ladder in ladders)
+        return Decided(ladders, cost + sum(map(ladders[0].cost_for, lacking)))
 
 
 def tabulate(
@@ -91,7 +140,7 @@ def tabulate(
         " elsewhere a belief learned from measurements and simulations",
         "default": _default(measurements.library),
         "level": LEVEL, "noise": noise, "points": sum(map(len, points.values())),
-        "compaction": _compaction(chosen, rules), "constraints": constraints.record(),
+        "compaction": _compaction(calls, chosen), "constraints": constraints.record(),
         "probe": dict(measurements.provenance),
     }  # fmt: skip
     return TuningTable(measurements.cluster, measurements.library, tuple(rules), provenance)
@@ -104,49 +153,29 @@ def _default(library: str) -> str:
     return "the library's own choice" + (f" with {settings}" if settings else "")
 
 
-def _compaction(chosen: Collection[Decided], rules: Sequence[Rule]) -> dict[str, float]:
-    """With one rule for each size the ladders that there are would have `naive` rules."""
-    ladders = [ladder for each in chosen for ladder in each.ladders]
-    naive = sum(ladder.naive for ladder in ladders)
-    added = sum(ladder.cost for ladder in ladders) / sum(ladder.sizes for ladder in ladders)
-    return {"naive": naive, "rules": len(rules), "added_regret": added}
+def _compaction(calls: Sequence[Call], chosen: Sequence[Decided]) -> dict[str, float]:
+    """`naive`: rules of the same ladders, and of those that others stand in for, uncompacted."""
+    return {
+        "naive": sum(call.naive for call in calls),
+        "rules": sum(each.number for each in chosen),
+        "added_regret": sum(each.cost for each in chosen) / sum(call.cases for call in calls),
+    }
 
 
 def _decided(calls: Sequence[Call], most: int | None) -> list[Decided]:
-    found = [_fewest(call) for call in calls]
+    """By few rules for each call; fewer, where these are more than is aimed at in all and that
+    still loses next to nothing; and no more than `most`.
+    """
+    aim = SHARE * sum(call.naive for call in calls)
+    found = [call.fewest for call in calls]
+    if sum(each.number for each in found) <= (aim if most is None else min(aim, most)):
+        return found
+    offers = [call.offers() for call in calls]
+    bearable = [
+        [each for each in own if each is own[0] or each.cost <= MOST * call.cases]
+        for call, own in zip(calls, offers, strict=True)
+    ]
+    found = lean(bearable, aim, LOSS * sum(call.cases for call in calls))
     if most is None or sum(each.number for each in found) <= most:
         return found
-    return limited(
-        [[first, *_others(call)] for first, call in zip(found, calls, strict=True)], most
-    )
-
-
-def _fewest(call: Call) -> Decided:
-    """With the fewest rules that lose next to nothing. Commutative operators have rules of their
-    own where those for any operator would lose more.
-    """
-    for_any, *others = (
-        call.ladder(operators, fewest(plans(call.contests, allowed)))
-        for operators, allowed in call.allowed.items()
-    )
-    alone = _decide(call, for_any)
-    if not others or alone.cost - for_any.cost <= LOSS * for_any.sizes:
-        return alone
-    return _decide(call, for_any, *others)
-
-
-def _others(call: Call) -> list[Decided]:
-    """Every way to decide a call, by plans of as many or as few rules."""
-    for_any, *others = (
-        [call.ladder(operators, plan) for plan in plans(call.contests, allowed)]
-        for operators, allowed in call.allowed.items()
-    )
-    both = [_decide(call, *pair) for pair in product(for_any, *others)] if others else []
-    return [*(_decide(call, ladder) for ladder in for_any), *both]
-
-
-def _decide(call: Call, *ladders: Ladder) -> Decided:
-    """By these ladders; where one is missing, the one for any operator holds."""
-    cost = sum(ladder.cost for ladder in ladders)
-    lacking = list(call.allowed.values())[len(ladders) :]
-    return Decided(ladders, cost + sum(map(ladders[0].cost_for, lacking)))
+    return limited([[each, *own] for each, own in zip(found, offers, strict=True)], most)
