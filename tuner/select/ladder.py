@@ -13,7 +13,7 @@ from tuner.select.compaction import Allowed, Plan, cost_of, leaving
 from tuner.select.contest import Contest
 from tuner.select.selector import Selector
 from tuner.select.support import gap_above, gap_below
-from tuner.select.switch import beyond, switch
+from tuner.select.switch import beyond, roundest, switch
 from tuner.table import LEARNED, MEASURED, NOTHING, SIMULATED, Choice, Evidence, Key, Rule
 
 _NARROWEST = 1.02  # ends of a rule over its start: as precisely as switches are looked for
@@ -164,7 +164,35 @@ def _mean_gain(choice: Choice, contests: Sequence[Contest]) -> float:
 
 def _bounds(runs: Sequence[Run], switches: Switches) -> list[float]:
     """Where the runs begin, and where the last one ends."""
-    return [_lowest(runs), *(switches.between(*pair) for pair in pairwise(runs)), _highest(runs)]
+    bounds = [
+        _lowest(runs), *(switches.between(*pair) for pair in pairwise(runs)), _highest(runs)
+    ]  # fmt: skip
+    for n, run in enumerate(runs):
+        if bounds[n + 1] <= bounds[n] * _NARROWEST:
+            below, above = runs[n - 1 : n], runs[n + 1 : n + 2]
+            if _yield(run, below):
+                bounds[n] = _just_below(below[0], run)
+            if _yield(run, above):
+                bounds[n + 1] = _just_above(run, above[0])
+    return bounds
+
+
+def _yield(run: Run, beside: Sequence[Run]) -> bool:
+    """Whether an algorithm is beside a run, or whatever is beside one of the default."""
+    return any(run.choice.is_default or not other.choice.is_default for other in beside)
+
+
+def _just_below(low: Run, high: Run) -> int:
+    """A bound as far below the sizes of a run as they speak for what is next to them."""
+    first, last = high.contests[0].point.nbytes, low.contests[-1].point.nbytes
+    lowest = math.ceil(first / _NARROWEST**2)
+    return max(roundest(lowest, first / _NARROWEST), last + 1)
+
+
+def _just_above(low: Run, high: Run) -> int:
+    last, first = low.contests[-1].point.nbytes, high.contests[0].point.nbytes
+    lowest = math.ceil(last * _NARROWEST)
+    return min(roundest(lowest, last * _NARROWEST**2), first)
 
 
 def _rules(key: Key, runs: Sequence[Run], bounds: Sequence[float]) -> list[Rule]:

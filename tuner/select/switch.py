@@ -46,16 +46,16 @@ def switch(low: Contest, high: Contest, before: Choice, after: Choice, selector:
     start, end = low.point.nbytes + 1, high.point.nbytes
     if before.is_default:
         first = max(_reach(high, low, after, selector), start)
-        return _roundest(math.ceil(first), min(first * _PRECISION, end))
+        return roundest(math.ceil(first), min(first * _PRECISION, end))
     if after.is_default:
         last = _reach(low, high, before, selector)
-        return _roundest(max(math.ceil(last / _PRECISION), start), min(last + 1, end))
+        return roundest(max(math.ceil(last / _PRECISION), start), min(last + 1, end))
     return _crossing(low, high, before, after, selector)
 
 
 def _reach(near: Contest, far: Contest, choice: Choice, selector: Selector) -> float:
     """The size up to which the gain of a choice is above noise on the way from `near`, which speaks
-    for it, to `far`, which speaks for the default: for what is next to it, too.
+    for it, to `far`, which speaks for the default.
     """
     if choice not in far.gains and not selector.covers(far.point, choice):
         return near.point.nbytes
@@ -66,7 +66,7 @@ def _reach(near: Contest, far: Contest, choice: Choice, selector: Selector) -> f
     known = np.hypot((1 - way) * here.spread, way * there.spread)
     spread = np.hypot(known, WANDER * np.sqrt(abs(octaves) * way * (1 - way)))
     failing = np.flatnonzero(gain - NORMAL_95 * spread <= math.log1p(near.noise))
-    last = way[max(failing[0] - 1, 0)] if failing.size else way[-2]
+    last = way[max(failing[0] - 1, 0)] if failing.size else 1.0
     return float(here.nbytes * 2 ** (octaves * last))
 
 
@@ -94,24 +94,22 @@ def beyond(contest: Contest, choice: Choice) -> float:
 def _crossing(
     low: Contest, high: Contest, before: Choice, after: Choice, selector: Selector
 ) -> int:
-    """Where `after` is predicted to overtake `before`; where a belief sees no crossing, near the
-    size at which it says otherwise than what was measured, which speaks for what is next to it.
+    """Where `after` is predicted to overtake `before`; next to the size at which a belief says
+    otherwise than what was measured, when it sees no crossing.
     """
 
     def ahead(nbytes: int) -> float:
         point = low.point.at(nbytes)
         return selector.seconds(point, before)[0] - selector.seconds(point, after)[0]
 
-    first, last = low.point.nbytes, high.point.nbytes
-    lo = min(math.ceil(first * _PRECISION), last - 1)
-    hi = max(math.floor(last / _PRECISION), lo + 1)
+    lo, hi = low.point.nbytes, high.point.nbytes
     while hi - lo > 1 and hi > lo * _PRECISION:
         middle = min(max(round(math.sqrt(lo * hi)), lo + 1), hi - 1)
         lo, hi = (middle, hi) if ahead(middle) < 0 else (lo, middle)
-    return _roundest(lo + 1, hi)
+    return roundest(lo + 1, hi)
 
 
-def _roundest(lowest: int, highest: float) -> int:
+def roundest(lowest: int, highest: float) -> int:
     """Of the sizes from `lowest` to `highest` the one that more powers of two divide: where things
     change in libraries and in programs, and easier to read.
     """
