@@ -65,3 +65,13 @@ def test_mpich_follows_the_file_on_hosts(mpich_launcher: Launcher, tmp_path: Pat
     status, found = proofs(table, tmp_path, "--python", str(mpich_launcher.python))
     assert [proof["reason"] for proof in found] == ["", ""]
     assert status == 0
+
+
+def test_every_shape_of_as_many_ranks_is_tried(launcher: Launcher, tmp_path: Path) -> None:
+    """A file knows only the number of ranks, so their rules are one in it: still each is proved."""
+    ladders: dict[Collective, Rungs] = {BCAST: [(0, Choice()), (4096, Choice("binomial"))]}
+    shapes = [spread(*shape, ladders, launcher.version()) for shape in ((2, 2), (4, 1))]
+    rules = tuple(rule for shape in shapes for rule in shape.rules)
+    status, found = proofs(TuningTable(shapes[0].cluster, launcher.version(), rules), tmp_path)
+    assert [proof["reason"] for proof in found] == [""] * 4
+    assert status == 0

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.ladders import Rungs, staircase, table_of
 from tuner import libraries
+from tuner.cli import proving
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import mpich, openmpi, watcher
@@ -122,6 +123,20 @@ def test_watching_confirms_a_good_file(launcher: Launcher, tmp_path: Path, rules
     proofs = openmpi_proof.prove(TABLE, rules, launcher, tmp_path)
     assert len(proofs) == len(TABLE.rules)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
+
+
+def test_every_rule_of_a_table_is_proved_in_a_file_that_holds_it(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """A file is for one class of operators: those for commutative ones alone were not tried."""
+    ring = [(0, Choice()), (4096, Choice("ring"))]
+    table = commutative_table({(BCAST, 4): [(0, CHAIN)], (ALLREDUCE, 4): ring})
+    file = tmp_path / "rules.conf"
+    file.write_text(openmpi.emit(table))
+    said = proving.prove(table, launcher.python, file, lambda *_: None, launcher)
+    assert len(said) == len(table.rules)
+    assert [proof for proof in said if not proof["confirmed"]] == []
+    assert "ring" in {p["executed"] for p in said if p["operators"] == "commutative"}
 
 
 def test_poisoned_rows_confirm_a_good_file_without_a_compiler(

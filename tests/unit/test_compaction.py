@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import InputError
-from tuner.select.compaction import LOSS, fewest, limited, plans
+from tuner.select.compaction import LOSS, fewest, lean, leaving, limited, plans, thinned
 from tuner.select.contest import Contest, hold
 from tuner.select.dataset import Point, Row
 from tuner.table import Choice
@@ -89,11 +90,38 @@ def test_more_rules_cost_less_and_the_fewest_stay_below_the_loss(
     assert fewest(found).cost <= LOSS * len(contests) + 1e-9
 
 
+@dataclass(frozen=True)
+class Way:
+    """To decide a call."""
+
+    number: int
+    cost: float
+
+
 def test_a_limit_takes_the_rules_that_gain_the_least() -> None:
-    small = plans(ladder({RING: 1.2}, {RING: 0.9}), lambda _: True)
-    large = plans(ladder({RING: 3.0}, {RING: 0.9}), lambda _: True)
-    assert [plan.rules for plan in limited([small, large], None)] == [3, 3]
-    assert [plan.rules for plan in limited([small, large], 4)] == [1, 3]
-    assert [plan.rules for plan in limited([small, large], 2)] == [1, 1]
+    small, large = [Way(3, 0.0), Way(1, 0.2)], [Way(3, 0.0), Way(1, 2.0)]
+    assert limited([small, large], 6) == [Way(3, 0.0), Way(3, 0.0)]
+    assert limited([small, large], 4) == [Way(1, 0.2), Way(3, 0.0)]
+    assert limited([small, large], 2) == [Way(1, 0.2), Way(1, 2.0)]
     with pytest.raises(InputError, match="has 2 rules at least, not 1"):
         limited([small, large], 1)
+
+
+def test_rules_go_until_there_are_as_few_as_aimed_at_or_too_much_is_lost() -> None:
+    calls = [[Way(5, 0.0), Way(3, 0.1), Way(1, 0.6)], [Way(5, 0.0), Way(1, 0.3)]]
+    numbers = [[way.number for way in chosen] for chosen in thinned(calls)]
+    assert numbers == [[5, 5], [3, 5], [3, 1], [1, 1]]
+    assert sum(way.number for way in lean(calls, 8, 10.0)) == 8
+    assert sum(way.number for way in lean(calls, 2, 0.45)) == 4
+    assert lean(calls, 2, -1.0) == [Way(5, 0.0), Way(5, 0.0)]
+
+
+def test_a_group_that_is_left_joins_the_default_beside_it() -> None:
+    gains = [{RING: 0.9}, {RING: 1.5}, {RING: 0.9}, {TREE: 2.0}]
+    plan = fewest(plans(ladder(*gains), lambda _: True))
+    assert [len(group.contests) for group in plan.groups] == [1, 1, 1, 1]
+    left = leaving(plan, 1, lambda _: True)
+    assert [len(group.contests) for group in left.groups] == [3, 1]
+    assert [group.is_default for group in left.groups] == [True, False]
+    assert left.cost == pytest.approx(plan.cost + 0.5, rel=1e-3)
+    assert leaving(plan, 1, lambda choice: choice != RING).cost == pytest.approx(plan.cost)

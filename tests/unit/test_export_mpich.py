@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import Rungs, table_of
+from tests.support.trees import BINOMIAL, DENSE, DOUBLING, GENERIC, RABENSEIFNER, RING, SMP, Node
 from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -18,34 +19,7 @@ from tuner.export import mpich
 from tuner.export.mpich import Call
 from tuner.table import Choice, TuningTable
 
-Node = dict[str, Any]
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-SMP: Node = {"algorithm=MPIR_Bcast_intra_smp": {}}
-BINOMIAL: Node = {"algorithm=MPIR_Bcast_intra_binomial": {}}
-RING: Node = {"algorithm=MPIR_Bcast_intra_scatter_ring_allgather": {}}
-DOUBLING: Node = {"algorithm=MPIR_Allreduce_intra_recursive_doubling": {}}
-RABENSEIFNER: Node = {"algorithm=MPIR_Allreduce_intra_reduce_scatter_allgather": {}}
-GENERIC: Node = {
-    "collective=bcast": {
-        "comm_type=intra": {
-            "comm_size<8": {
-                "comm_hierarchy=parent": {"avg_msg_size<=0": SMP, "avg_msg_size=any": BINOMIAL},
-                "comm_hierarchy=any": BINOMIAL,
-            },
-            "comm_size=pow2": {"avg_msg_size<=12288": BINOMIAL, "avg_msg_size=any": RING},
-            "comm_size=any": RING,
-        },
-        "comm_type=inter": {"algorithm=MPIR_Bcast_inter_remote_send_local_bcast": {}},
-    },
-    "collective=allreduce": {
-        "comm_type=intra": {
-            "is_op_built_in=no": DOUBLING,
-            "is_op_built_in=yes": {"count<pow2": DOUBLING, "count=any": RABENSEIFNER},
-        },
-        "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
-    },
-    "collective=barrier": {"algorithm=MPIR_Barrier_intra_smp": {}},
-}
 LATE: Node = {
     "comm_type=intra": {
         "is_commutative=yes": {"comm_size<3": DOUBLING, "comm_size=any": RABENSEIFNER},
@@ -294,28 +268,6 @@ def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choi
     )
     text = mpich.emit(table, GENERIC)
     assert mpich.check(table, text, GENERIC) == []
-
-
-DENSE: Node = {
-    **GENERIC,
-    "collective=allreduce": {
-        "comm_type=intra": {
-            "is_commutative=no": {"comm_avg_ppn<=2": DOUBLING, "comm_avg_ppn=any": RABENSEIFNER},
-            "is_commutative=yes": RABENSEIFNER,
-        },
-        "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
-    },
-    "collective=bcast": {
-        "comm_type=intra": {
-            "comm_size<=4": {
-                "comm_avg_ppn<=1": {"avg_msg_size<=4096": BINOMIAL, "avg_msg_size=any": RING},
-                "comm_avg_ppn=any": {"algorithm=MPIR_Bcast_intra_osu_pipelined": {}},
-            },
-            "comm_size=any": RING,
-        },
-        "comm_type=inter": {"algorithm=MPIR_Bcast_inter_remote_send_local_bcast": {}},
-    },
-}
 
 
 def test_mvapich_has_rules_by_ranks_per_node() -> None:

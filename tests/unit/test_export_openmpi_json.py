@@ -31,13 +31,15 @@ FILE: dict[str, Any] = {
     "module": "tuned",
     "collectives": {
         "allreduce": [
-            {"comm_size_min": 2, "comm_size_max": 2, "comm_rank_distribution": "any", "rules": [
+            {"comm_size_min": 2, "comm_size_max": 2, "comm_rank_distribution": "single-node",
+             "rules": [
                 {"msg_size_min": 0, "msg_size_max": "inf", "alg": 3, "faninout": 0,
                  "seg_size": 0, "reqs": 0},
             ]},
         ],
         "bcast": [
-            {"comm_size_min": 4, "comm_size_max": 4, "comm_rank_distribution": "any", "rules": [
+            {"comm_size_min": 4, "comm_size_max": 4, "comm_rank_distribution": "single-node",
+             "rules": [
                 {"msg_size_min": 1024, "msg_size_max": 65535, "alg": 2, "faninout": 2,
                  "seg_size": 8192, "reqs": 0},
                 {"msg_size_min": 65536, "msg_size_max": "inf", "alg": 9, "faninout": 0,
@@ -86,6 +88,15 @@ def test_algorithms_may_have_the_librarys_names() -> None:
     for number, name in ((1, "basic_linear"), (4, "split_binary_tree"), (6, "binomial")):
         named = json_rules.parse(changed(alg=name))
         assert named == json_rules.parse(changed(alg=number))
+
+
+def test_a_shape_that_was_not_measured_is_left_alone_where_the_format_can() -> None:
+    """Rules for 4 ranks of one node decided on 4 nodes with one rank each, too."""
+    parsed = json_rules.parse(openmpi.emit_json(TABLE))
+    assert json_rules.decide(parsed, BCAST, 1, 4, 1024) == CHAIN
+    assert json_rules.decide(parsed, BCAST, 4, 1, 1024) == Choice()
+    everywhere = json.dumps(FILE).replace("single-node", "any")
+    assert "1024 bytes on 4 x 1 ranks" in " ".join(openmpi.check_json(TABLE, everywhere))
 
 
 def test_shapes_with_as_many_ranks_are_told_apart_where_the_format_can() -> None:

@@ -2,8 +2,12 @@
 
 import math
 
+import numpy as np
+import pytest
+
 from tuner.collective import Collective
 from tuner.runtime.following import LONGEST, countable, pays
+from tuner.runtime.layout import consecutive
 from tuner.table import NCCL, SCHEDULE, Choice, Evidence, Key, Rule
 
 SMALL = Evidence("measured", (8, 64), (4e-6, 5e-6), (2.9e-6, 3.5e-6))
@@ -31,3 +35,23 @@ def test_more_bytes_than_a_message_can_count_are_the_librarys() -> None:
     assert split(64, LONGEST, ours) == [(64, LONGEST, ours)]
     for other in (Choice("binomial"), Choice("ring", {}, NCCL)):
         assert split(0, math.inf, other) == [(0, math.inf, other)]
+
+
+@pytest.mark.parametrize(
+    ("firsts", "layout"),
+    [
+        ([0], (1, 1)),
+        ([0, 0, 0, 0], (1, 4)),
+        ([0, 1, 2], (3, 1)),
+        ([0, 0, 2, 2, 4, 4], (3, 2)),
+        ([0, 1, 0, 1], None),  # dealt to the nodes one by one
+        ([0, 0, 2], None),
+        ([0, 0, 2, 2, 0, 2], None),
+        ([0, 1, 1, 0], None),
+    ],
+)
+def test_tables_are_for_as_many_consecutive_ranks_on_every_node(
+    firsts: list[int], layout: tuple[int, int] | None
+) -> None:
+    """Rules were measured with ranks placed like this; all others are left to the library."""
+    assert consecutive(np.array(firsts)) == layout

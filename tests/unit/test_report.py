@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -29,7 +30,8 @@ def held(ratio: float, width: float = 1.05, algorithm: str = "ring", p: int = 4)
 
 def proof(confirmed: bool) -> dict[str, Any]:
     return {
-        "collective": "bcast", "p": 4, "nbytes": 4096, "expected": "knomial", "executed": "linear",
+        "collective": "bcast", "p": 4, "operators": "any", "lo": 0 if confirmed else 1024,
+        "nbytes": 4096, "expected": "knomial", "executed": "linear",
         "confirmed": confirmed, "reason": "" if confirmed else "it fell back",
     }  # fmt: skip
 
@@ -73,6 +75,9 @@ def test_figures_count_rules_and_name_what_is_not_confirmed(result: LibraryResul
     assert record["rules_unconfirmed"][0]["rule"] == "bcast on 4 ranks at 4KiB: knomial"
     assert record["rules_unconfirmed"][0]["reason"] == "it fell back"
     assert record["geomean_speedup"] == pytest.approx(1.0)
+    one = summarise([replace(result, proofs=[proof(True)])])
+    assert (one["rules_total"], one["rules_confirmed"]) == (len(result.table.rules), 1)
+    assert one["rules_unconfirmed"][0]["reason"] == "the file that was proved does not hold it"
     changed = record["changed"]
     assert (changed["calls"], changed["faster"], changed["slower"]) == (2, 1, 1)
     assert record["control"]["calls"] == 1

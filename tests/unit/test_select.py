@@ -260,8 +260,73 @@ def test_a_table_has_no_more_rules_than_wished(most: int) -> None:
 def test_a_table_says_how_few_its_rules_are() -> None:
     table = table_of(probe(CROSSING))
     said = table.provenance["compaction"]
-    assert (said["naive"], said["rules"]) == (len(LADDER), len(table.rules))
+    assert (said["naive"], said["rules"]) == (2 + len(LADDER), len(table.rules))
     assert 0 <= said["added_regret"] <= 0.005
+
+
+def test_calls_share_what_fewer_rules_may_lose() -> None:
+    """One size of nine where another algorithm is 8 % faster is worth rules of its own in a table
+    of that call alone; not in one of two calls that has more than a quarter of all possible rules.
+    """
+
+    def taken(collective: str, special: int) -> tuple[Measurement, ...]:
+        ring = {special: 1 / 1.08}
+        times = {
+            DEFAULT: lambda _: 3e-5, TREE: lambda _: 1e-5, RING: lambda n: 1e-5 * ring.get(n, 2.0),
+        }  # fmt: skip
+        return probe(times, 1e-3, collective).series
+
+    alone = table_of(measured(taken("bcast", 1024)))
+    assert RING in {rule.choice for rule in alone.rules}
+    both = table_of(measured([*taken("bcast", 1024), *taken("gather", 0)]))
+    assert {rule.choice for rule in both.rules} == {DEFAULT, TREE}
+    assert both.provenance["compaction"]["added_regret"] == pytest.approx(0.08 / 18, rel=0.1)
+
+
+def test_one_ladder_for_all_operators_counts_once() -> None:
+    """A limit that the table meets anyway takes nothing away."""
+    safe = {choice: CROSSING[choice] for choice in (DEFAULT, TREE)}
+    some = probe(safe, collective="allreduce")
+    rules = table_of(some).rules
+    assert {rule.key.operators for rule in rules} == {"any"}
+    assert table_of(some, Constraints(rules=len(rules))).rules == rules
+
+
+def test_rules_for_commutative_operators_that_gain_next_to_nothing_are_left_out() -> None:
+    """The ring is what may not be used for other operators."""
+
+    def table(gain: float) -> TuningTable:
+        ahead = {4**9: gain, 4**10: gain}
+        times = {
+            DEFAULT: lambda _: 2e-5, TREE: lambda _: 1e-5,
+            RING: lambda n: 1e-5 / ahead.get(n, 0.5),
+        }  # fmt: skip
+        return table_of(probe(times, 1e-3, collective="allreduce"))
+
+    assert {key.operators for key in table(1.02).keys} == {"any"}
+    assert {key.operators for key in table(1.2).keys} == {"any", "commutative"}
+    assert table(1.02).provenance["compaction"]["naive"] == 2 + len(LADDER)
+    assert table(1.2).provenance["compaction"]["naive"] == 2 * (2 + len(LADDER))
+
+
+@pytest.mark.parametrize("gain", [1.06, 1.08, 1.1])
+@pytest.mark.parametrize("at", [0, 4, 8])
+def test_a_gain_that_reaches_no_further_than_its_size_gets_no_rule(gain: float, at: int) -> None:
+    """It was [8 KiB, 8193 bytes): what is known of one size alone is no rule."""
+    special = {LADDER[at]: 1 / gain}
+    times = {DEFAULT: lambda _: 1e-5, TREE: lambda n: 1e-5 * special.get(n, 1.2)}
+    rules = table_of(probe(times, 1e-4)).rules
+    assert all(rule.hi > 1.02 * rule.lo for rule in rules)
+
+
+def test_one_size_between_two_rules_has_what_is_next_to_it() -> None:
+    """Where the tree was wrong the ring had [1 KiB, 1025 bytes) between two rules for the tree."""
+    taken = [
+        s for s in probe(CROSSING).series if (s.nbytes, s.algorithm) != (1024, "binomial")
+    ]  # fmt: skip
+    _, tree, ring, again, *_ = ladder_of(table_of(measured(taken)))
+    assert (tree.choice, ring.choice, again.choice) == (TREE, RING, TREE)
+    assert ring.lo <= 1024 / 1.02 < 1024 * 1.02 <= ring.hi
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.5])
@@ -438,6 +503,8 @@ def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(
         for rule in ladder:
             assert all(rule.lo <= n < rule.hi for n in rule.evidence.nbytes)
             assert rule.choice.is_default or rule.evidence.gain_ci95[0] > 1 + NOISE
+            fills = {rule.lo - 1, rule.hi} <= {-1, math.inf, *probed}
+            assert fills or rule.hi > 1.02 * rule.lo
             assert key.operators == "commutative" or order_safe(key.collective, rule.choice)
 
 

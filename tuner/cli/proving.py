@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from tuner.export.heldout import heldout
 from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
-from tuner.export.prove import RuleProof
+from tuner.export.prove import Progress, RuleProof
 from tuner.export.variables import ranks_of
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template, available_cores
-from tuner.table import TuningTable
+from tuner.table import OPERATORS, Rule, TuningTable
 from tuner.units import format_size
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
@@ -55,7 +55,8 @@ def prove(
     table: TuningTable, python: Path, native_file: Path, report: Report,
     starter: Launcher | Spread | None = None, commutative_only: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """One record per rule, of a file for Open MPI or MPICH.
+    """One record per rule, of a file for Open MPI or MPICH. Open MPI's file is for one class of
+    operators: those for commutative ones alone are proved in a file of their own.
 
     starter             of ranks on several hosts; None: on this computer
     commutative_only    the file has the rules for commutative operators (Open MPI)
@@ -66,11 +67,14 @@ def prove(
     progress = counted(report)
     with place_for(starter) as place:
         if starter.library == "openmpi":
-            proofs = openmpi_proof.prove(
-                table, native_file, starter, Path(place), progress=progress,
-                han_file=_han(table, Path(place), commutative_only),
-                commutative_only=commutative_only,
-            )  # fmt: skip
+            proofs = _prove_openmpi(
+                table, native_file, starter, Path(place), progress, commutative_only
+            )
+            rest = TuningTable(table.cluster, table.library, tuple(_elsewhere(table)))
+            if rest.rules and not commutative_only:
+                other = Path(place, "commutative.rules")
+                other.write_text(openmpi.emit(rest, commutative_only=True), encoding="utf-8")
+                proofs += _prove_openmpi(rest, other, starter, Path(place), progress, True)
         else:
             kept, _ = mpich.portable(table)
             generic = mpich.generic_tuning(libmpi("mpich", python))
@@ -78,6 +82,21 @@ def prove(
                 kept, native_file, generic, starter, Path(place), progress=progress
             )
     return [_record(proof) for proof in proofs]
+
+
+def _prove_openmpi(
+    table: TuningTable, file: Path, starter: Launcher | Spread, place: Path, progress: Progress,
+    commutative_only: bool,
+) -> list[RuleProof]:  # fmt: skip
+    return openmpi_proof.prove(
+        table, file, starter, place, progress=progress,
+        han_file=_han(table, place, commutative_only), commutative_only=commutative_only,
+    )  # fmt: skip
+
+
+def _elsewhere(table: TuningTable) -> Iterator[Rule]:
+    """The rules that a file for any operator lacks."""
+    return (rule for rule in table.rules if rule.key.operators != OPERATORS[0])
 
 
 def place_for(starter: Launcher | Spread) -> tempfile.TemporaryDirectory[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tuner.cli import clusters, native, proving
 from tuner.cli.environments import interpreter
@@ -14,8 +16,9 @@ from tuner.errors import InputError
 from tuner.export.formats import FORMATS, format_of
 from tuner.files import require_target, write_atomically
 from tuner.report.changes import save_changes
+from tuner.report.summary import proofs_of
 from tuner.select.difference import difference, difference_record
-from tuner.table import read_table, table_record
+from tuner.table import TuningTable, read_table, table_record
 
 EXAMPLES = """examples:
   tuner table show tuner-out/openmpi/table.json
@@ -155,11 +158,13 @@ def run_prove(options: argparse.Namespace) -> int:
         proofs = proving.prove_exported(
             table, python, wish, report, clusters.given(options), options.launch
         )
-    emit(options, proofs, lambda: _print_proofs(proofs))
+    emit(options, proofs, lambda: _print_proofs(table, proofs))
     return 0 if all(proof["confirmed"] for proof in proofs) else 1
 
 
-def _print_proofs(proofs: list[dict[str, object]]) -> None:
+def _print_proofs(table: TuningTable, proofs: Sequence[Mapping[str, Any]]) -> None:
     print_table("", proving.COLUMNS, proving.rows(proofs), right=("ranks", "size"))
     confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
-    print(f"{confirmed} of {len(proofs)} rules confirmed")
+    left = len(proofs_of(table, proofs)) - len(proofs)
+    lacking = f"; what was proved does not hold {left} of them" if left else ""
+    print(f"{confirmed} of {counted_rules(table)} confirmed{lacking}")

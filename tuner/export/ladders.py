@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.collective import Collective
@@ -39,6 +39,13 @@ def places_by_ranks(
         if ladder:
             found.setdefault(key.collective, {}).setdefault(key.p, {})[key] = ladder
     return found
+
+
+def every_ladder(table: TuningTable, operators: str = "any") -> Iterator[tuple[Rule, ...]]:
+    """Those that a file for such operators holds, of every shape; collectives, then ranks."""
+    for sizes in places_by_ranks(table, operators).values():
+        for places in sizes.values():
+            yield from places.values()
 
 
 def _agreed(ladders: Mapping[Key, tuple[Rule, ...]]) -> tuple[Rule, ...]:

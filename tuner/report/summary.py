@@ -13,6 +13,8 @@ from tuner.table import DEFAULT, TuningTable
 from tuner.units import format_size
 
 Record = Mapping[str, Any]
+UNPROVED = "the file that was proved does not hold it"
+_RULE = ("collective", "p", "operators", "lo")  # what tells rules apart in a proof
 QUIET = 0.05  # typical departure of the control from 1 above which the comparison is in doubt
 
 
@@ -21,7 +23,8 @@ class LibraryResult:
     """Everything known about one MPI library at the end of a run.
 
     predictions     records of collective, algorithm, params, p, nbytes, seconds
-    proofs          records of collective, p, nbytes, expected, executed, confirmed, reason
+    proofs          records of collective, p, operators, lo, nbytes, expected, executed, confirmed,
+                    reason
     heldout         records of collective, p, nbytes, algorithm, default_s, tuned_s, ratio, ci95;
                     ratio is default over tuned time: above 1 is faster than the default
     """
@@ -36,15 +39,35 @@ class LibraryResult:
 
 def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
     """The content of report.json: all libraries together, then each by itself."""
-    libraries = {result.name: _figures(result.proofs, result.heldout) for result in results}
+    libraries = {
+        result.name: _figures(proofs_of(result.table, result.proofs), result.heldout)
+        for result in results
+    }
     for result in results:
         libraries[result.name]["library"] = result.table.library
         libraries[result.name]["cluster"] = result.table.cluster.name
-    proofs = [{"library": r.name, **proof} for r in results for proof in r.proofs]
+    proofs = [
+        {"library": r.name, **proof} for r in results for proof in proofs_of(r.table, r.proofs)
+    ]
     heldout = [{"library": r.name, **held} for r in results for held in r.heldout]
     verdict = " ".join(f"{result.table.library}: {libraries[result.name]['verdict']}"
                        for result in results)  # fmt: skip
     return {**_figures(proofs, heldout), "verdict": verdict, "libraries": libraries}
+
+
+def proofs_of(table: TuningTable, proofs: Sequence[Record]) -> list[Record]:
+    """One for each rule of a table: those that were proved, and then the others, which were not."""
+    proved = {tuple(proof[name] for name in _RULE) for proof in proofs}
+    others: list[Record] = [
+        {
+            "collective": rule.key.collective.value, "p": rule.key.p,
+            "operators": rule.key.operators, "lo": rule.lo, "nbytes": rule.lo, "sizes": [],
+            "hi": "inf" if rule.hi == math.inf else int(rule.hi), "expected": str(rule.choice),
+            "executed": "", "confirmed": False, "reason": UNPROVED,
+        }
+        for rule in table.rules
+    ]  # fmt: skip
+    return [*proofs, *(o for o in others if tuple(o[name] for name in _RULE) not in proved)]
 
 
 def _figures(proofs: Sequence[Record], heldout: Sequence[Record]) -> dict[str, Any]:

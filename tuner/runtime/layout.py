@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from tuner.runtime.alone import alone
 
@@ -28,7 +29,12 @@ def layout_of(comm: MPI.Intracomm) -> Layout | None:
     node.Free()
     firsts = np.empty(comm.size, first.dtype)
     comm.Allgather(first, firsts)
+    return consecutive(firsts)
+
+
+def consecutive(firsts: NDArray[np.int64]) -> Layout | None:
+    """Of the lowest rank on the node of every rank; None for any other placement."""
     leaders = np.unique(firsts)
-    ppn = comm.size // len(leaders)
-    regular = np.array_equal(firsts, np.arange(comm.size) // ppn * ppn)
+    ppn = len(firsts) // len(leaders)
+    regular = np.array_equal(firsts, np.arange(len(firsts)) // ppn * ppn)
     return Layout(len(leaders), ppn) if regular else None

@@ -10,13 +10,15 @@ the default.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from tuner.errors import InputError
 from tuner.select.contest import DEFAULT_CHOICE, Contest
 from tuner.table import Choice
 
+Allowed = Callable[[Choice], bool]
 LOSS = 0.005  # regret that fewer rules may add, mean over the sizes of a ladder
 _CLOSE = 0.05  # a regret from which on medians count even where they are very uncertain
 _EQUAL = 1e-12  # costs that differ by rounding alone
@@ -59,7 +61,7 @@ class Plan:
         return len(self.groups) + sum(not group.is_default for group in ends)
 
 
-def plans(ladder: Sequence[Contest], allowed: Callable[[Choice], bool]) -> list[Plan]:
+def plans(ladder: Sequence[Contest], allowed: Allowed) -> list[Plan]:
     """The cheapest for every number of rules; more rules come later and cost less."""
     costs = [_costs(contest, allowed) for contest in ladder]
     ends: dict[tuple[int, int, bool], Plan] = {(0, 0, False): Plan()}
@@ -81,26 +83,89 @@ def fewest(of: Sequence[Plan], loss: float = LOSS) -> Plan:
     return next(plan for plan in of if plan.cost <= loss * plan.sizes + _EQUAL)
 
 
-def limited(ladders: Sequence[Sequence[Plan]], most: int | None) -> list[Plan]:
-    """One plan for each ladder: `fewest`, and where these are more than `most` rules in all, with
-    fewer still, those first that cost the least. Raises InputError where that is impossible.
+def leaving(plan: Plan, number: int, allowed: Allowed) -> Plan:
+    """The default instead of one of the groups, and of the default's beside it one group."""
+    contests: list[Contest] = []
+    first, last = number, number + 1
+    while first > 0 and plan.groups[first - 1].is_default:
+        first -= 1
+    while last < len(plan.groups) and plan.groups[last].is_default:
+        last += 1
+    for group in plan.groups[first:last]:
+        contests += group.contests
+    cost = sum(cost_of(contest, DEFAULT_CHOICE, allowed) for contest in contests)
+    joined = Group(frozenset([DEFAULT_CHOICE]), tuple(contests), cost)
+    return Plan((*plan.groups[:first], joined, *plan.groups[last:]))
+
+
+class Offer(Protocol):
+    """One way to decide some calls."""
+
+    @property
+    def number(self) -> int:
+        """Of its rules."""
+
+    @property
+    def cost(self) -> float:
+        """Sum of the expected regrets at all sizes."""
+
+
+T = TypeVar("T", bound=Offer)
+
+
+def limited(calls: Sequence[Sequence[T]], most: int) -> list[T]:
+    """The first of `thinned` with at most so many rules. Raises InputError where there is none."""
+    for chosen in thinned(calls):
+        least = sum(offer.number for offer in chosen)
+        if least <= most:
+            return chosen
+    raise InputError(
+        f"a table for these calls has {least} rules at least, not {most}: allow more, or measure"
+        " fewer collectives and shapes"
+    )
+
+
+def lean(calls: Sequence[Sequence[T]], aim: float, cost: float) -> list[T]:
+    """The first of `thinned` with as few rules as aimed at, or the last that costs no more."""
+    found: list[T] = []
+    for chosen in thinned(calls):
+        if found and sum(offer.cost for offer in chosen) > cost:
+            break
+        found = chosen
+        if sum(offer.number for offer in chosen) <= aim:
+            break
+    return found
+
+
+def thinned(calls: Sequence[Sequence[T]]) -> Iterator[list[T]]:
+    """One offer for each of the calls: their first, and then ever fewer rules in all; those go
+    first that cost the least for each rule.
     """
-    chosen = [fewest(ladder) for ladder in ladders]
-    while most is not None and sum(plan.rules for plan in chosen) > most:
-        steps = [
-            ((lower.cost - plan.cost) / (plan.rules - lower.rules), n, lower)
-            for n, (plan, ladder) in enumerate(zip(chosen, ladders, strict=True))
-            for lower in ladder
-            if lower.rules < plan.rules
-        ]
-        if not steps:
-            raise InputError(
-                f"a table for these calls has {len(chosen)} rules at least, not {most}: allow more,"
-                " or measure fewer collectives and shapes"
-            )
-        _, n, lower = min(steps, key=lambda step: step[:2])
-        chosen[n] = lower
-    return chosen
+    chosen = [offers[0] for offers in calls]
+    steps = [_step(offer, offers) for offer, offers in zip(chosen, calls, strict=True)]
+    yield chosen
+    while any(steps):
+        n = min((step[0], n) for n, step in enumerate(steps) if step)[1]
+        step = steps[n]
+        assert step is not None
+        chosen = [*chosen[:n], step[1], *chosen[n + 1 :]]
+        steps[n] = _step(step[1], calls[n])
+        yield chosen
+
+
+def _step(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
+    """The next offer of fewer rules, and what it costs for each."""
+    steps = [
+        ((fewer.cost - offer.cost) / (offer.number - fewer.number), fewer)
+        for fewer in offers
+        if fewer.number < offer.number
+    ]
+    return min(steps, key=lambda step: step[0], default=None)
+
+
+def cost_of(contest: Contest, choice: Choice, allowed: Allowed) -> float:
+    """What a choice costs at one size, among those that are allowed."""
+    return _regret(contest, choice, _best(contest, allowed))
 
 
 def _frontier(whole: Sequence[Plan]) -> list[Plan]:
@@ -114,11 +179,16 @@ def _frontier(whole: Sequence[Plan]) -> list[Plan]:
     return found
 
 
-def _costs(contest: Contest, allowed: Callable[[Choice], bool]) -> dict[Choice, float]:
+def _costs(contest: Contest, allowed: Allowed) -> dict[Choice, float]:
     """Of what may be used there."""
-    winners = [choice for choice in contest.winners if allowed(choice)]
-    best = max(sorted(winners, key=str), key=contest.gains.__getitem__, default=DEFAULT_CHOICE)
+    best = _best(contest, allowed)
+    winners = filter(allowed, contest.winners)
     return {choice: _regret(contest, choice, best) for choice in (DEFAULT_CHOICE, *winners)}
+
+
+def _best(contest: Contest, allowed: Allowed) -> Choice:
+    winners = sorted(filter(allowed, contest.winners), key=str)
+    return max(winners, key=contest.gains.__getitem__, default=DEFAULT_CHOICE)
 
 
 def _regret(contest: Contest, choice: Choice, best: Choice) -> float:

@@ -46,10 +46,10 @@ def switch(low: Contest, high: Contest, before: Choice, after: Choice, selector:
     start, end = low.point.nbytes + 1, high.point.nbytes
     if before.is_default:
         first = max(_reach(high, low, after, selector), start)
-        return _roundest(math.ceil(first), min(first * _PRECISION, end))
+        return roundest(math.ceil(first), min(first * _PRECISION, end))
     if after.is_default:
         last = _reach(low, high, before, selector)
-        return _roundest(max(math.ceil(last / _PRECISION), start), min(last + 1, end))
+        return roundest(max(math.ceil(last / _PRECISION), start), min(last + 1, end))
     return _crossing(low, high, before, after, selector)
 
 
@@ -106,10 +106,10 @@ def _crossing(
     while hi - lo > 1 and hi > lo * _PRECISION:
         middle = min(max(round(math.sqrt(lo * hi)), lo + 1), hi - 1)
         lo, hi = (middle, hi) if ahead(middle) < 0 else (lo, middle)
-    return _roundest(lo + 1, hi)
+    return roundest(lo + 1, hi)
 
 
-def _roundest(lowest: int, highest: float) -> int:
+def roundest(lowest: int, highest: float) -> int:
     """Of the sizes from `lowest` to `highest` the one that more powers of two divide: where things
     change in libraries and in programs, and easier to read.
     """

@@ -2,43 +2,104 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
-from statistics import fmean
+from functools import cached_property, partial
+from itertools import product
 
+from tuner import libraries
 from tuner.errors import InputError
 from tuner.measurement import Measurements
-from tuner.select.compaction import Plan, limited, plans
+from tuner.select.compaction import LOSS, Allowed, Plan, fewest, lean, limited, plans
 from tuner.select.constraints import ANYTHING, Constraints, OrderSafe
 from tuner.select.contest import Contest
 from tuner.select.dataset import NOISE
+from tuner.select.ladder import Ladder, Switches, drawn
 from tuner.select.selector import Selector
-from tuner.select.support import gap_above, gap_below
-from tuner.select.switch import beyond, switch
 from tuner.statistics import LEVEL
-from tuner.table import (
-    LEARNED,
-    MEASURED,
-    NOTHING,
-    SIMULATED,
-    Choice,
-    Evidence,
-    Key,
-    Rule,
-    TuningTable,
-)
+from tuner.table import Choice, Key, TuningTable
+
+SHARE = 0.25  # of the rules without compaction: what is aimed at
+MOST = 0.01  # regret that fewer rules may add to one call for that
 
 
 @dataclass(frozen=True)
-class Run:
-    """Neighbouring probed sizes with the same choice, and what would have been chosen else."""
+class Decided:
+    """The ladders of one call, and what they cost calls of all classes of operators."""
 
-    choice: Choice
-    contests: tuple[Contest, ...]
-    runner_up: Choice | None
+    ladders: tuple[Ladder, ...]
+    cost: float
+
+    @property
+    def number(self) -> int:
+        """Of the rules."""
+        return sum(len(ladder.rules) for ladder in self.ladders)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A collective on one shape, and who may run it.
+
+    key         for any operator
+    contests    at its probed sizes, ascending
+    allowed     for each class of operators that has rules, those for any first
+    """
+
+    key: Key
+    contests: Sequence[Contest]
+    allowed: dict[str, Allowed]
+    switches: Switches
+
+    @property
+    def cases(self) -> int:
+        """Sizes and classes of operators."""
+        return len(self.contests) * len(self.allowed)
+
+    @property
+    def naive(self) -> int:
+        """How many rules these would be with one for each size, and class of operators if it
+        matters.
+        """
+        for_any, *others = self._fewest
+        alone = self._decided(for_any)
+        return for_any.naive + sum(o.naive for o in others if alone.cost > for_any.cost + o.cost)
+
+    @property
+    def fewest(self) -> Decided:
+        """By ladders of the fewest rules that lose next to nothing. Commutative operators have
+        rules of their own where those for any operator would lose more.
+        """
+        for_any, *others = self._fewest
+        alone = self._decided(for_any)
+        if not others or alone.cost - for_any.cost <= LOSS * for_any.sizes:
+            return alone
+        return self._decided(for_any, *others)
+
+    def offers(self) -> list[Decided]:
+        """`fewest`, and then every way by plans of as many or as few rules."""
+        for_any, *others = (
+            [self._ladder(operators, plan) for plan in plans(self.contests, allowed)]
+            for operators, allowed in self.allowed.items()
+        )
+        both = [self._decided(*pair) for pair in product(for_any, *others)] if others else []
+        return [self.fewest, *map(self._decided, for_any), *both]
+
+    @cached_property
+    def _fewest(self) -> Sequence[Ladder]:
+        return [
+            self._ladder(operators, fewest(plans(self.contests, allowed)))
+            for operators, allowed in self.allowed.items()
+        ]
+
+    def _ladder(self, operators: str, plan: Plan) -> Ladder:
+        key = replace(self.key, operators=operators)
+        return drawn(key, plan, self.contests, self.allowed[operators], self.switches)
+
+    def _decided(self, *ladders: Ladder) -> Decided:
+        """Where a ladder is missing, the one for any operator holds."""
+        lacking = list(self.allowed.values())[len(ladders) :]
+        cost = sum(ladder.cost for ladder in ladders)
+        return Decided(ladders, cost + sum(map(ladders[0].cost_for, lacking)))
 
 
 def tabulate(
@@ -52,7 +113,7 @@ def tabulate(
     """The table of everything that `contests`, one for each point, decide.
 
     A collective that reduces gets a ladder for `any` operator, of choices that are `order_safe`
-    alone, and, where it differs, one for `commutative` operators. Raises InputError where there are
+    alone, and, where that pays, one for `commutative` operators. Raises InputError where there are
     no contests, and where the constraints leave no table.
     """
     points: dict[Key, list[Contest]] = {}
@@ -60,187 +121,61 @@ def tabulate(
         points.setdefault(contest.point.key(), []).append(contest)
     if not points:
         raise InputError("there is no measured collective to make a table of; run the probe")
-    ladders = {
-        replace(key, operators=operators): ladder
+
+    def may(key: Key, operators: str, choice: Choice) -> bool:
+        safe = operators != "any" or order_safe(key.collective, choice)
+        return safe and constraints.allow(measurements.library, key.collective, choice)
+
+    calls = [
+        Call(key, ladder, {
+            operators: partial(may, key, operators)
+            for operators in constraints.operators(key.collective)
+        }, Switches(selector))
         for key, ladder in points.items()
-        for operators in constraints.operators(key.collective)
-    }
-
-    def allowed(key: Key) -> Callable[[Choice], bool]:
-        def allow(choice: Choice) -> bool:
-            safe = key.operators != "any" or order_safe(key.collective, choice)
-            return safe and constraints.allow(measurements.library, key.collective, choice)
-
-        return allow
-
-    options = [plans(ladder, allowed(key)) for key, ladder in ladders.items()]
-    chosen = dict(zip(ladders, limited(options, constraints.rules), strict=True))
-    rules = _without_repeated(
-        _rules(key, _runs(plan, ladders[key], allowed(key), selector), selector)
-        for key, plan in chosen.items()
-    )
+    ]  # fmt: skip
+    chosen = _decided(calls, constraints.rules)
+    rules = [rule for each in chosen for ladder in each.ladders for rule in ladder.rules]
     provenance = {
         "method": "paired gain over the default, Bonferroni over the candidates of a point;"
         " elsewhere a belief learned from measurements and simulations",
+        "default": _default(measurements.library),
         "level": LEVEL, "noise": noise, "points": sum(map(len, points.values())),
-        "compaction": _compaction(chosen.values(), rules), "constraints": constraints.record(),
+        "compaction": _compaction(calls, chosen), "constraints": constraints.record(),
         "probe": dict(measurements.provenance),
     }  # fmt: skip
     return TuningTable(measurements.cluster, measurements.library, tuple(rules), provenance)
 
 
-def _compaction(chosen: Collection[Plan], rules: Sequence[Rule]) -> dict[str, float]:
-    """One rule for each size and class of operators would be `naive`."""
-    naive = sum(plan.sizes for plan in chosen)
-    added = sum(plan.cost for plan in chosen) / naive
-    return {"naive": naive, "rules": len(rules), "added_regret": added}
+def _default(library: str) -> str:
+    """What everything was compared with."""
+    needed = libraries.named(library).PRECONDITIONS.items()
+    settings = ", ".join(f"{name}={setting}" for name, (setting, _) in needed)
+    return "the library's own choice" + (f" with {settings}" if settings else "")
 
 
-def _without_repeated(ladders: Iterable[list[Rule]]) -> list[Rule]:
-    """Less the ladders for commutative operators that decide as those for any: these hold for them,
-    too.
+def _compaction(calls: Sequence[Call], chosen: Sequence[Decided]) -> dict[str, float]:
+    """`naive`: rules of the same ladders, and of those that others stand in for, uncompacted."""
+    return {
+        "naive": sum(call.naive for call in calls),
+        "rules": sum(each.number for each in chosen),
+        "added_regret": sum(each.cost for each in chosen) / sum(call.cases for call in calls),
+    }
+
+
+def _decided(calls: Sequence[Call], most: int | None) -> list[Decided]:
+    """By few rules for each call; fewer, where these are more than is aimed at in all and that
+    still loses next to nothing; and no more than `most`.
     """
-    found: dict[Key, list[Rule]] = {}
-    for ladder in ladders:
-        key = ladder[0].key
-        safe = found.get(replace(key, operators="any"), [])
-        if [(rule.lo, rule.choice) for rule in safe] != [(rule.lo, rule.choice) for rule in ladder]:
-            found[key] = ladder
-    return [rule for ladder in found.values() for rule in ladder]
-
-
-def _runs(
-    plan: Plan,
-    ladder: Sequence[Contest],
-    allowed: Callable[[Choice], bool],
-    selector: Selector,
-) -> list[Run]:
-    sizes = [contest.point.nbytes for contest in ladder]
-    return [
-        _run(
-            _fastest(group.choices, group.contests, _between(sizes, group.contests), selector),
-            group.contests,
-            allowed,
-        )
-        for group in plan.groups
+    aim = SHARE * sum(call.naive for call in calls)
+    found = [call.fewest for call in calls]
+    if sum(each.number for each in found) <= (aim if most is None else min(aim, most)):
+        return found
+    offers = [call.offers() for call in calls]
+    bearable = [
+        [each for each in own if each is own[0] or each.cost <= MOST * call.cases]
+        for call, own in zip(calls, offers, strict=True)
     ]
-
-
-def _between(sizes: Sequence[int], contests: Sequence[Contest]) -> list[int]:
-    """Half way between probed sizes of which one at least is of these contests."""
-    first, last = contests[0].point.nbytes, contests[-1].point.nbytes
-    beside = [pair for pair in pairwise(sizes) if pair[0] <= last and pair[1] >= first]
-    return [round(math.sqrt(low * high)) for low, high in beside]
-
-
-def _fastest(
-    choices: frozenset[Choice],
-    contests: Sequence[Contest],
-    between: Iterable[int],
-    selector: Selector,
-) -> Choice:
-    """Of choices as good as one another where they were probed, by what they take there and are
-    expected to take `between`: one without segments may tie at one size and fall back soon.
-    """
-    if len(choices) == 1:
-        return next(iter(choices))
-    points = [contests[0].point.at(nbytes) for nbytes in between]
-
-    def cost(choice: Choice) -> float:
-        seconds = [contest.seconds[choice] for contest in contests]
-        seconds += [selector.seconds(point, choice)[0] for point in points]
-        return fmean(map(math.log, seconds))
-
-    return min(sorted(choices, key=str), key=cost)
-
-
-def _run(choice: Choice, contests: tuple[Contest, ...], allowed: Callable[[Choice], bool]) -> Run:
-    everywhere = frozenset.intersection(
-        *(frozenset([Choice(), *filter(allowed, contest.gains)]) for contest in contests)
-    )
-    others = sorted(everywhere - {choice}, key=str)
-    runner_up = max(others, key=partial(_mean_gain, contests=contests), default=None)
-    return Run(choice, contests, runner_up)
-
-
-def _mean_gain(choice: Choice, contests: Sequence[Contest]) -> float:
-    """Geometric mean over the contests; the default gains 1 over itself."""
-    if choice.is_default:
-        return 1.0
-    logs = [math.log(contest.gains[choice]) for contest in contests]
-    return math.exp(sum(logs) / len(logs))
-
-
-def _rules(key: Key, runs: Sequence[Run], selector: Selector) -> list[Rule]:
-    """The runs with the switches between them and, beyond an algorithm, fences: where nothing was
-    probed within one ladder gap, or its gain is not sure to last, the library decides.
-    """
-    switches = [_switch(*pair, selector) for pair in pairwise(runs)]
-    bounds = [_lowest(runs), *switches, _highest(runs)]
-    rules = [
-        Rule(key, int(lo), hi, run.choice, _evidence(run))
-        for run, (lo, hi) in zip(runs, pairwise(bounds), strict=True)
-    ]
-    if bounds[0] > 0:
-        rules.insert(0, Rule(key, 0, int(bounds[0]), Choice(), Evidence(NOTHING)))
-    if bounds[-1] < math.inf:
-        rules.append(Rule(key, int(bounds[-1]), math.inf, Choice(), Evidence(NOTHING)))
-    return rules
-
-
-def _sizes(runs: Iterable[Run]) -> list[int]:
-    return [contest.point.nbytes for run in runs for contest in run.contests]
-
-
-def _lowest(runs: Sequence[Run]) -> int:
-    """Below one byte there is nothing to fence off: such calls only synchronise."""
-    sizes, first = _sizes(runs), runs[0]
-    if first.choice.is_default:
-        return 0
-    lowest = math.ceil(sizes[0] / min(gap_below(sizes), beyond(first.contests[0], first.choice)))
-    return lowest if lowest > 1 else 0
-
-
-def _highest(runs: Sequence[Run]) -> float:
-    sizes, last = _sizes(runs), runs[-1]
-    if last.choice.is_default:
-        return math.inf
-    ratio = min(gap_above(sizes), beyond(last.contests[-1], last.choice))
-    return max(math.ceil(sizes[-1] * ratio), sizes[-1] + 1)
-
-
-def _switch(low: Run, high: Run, selector: Selector) -> int:
-    return switch(low.contests[-1], high.contests[0], low.choice, high.choice, selector)
-
-
-def _evidence(run: Run) -> Evidence:
-    contests = run.contests
-    simulated = tuple(contest.simulated[run.choice] for contest in contests)
-    gain, interval = _pooled(run)
-    return Evidence(
-        basis=_weakest(contest.basis(run.choice) for contest in contests),
-        nbytes=tuple(contest.point.nbytes for contest in contests),
-        default_s=tuple(contest.seconds[Choice()] for contest in contests),
-        chosen_s=tuple(contest.seconds[run.choice] for contest in contests),
-        predicted_s=() if any(map(math.isnan, simulated)) else simulated,
-        gain=gain,
-        gain_ci95=interval,
-        runner_up=str(run.runner_up or ""),
-    )
-
-
-def _weakest(bases: Iterable[str]) -> str:
-    """Of those of a run's points."""
-    found = set(bases)
-    return next(basis for basis in (SIMULATED, LEARNED, MEASURED) if basis in found)
-
-
-def _pooled(run: Run) -> tuple[float, tuple[float, float]]:
-    """Geometric mean gain over the run, and of the bounds of its points: all were timed in the
-    same launches, so their errors go together and do not average out.
-    """
-    if run.choice.is_default:
-        return 1.0, (1.0, 1.0)
-    bounds = zip(*(contest.interval(run.choice) for contest in run.contests), strict=True)
-    low, high = (math.exp(fmean(map(math.log, bound))) for bound in bounds)
-    return _mean_gain(run.choice, run.contests), (low, high)
+    found = lean(bearable, aim, LOSS * sum(call.cases for call in calls))
+    if most is None or sum(each.number for each in found) <= most:
+        return found
+    return limited([[each, *own] for each, own in zip(found, offers, strict=True)], most)

@@ -31,7 +31,7 @@ from tuner.export.mpich.selection import (
     seen_by,
 )
 from tuner.libraries.mpich import leaf_parameters, native, order_safe
-from tuner.table import Choice, Rule, TuningTable
+from tuner.table import OPERATORS, Choice, Rule, TuningTable
 
 _Ladders = Mapping[int, Sequence[Rule]]
 POISON = Leaf("MPIR_Barrier_intra_smp")  # no other collective can run it
@@ -98,13 +98,13 @@ def grown(table: TuningTable, generic: Tree, poisoned: Collection[Rule] = ()) ->
     Raises InputError when the library's own tree is not laid out as expected.
     """
     tree = dict(generic)
-    commutative = by_ranks(table, "commutative")
-    for collective, ladders in by_ranks(table).items():
+    everyone = by_ranks(table)
+    for collective, ladders in by_ranks(table, "commutative").items():
         name = f"collective={collective}"
         own = generic.get(name, {})
         if set(own) != {"comm_type=intra", "comm_type=inter"}:
             raise InputError(f"the library's own rules for {collective} have an unknown layout")
-        below = _Branches(ladders, commutative[collective], poisoned)
+        below = _Branches(everyone.get(collective, {}), ladders, poisoned)
         tree[name] = {**own, "comm_type=intra": below.sizes(own["comm_type=intra"])}
     return tree
 
@@ -138,7 +138,9 @@ def _graft(node: Tree, p: int, ladder: Callable[[Tree], Tree]) -> Tree:
 
 @dataclass(frozen=True)
 class _Branches:
-    """What grows below one collective: p -> ladder, for any and for commutative operators."""
+    """What grows below one collective: p -> ladder, for any operator, if there is one, and for
+    commutative ones.
+    """
 
     any_operator: _Ladders
     commutative: _Ladders
@@ -146,19 +148,19 @@ class _Branches:
 
     def sizes(self, own: Tree) -> Tree:
         branches: dict[str, Any] = {}
-        for p in sorted(self.any_operator):
-            if p > 1 and p - 1 not in self.any_operator:
+        for p in sorted(self.commutative):
+            if p > 1 and p - 1 not in self.commutative:
                 branches[f"comm_size<={p - 1}"] = own
             branches[f"comm_size<={p}"] = _graft(own, p, partial(self._operators, p))
         return {**branches, "comm_size=any": own}
 
     def _operators(self, p: int, own: Tree) -> Tree:
-        everyone = self._ladder(self.any_operator[p], own)
-        if self.any_operator[p] == self.commutative[p]:
-            return everyone
+        for_any, commutative = self.any_operator.get(p, ()), self.commutative[p]
+        if for_any == commutative:
+            return self._ladder(for_any, own)
         return {
-            "is_commutative=yes": self._ladder(self.commutative[p], own),
-            "is_commutative=no": everyone,
+            "is_commutative=yes": self._ladder(commutative, own),
+            "is_commutative=no": self._ladder(for_any, own) if for_any else own,
         }
 
     def _ladder(self, rules: Sequence[Rule], own: Tree) -> Tree:
@@ -194,10 +196,13 @@ def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
     InputError when the library would not accept the file.
     """
     tree = parse(text, table.library)
-    differences = _untouched(tree, generic, {f"collective={name}" for name in by_ranks(table)})
+    known = {operators: by_ranks(table, operators) for operators in OPERATORS}
+    changed = known["commutative"]  # all that have rules: those for any operator stand in
+    differences = _untouched(tree, generic, {f"collective={name}" for name in changed})
     differences += _strange(tree, generic, table)
-    for operators in ("any", "commutative"):
-        for collective, ladders in by_ranks(table, operators).items():
+    for operators, collectives in known.items():
+        for collective in changed:
+            ladders = collectives.get(collective, {})
             name = f"collective={collective}"
             branch = tree.get(name, {})
             for p in beside({*ladders, *bounds(branch, "comm_size")}, least=1):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import InputError
-from tuner.export.ladders import by_ranks
+from tuner.export.ladders import every_ladder
 from tuner.export.mpich.emitter import check, grown, guarded
 from tuner.export.mpich.selection import Call, Tree
 from tuner.export.prove import (
@@ -50,7 +51,8 @@ def prove(
     seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> list[RuleProof]:
-    """Run every rule of the table in the real library: one launch each.
+    """Run every rule of the table in the real library: one launch each, on one of the shapes that
+    have as many ranks and so share a leaf.
 
     seconds     rules whose turn comes later are not confirmed, and say so
 
@@ -64,7 +66,10 @@ def prove(
     rules = list(dict.fromkeys(trial.rule for trial in trials))
     deadline, proofs = time.monotonic() + seconds, list[RuleProof]()
     for rule in rules:
-        if time.monotonic() > deadline:
+        alike = _same_leaf(rule, (proof.rule for proof in proofs))
+        if alike:
+            proofs.append(replace(proofs[rules.index(alike[0])], rule=rule))
+        elif time.monotonic() > deadline:
             late = f"not tried: {seconds:g} s were spent on the rules before"
             proofs.append(RuleProof(rule, (), (), False, late))
         else:
@@ -76,15 +81,22 @@ def prove(
 
 def _trials(table: TuningTable) -> list[Trial]:
     """Calls for the rules of every key, with an operator that each ladder is for."""
-    trials = []
-    commutative = by_ranks(table, "commutative")
-    for collective, ladders in by_ranks(table).items():
-        for p, ladder in ladders.items():
-            other = commutative[collective][p]
-            trials += [Trial(r, n, ladder == other) for r in ladder for n in sizes_of(r)]
-            if ladder != other:
-                trials += [Trial(r, n) for r in other for n in sizes_of(r)]
-    return trials
+    everyone, commutative = list(every_ladder(table)), list(every_ladder(table, "commutative"))
+    return [
+        Trial(rule, nbytes, ladder in commutative)
+        for ladder in (*everyone, *(other for other in commutative if other not in everyone))
+        for rule in ladder
+        for nbytes in sizes_of(rule)
+    ]
+
+
+def _same_leaf(rule: Rule, rules: Iterable[Rule]) -> list[Rule]:
+    """Those of shapes with as many ranks, which the file does not tell apart."""
+
+    def place(one: Rule) -> tuple[object, ...]:
+        return one.key.collective, one.key.p, one.key.operators, one.lo
+
+    return [one for one in rules if place(one) == place(rule)]
 
 
 def _own(rule: Rule, trials: Sequence[Trial]) -> Trial:
@@ -106,9 +118,11 @@ def _prove_rule(
         settings = activation(path)
         return len(ask(starter, calls, directory, settings=settings, may_abort=True, spare=1))
 
-    neighbours = [t for t in trials if t.rule != rule and t.rule.key.p == rule.key.p]
+    here = [t for t in trials if t.rule.key.p == rule.key.p]
+    alike = _same_leaf(rule, (t.rule for t in here))
+    neighbours = [t for t in here if t.rule not in alike]
     own = _own(rule, trials)
-    done, reason = answered([rule], [*neighbours, own]), ""
+    done, reason = answered(alike, [*neighbours, own]), ""
     if done == 0:
         # Making a communicator calls this rule: poison the others, and its own call must live.
         others = {t.rule for t in neighbours if t.collective is rule.key.collective}

@@ -124,7 +124,10 @@ def _fenced(
 ) -> tuple[tuple[int, tuple[Row, ...]], ...]:
     entries: list[tuple[int, tuple[Row, ...]]] = [(0, FENCE)]
     for p, ladder in ladders.items():
-        rows = tuple(Row(first_of(rule), *parameters(collective, rule.choice)) for rule in ladder)
+        rows = tuple(
+            Row(first_of(rule), *parameters(collective, rule.choice))
+            for rule in ladder if first_of(rule) < rule.hi
+        )  # fmt: skip
         if rows[0].size > 0:
             rows = (*FENCE, *rows)
         entries.append((p, rows))

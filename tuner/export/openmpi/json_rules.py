@@ -74,7 +74,11 @@ def render(table: TuningTable, operators: str) -> str:
     for collective, sizes in places_by_ranks(table, operators).items():
         for p, ladders in sizes.items():
             for distribution, ladder in _distributed(ladders):
-                messages = [_message(rule) for rule in ladder if not rule.choice.is_default]
+                messages = [
+                    _message(rule)
+                    for rule in ladder
+                    if not rule.choice.is_default and first_of(rule) < rule.hi
+                ]
                 collectives.setdefault(str(collective), []).append({
                     "comm_size_min": p, "comm_size_max": p,
                     "comm_rank_distribution": distribution, "rules": messages,
@@ -83,21 +87,23 @@ def render(table: TuningTable, operators: str) -> str:
 
 
 def _distributed(ladders: Mapping[Key, tuple[Rule, ...]]) -> list[tuple[str, tuple[Rule, ...]]]:
-    """One ladder for all shapes of so many ranks where they agree, else one for each that the
-    format tells apart."""
-    distinct = {tuple((r.lo, str(r.choice)) for r in ladder) for ladder in ladders.values()}
-    if len(distinct) == 1:
+    """One ladder for each shape that the format tells apart; where there are others, and all of so
+    many ranks agree, one for all."""
+    told = {key: _distribution(key) for key in ladders}
+    if ANY not in told.values():
+        return [(told[key], ladder) for key, ladder in ladders.items()]
+    if len({tuple((r.lo, str(r.choice)) for r in ladder) for ladder in ladders.values()}) == 1:
         return [(ANY, next(iter(ladders.values())))]
-    found = []
-    for key, ladder in ladders.items():
-        if key.nodes != 1 and key.ppn != 1:
-            raise InputError(
-                f"{key.collective} on {key.nodes} x {key.ppn} ranks: this format tells only"
-                " communicators of one node and of one rank per node from others with as many"
-                " ranks: export those of one number of ranks per node (--ppn)"
-            )
-        found.append((SINGLE_NODE if key.nodes == 1 else ONE_PER_NODE, ladder))
-    return found
+    key = next(key for key, distribution in told.items() if distribution == ANY)
+    raise InputError(
+        f"{key.collective} on {key.nodes} x {key.ppn} ranks: this format tells only communicators"
+        " of one node and of one rank per node from others with as many ranks: export those of one"
+        " number of ranks per node (--ppn)"
+    )
+
+
+def _distribution(key: Key) -> str:
+    return SINGLE_NODE if key.nodes == 1 else ONE_PER_NODE if key.ppn == 1 else ANY
 
 
 def _message(rule: Rule) -> dict[str, Any]:
@@ -230,9 +236,10 @@ def differences(table: TuningTable, rules: Rules, operators: str) -> Iterator[st
 def _shapes(
     p: int, ladders: Mapping[Key, tuple[Rule, ...]]
 ) -> Iterator[tuple[int, int, tuple[Rule, ...]]]:
-    """The table's shapes of so many ranks; of a number that it does not know, both extremes."""
+    """The table's shapes of so many ranks, and those of both extremes that it does not know and the
+    format could tell from these."""
     for key, ladder in ladders.items():
         yield key.nodes, key.ppn, ladder
-    if not ladders:
-        yield 1, p, ()
-        yield p, 1, ()
+    known = {(key.nodes, key.ppn) for key in ladders}
+    if ANY not in map(_distribution, ladders):
+        yield from ((*shape, ()) for shape in {(1, p), (p, 1)} - known)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import watcher
-from tuner.export.ladders import by_ranks
+from tuner.export.ladders import every_ladder
 from tuner.export.openmpi.emitter import check
 from tuner.export.openmpi.parser import parse
 from tuner.export.openmpi.rules import first_of, render
@@ -78,8 +78,8 @@ def prove(
     if differences:
         raise InputError(f"{rules_file}: not the file of this table: {differences[0]}")
     require_unset(FORCING)
-    ladders = by_ranks(table, "commutative" if commutative_only else "any")
-    rules = [rule for sizes in ladders.values() for ladder in sizes.values() for rule in ladder]
+    ladders = every_ladder(table, "commutative" if commutative_only else "any")
+    rules = [rule for ladder in ladders for rule in ladder]
     preloaded = build_watcher(directory) if watch else None
     watched = [rule for rule in rules if preloaded and rule.key.collective in WATCHED]
     proofs = dict[Rule, RuleProof]()
@@ -192,7 +192,7 @@ def _poison_proof(rule: Rule, failed: set[int], others: list[Rule]) -> RuleProof
 
 
 def _position(rule: Rule, rules: Sequence[Rule]) -> int:
-    return sum(other.key.p == rule.key.p and other.lo < rule.lo for other in rules)
+    return len({r.lo for r in rules if r.key.p == rule.key.p and r.lo < rule.lo})
 
 
 def _poisoned(text: str, collective: Collective, starts: Mapping[int, int]) -> str:
