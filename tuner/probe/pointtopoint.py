@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
@@ -60,12 +61,16 @@ def exchange(comm: MPI.Comm, nbytes: int, rows: int, ring: bool = False) -> Arm:
         for to, source in (partners(comm.rank, comm.size, ring, row) for row in range(rows))
     ]
 
+    def meet(pair: list[MPI.Prequest]) -> None:
+        MPI.Prequest.Startall(pair)
+        MPI.Request.Waitall(pair)
+
     def call() -> None:
         for pair in requests:
-            MPI.Prequest.Startall(pair)
-            MPI.Request.Waitall(pair)
+            meet(pair)
 
-    return warmed(call, nbytes)
+    one = warmed(call, nbytes)
+    return replace(one, warm=lambda: meet(requests[0]))  # a row of five warms itself up
 
 
 def partners(rank: int, p: int, ring: bool, row: int = 0) -> tuple[int, int]:
