@@ -43,11 +43,11 @@ class Support:
     def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
         """This choice was measured at a probed size next to `point`, on its shape or next to it.
 
-        Between two probed sizes either will do; beyond the last, no further than one ladder gap and
-        than REACH.
+        Between two probed sizes either will do; beyond the last, up to a factor `reach`, and one
+        ladder gap in any case, but that no further than REACH.
         A shape that was measured there speaks for itself. For others those do that have the next
         fewer and the next more nodes, or where there is only one of these, it up to a factor
-        `reach`; their ppn is the same, or the next on both sides.
+        `reach`; their ppn is the same, or the next in just that way.
         """
         return any(self._speaks(point, choice, reach))
 
