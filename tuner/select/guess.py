@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tuner.select.belief import Beliefs
 from tuner.select.dataset import NOISE, Point, Row, by_point
 from tuner.select.support import Support
-from tuner.select.ways import Trust, Way
+from tuner.select.ways import Way
 from tuner.table import Choice
 
 _LONE = 0.5  # gain that is believed although not all shapes around speak for the choice
@@ -24,28 +24,42 @@ class Guess:
     by more than noise: beliefs that hardly differ, far from all measurements, are no reason to
     leave what is known to win next door. A choice that lacks on one of the shapes around needs much
     more, since nothing tells how it came to lack there; and of winners that tie within noise one
-    that is known on all of them is taken.
+    that is known on all of them is taken. Nor does one replace it that loses to it on both sides.
     """
 
     def __init__(self, beliefs: Beliefs, rows: Sequence[Row], support: Support, way: Way) -> None:
         self._beliefs, self._support, self._way = beliefs, support, way
+        self._logs = {(row.point, row.choice): math.log(row.median) for row in rows}
         fastest = {point: _winners(own) for point, own in by_point(rows).items()}
         self._places = np.array([self._place(point) for point in fastest])
         self._winners = list(fastest.values())
 
     def choose(self, point: Point, candidates: Sequence[Choice]) -> Choice:
         """One of these, or the default."""
-        if self._way.trust is Trust.DEFAULT:
+        if not self._way.trusted:
             return Choice()
-        if self._way.trust is Trust.NEAREST:
-            return self._nearest_winner(point, candidates) or Choice()
         found = self._beliefs.belief(point, candidates)
         nearest = self._nearest_winner(point, candidates)
         if nearest is None:
             return found.best
         gains = {choice: found.gain(choice, nearest)[0] for choice in candidates}
-        ahead = [choice for choice in candidates if gains[choice] > self._least(point, choice)]
+        ahead = [
+            choice for choice in candidates
+            if gains[choice] > self._least(point, choice)
+            and not self._beaten(point, choice, nearest)
+        ]  # fmt: skip
         return max(ahead, key=gains.__getitem__, default=nearest)
+
+    def _beaten(self, point: Point, choice: Choice, by: Choice) -> bool:
+        """By more than noise both at the next smaller size and at the next larger one on the same
+        shape: times of two algorithms seldom cross twice in between, however unsure a belief is.
+        """
+        beside = [
+            self._logs[near, choice] - self._logs[near, by]
+            for near in self._support.beside(point)
+            if (near, choice) in self._logs and (near, by) in self._logs
+        ]
+        return len(beside) == 2 and min(beside) > math.log1p(NOISE)
 
     def _least(self, point: Point, choice: Choice) -> float:
         """Gain, as a logarithm, from which on a choice replaces the winner nearby."""

@@ -58,6 +58,11 @@ class Support:
         speaking = _speaking(self._near(point, 1.0), point, 1.0)
         return [replace(point, nodes=nodes, ppn=ppn) for nodes, ppn in speaking]
 
+    def beside(self, point: Point) -> Sequence[Point]:
+        """The next smaller and the next larger call that was measured on its own shape."""
+        sizes = self._shapes(point).get((point.nodes, point.ppn), [])
+        return [point.at(size) for size in _around(sizes, point.nbytes)]
+
     def surrounds(self, point: Point, choice: Choice) -> bool:
         """Likewise, but on each of the shapes that speak for that of `point`."""
         spoken = self._speaks(point, choice, REACH)

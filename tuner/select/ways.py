@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,26 +18,19 @@ _MOST = 1.0  # a call that is slower than the best by more counts as by so much
 _FOLDS = 5  # node counts that are left out in turn
 
 
-class Trust(Enum):
-    """Whom a guess follows."""
-
-    BELIEF = auto()  # what is believed to be the fastest
-    NEAREST = auto()  # what won at the nearest measured call
-    DEFAULT = auto()  # the library
-
-
 @dataclass(frozen=True)
 class Way:
-    """How calls compare, and who is followed.
+    """How calls compare, and whether what is believed of them is followed.
 
     per_node    sizes of different node counts are compared by what a node has of them
     powers      numbers of ranks that are powers of two are told from others: these are as far
                 apart as twice the nodes
+    trusted     the belief is followed; else the default is kept
     """
 
     per_node: bool = False
     powers: bool = False
-    trust: Trust = Trust.BELIEF
+    trusted: bool = True
 
 
 PLAIN = Way()
@@ -57,10 +49,9 @@ def best_way(rows: Sequence[Row], learn: Learn) -> Way:
 
     Where algorithms change places goes with the size on some machines, on others with what a node
     has of it; and algorithms that pair ranks have more to do where their number is no power of two.
-    The best of these is left for the nearest winner or for the default only where that loses less
-    with 95 % confidence over the calls, by Student's t: one lucky call is no reason to, but what
-    wins at one node count and loses at the next says so itself. With one node count alone there is
-    nothing to try on.
+    Beliefs are followed unless keeping the default loses less, with 95 % confidence over the calls
+    by Student's t: what wins at one node count and loses at the next says so itself. With one node
+    count alone there is nothing to try on.
     """
     counts = sorted({row.point.nodes for row in rows})
     if len(counts) < 2:
@@ -72,12 +63,8 @@ def best_way(rows: Sequence[Row], learn: Learn) -> Way:
 
     compared = {way: losses(way) for way in _compared(rows)}
     best = min(compared, key=lambda way: float(compared[way].sum()))
-    others = {
-        way: losses(way)
-        for way in (replace(best, trust=trust) for trust in (Trust.NEAREST, Trust.DEFAULT))
-    }
-    better = {way: own for way, own in others.items() if _surely_less(own, compared[best])}
-    return min(better, key=lambda way: float(better[way].sum()), default=best)
+    kept = replace(best, trusted=False)
+    return kept if _surely_less(losses(kept), compared[best]) else best
 
 
 def _compared(rows: Sequence[Row]) -> list[Way]:
