@@ -99,22 +99,6 @@ def test_a_belief_is_left_for_a_default_that_surely_loses_less(worse: int) -> No
     assert best_way(rows[: len(rows) // 2], learn) == PLAIN  # one node count says nothing
 
 
-def test_runs_of_one_call_are_launches_of_it() -> None:
-    """A run in which the machine was slow says how sure the time is, not that there are two."""
-    rows = rows_of(
-        (2, 4), lambda _n, _b, choice: {DEFAULT: 1.3, BINOMIAL: 1.0, LINEAR: 1.2}[choice]
-    )
-    disturbed = [row(one.point, one.choice, 2 * one.median) for one in rows if one.choice == LINEAR]
-    once, twice = trained(rows), trained([*rows, *disturbed])
-    point = rows[0].point
-    assert twice.seconds(point, LINEAR)[0] == pytest.approx(
-        math.sqrt(2) * once.seconds(point, LINEAR)[0], rel=0.2
-    )
-    low, high = once.seconds(point, LINEAR)[1:]
-    wider = twice.seconds(point, LINEAR)[1:]
-    assert math.log(wider[1] / wider[0]) > 4 * math.log(high / low)
-
-
 def test_what_loses_at_both_sizes_around_does_not_win_in_between() -> None:
     """On four nodes the linear one loses to the binomial one at all sizes measured; far away it
     wins in the middle, so that a belief takes it to do so on four.
