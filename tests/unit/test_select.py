@@ -177,9 +177,11 @@ def test_the_selector_chooses_nothing_that_was_not_measured_nearby() -> None:
     assert selector.covers(point(200), RING)
     assert not selector.covers(point(256), RING)
     assert selector.choose(point(2**20)) == TREE
-    assert selector.choose(point(2**20 * 4)) == TREE
-    assert selector.choose(point(2**20 * 4 + 1)) == DEFAULT
-    assert selector.choose(point(2**10, ppn=8)) == DEFAULT
+    assert selector.choose(point(2**20 * 8)) == TREE
+    assert selector.choose(point(2**20 * 8 + 1)) == DEFAULT
+    assert selector.choose_surely(point(2**20 * 4 + 1)) == DEFAULT
+    assert selector.choose(point(2**10, ppn=32)) == TREE
+    assert selector.choose(point(2**10, ppn=33)) == DEFAULT
     assert selector.choose(point(2**10, "allreduce")) == DEFAULT
     with pytest.raises(InputError, match="chain was never measured for bcast"):
         selector.seconds(point(64), Choice("chain"))

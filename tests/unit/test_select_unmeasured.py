@@ -198,11 +198,15 @@ def rows_at(shapes: Iterable[tuple[int, int]], sizes: Iterable[int]) -> list[Row
         (3, 4, 200, 1.0, True),  # and between two sizes
         (3, 4, 1024, 1.0, True),  # one gap beyond the largest size
         (3, 4, 1025, 1.0, False),
+        (3, 4, 2048, 8.0, True),  # as far as a guess goes
+        (3, 4, 2049, 8.0, False),
         (16, 4, 64, 1.0, False),  # beyond all node counts
         (16, 4, 64, 2.0, True),
         (17, 4, 64, 2.0, False),
         (1, 4, 64, 2.0, True),
-        (3, 8, 64, 8.0, False),  # beyond all ppn
+        (3, 8, 64, 1.0, False),  # beyond all ppn
+        (3, 32, 64, 8.0, True),
+        (3, 33, 64, 8.0, False),
         (3, 3, 64, 8.0, True),  # between two ppn
     ],
 )
@@ -256,23 +260,6 @@ def test_of_winners_that_tie_one_known_on_all_sides_is_taken(lone: float, chosen
     ]
     selector = train(rows, lambda _point, _choice: math.nan)
     assert selector.choose(Point("bcast", 3, 1, "host", SIZES[2])) == chosen
-
-
-@pytest.mark.parametrize("per_node", [False, True])
-def test_how_sizes_of_node_counts_compare_is_learned_from_those_measured(per_node: bool) -> None:
-    """The linear one wins from 1448 bytes on, or from so many per node."""
-
-    def row(nodes: int, nbytes: int, choice: Choice) -> Row:
-        size = nbytes / nodes if per_node else nbytes
-        time = 1e-5 * nodes * {DEFAULT: 4.0, BINOMIAL: 1.0, LINEAR: (1448 / size) ** 0.2}[choice]
-        return Row(Point("bcast", nodes, 1, "host", nbytes), choice, {}, time, time, time)
-
-    sizes = [2**k for k in range(4, 24, 2)]
-    rows = [row(n, nbytes, choice) for n in (2, 4, 8) for nbytes in sizes for choice in CHOICES]
-    selector = train(rows, lambda _point, _choice: math.nan)
-    for nbytes in sizes:
-        best = min(CHOICES, key=lambda choice: row(32, nbytes, choice).median)
-        assert selector.choose(Point("bcast", 32, 1, "host", nbytes)) == best
 
 
 def time_at(nodes: int, faster: float) -> float:

@@ -16,6 +16,7 @@ from tuner.errors import InputError
 from tuner.gain import over_launches
 from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.regressor import ArmKernel, ResidualRegressor
+from tuner.select.ways import PLAIN, Way, is_power
 from tuner.table import Choice
 
 Array = NDArray[np.float64]
@@ -27,6 +28,7 @@ _SHORTEST = 1e-12  # seconds
 _UNTRIED = ArmKernel(
     shared=1.0, offset=0.3, own=(0.2,)
 )  # how wrong simulations are that nothing was held against
+_TWICE = math.log(2)  # how far powers of two are from other numbers of ranks
 _UNKNOWN = 1.0  # deviation of what is neither simulated nor measured
 
 
@@ -80,12 +82,12 @@ class Beliefs:
     Where there are many, a regressor is fitted to those of the shapes nearest to the one in
     question.
 
-    per_node    sizes of different node counts are compared by what a node has of them
+    way     how calls are compared
     """
 
-    def __init__(self, rows: Sequence[Row], simulate: Simulate, per_node: bool = False) -> None:
+    def __init__(self, rows: Sequence[Row], simulate: Simulate, way: Way = PLAIN) -> None:
         self._simulate = simulate
-        self._per_node = per_node
+        self._way = way
         self._rows: dict[tuple[int, int], list[tuple[Row, float]]] = defaultdict(list)
         for row in rows:
             self._rows[row.point.nodes, row.point.ppn].append((row, variance(row)))
@@ -108,7 +110,14 @@ class Beliefs:
     def log_size(self, point: Point) -> float:
         """By which it is compared with other calls."""
         size = math.log(max(point.nbytes, 1))
-        return size - math.log(point.nodes) if self._per_node else size
+        return size - math.log(point.nodes) if self._way.per_node else size
+
+    def place(self, point: Point) -> list[float]:
+        """Where a call is, in logarithms: distances tell how alike calls are."""
+        told = self._way.powers and is_power(point.p)
+        return [
+            self.log_size(point), math.log(point.nodes), math.log(point.ppn), _TWICE * told,
+        ]  # fmt: skip
 
     def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
         """Of these choices at one point."""
@@ -147,11 +156,9 @@ class Beliefs:
         return regressor.fit(features, [math.log(row.median) for row, _ in rows], weights)
 
     def _features(self, point: Point, choice: Choice) -> list[float]:
-        """The arm's number; logarithms of size, nodes, ppn and the seconds to start from."""
-        return [
-            float(self._numbers[choice]), self.log_size(point), math.log(point.nodes),
-            math.log(point.ppn), math.log(max(self._start(point, choice), _SHORTEST)),
-        ]  # fmt: skip
+        """The arm's number, the call's place, the logarithm of the seconds to start from."""
+        start = max(self._start(point, choice), _SHORTEST)
+        return [float(self._numbers[choice]), *self.place(point), math.log(start)]
 
     def _start(self, point: Point, choice: Choice) -> float:
         """Simulated seconds, of the choice or of what it follows best; else of a plain line."""

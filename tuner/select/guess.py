@@ -1,11 +1,9 @@
-"""Which choice is expected to be the fastest at a call, and how sizes of node counts compare."""
+"""Which choice is expected to be the fastest at a call."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +11,10 @@ from numpy.typing import NDArray
 from tuner.select.belief import Beliefs
 from tuner.select.dataset import NOISE, Point, Row, by_point
 from tuner.select.support import Support
+from tuner.select.ways import Way
 from tuner.table import Choice
 
-Choose = Callable[[Point, Collection[Choice]], Choice]  # one of those, or the default
-Learn = Callable[[Sequence[Row], bool], Choose]  # from rows; whether sizes compare per node
-
 _LONE = 0.5  # gain that is believed although not all shapes around speak for the choice
-_MOST = 1.0  # a call that is slower than the best by more counts as by so much
-_FOLDS = 5  # node counts that are left out in turn
 
 
 class Guess:
@@ -30,24 +24,42 @@ class Guess:
     by more than noise: beliefs that hardly differ, far from all measurements, are no reason to
     leave what is known to win next door. A choice that lacks on one of the shapes around needs much
     more, since nothing tells how it came to lack there; and of winners that tie within noise one
-    that is known on all of them is taken.
+    that is known on all of them is taken. Nor does one replace it that loses to it on both sides.
     """
 
-    def __init__(self, beliefs: Beliefs, rows: Sequence[Row], support: Support) -> None:
-        self._beliefs, self._support = beliefs, support
+    def __init__(self, beliefs: Beliefs, rows: Sequence[Row], support: Support, way: Way) -> None:
+        self._beliefs, self._support, self._way = beliefs, support, way
+        self._logs = {(row.point, row.choice): math.log(row.median) for row in rows}
         fastest = {point: _winners(own) for point, own in by_point(rows).items()}
         self._places = np.array([self._place(point) for point in fastest])
         self._winners = list(fastest.values())
 
     def choose(self, point: Point, candidates: Sequence[Choice]) -> Choice:
-        """One of these."""
+        """One of these, or the default."""
+        if not self._way.trusted:
+            return Choice()
         found = self._beliefs.belief(point, candidates)
         nearest = self._nearest_winner(point, candidates)
         if nearest is None:
             return found.best
         gains = {choice: found.gain(choice, nearest)[0] for choice in candidates}
-        ahead = [choice for choice in candidates if gains[choice] > self._least(point, choice)]
+        ahead = [
+            choice for choice in candidates
+            if gains[choice] > self._least(point, choice)
+            and not self._beaten(point, choice, nearest)
+        ]  # fmt: skip
         return max(ahead, key=gains.__getitem__, default=nearest)
+
+    def _beaten(self, point: Point, choice: Choice, by: Choice) -> bool:
+        """By more than noise both at the next smaller size and at the next larger one on the same
+        shape: times of two algorithms seldom cross twice in between, however unsure a belief is.
+        """
+        beside = [
+            self._logs[near, choice] - self._logs[near, by]
+            for near in self._support.beside(point)
+            if (near, choice) in self._logs and (near, by) in self._logs
+        ]
+        return len(beside) == 2 and min(beside) > math.log1p(NOISE)
 
     def _least(self, point: Point, choice: Choice) -> float:
         """Gain, as a logarithm, from which on a choice replaces the winner nearby."""
@@ -64,8 +76,7 @@ class Guess:
         return next(known, ties[0] if ties else None)
 
     def _place(self, point: Point) -> NDArray[np.float64]:
-        nodes, ppn, _ = point.place
-        return np.array([nodes, ppn, self._beliefs.log_size(point)])
+        return np.array(self._beliefs.place(point))
 
 
 def _winners(rows: Sequence[Row]) -> tuple[Choice, ...]:
@@ -73,32 +84,3 @@ def _winners(rows: Sequence[Row]) -> tuple[Choice, ...]:
     ordered = sorted(rows, key=lambda row: row.median)
     within = ordered[0].median * (1 + NOISE)
     return tuple(row.choice for row in ordered if row.median <= within)
-
-
-def compare_per_node(rows: Sequence[Row], learn: Learn) -> bool:
-    """Whether guesses at other node counts are better when sizes are compared per node.
-
-    Where algorithms change places goes with the size on some machines, on others with what a node
-    has of it. Each way is tried on the measured node counts, every one guessed from the others.
-    """
-    counts = sorted({row.point.nodes for row in rows})
-    if len(counts) < 2:
-        return False
-    tested = {counts[n] for n in np.linspace(0, len(counts) - 1, _FOLDS).round().astype(int)}
-    plain, per_node = (
-        sum(chain.from_iterable(map(partial(_losses, rows, learn, way), sorted(tested))))
-        for way in (False, True)
-    )
-    return per_node < plain
-
-
-def _losses(rows: Sequence[Row], learn: Learn, per_node: bool, nodes: int) -> Sequence[float]:
-    """Regrets at the calls on so many nodes of what is learned from the others."""
-    choose = learn([row for row in rows if row.point.nodes != nodes], per_node)
-    losses = []
-    for point, own in by_point(row for row in rows if row.point.nodes == nodes).items():
-        times = {row.choice: row.median for row in own}
-        choice = choose(point, times)
-        if choice in times:
-            losses.append(min(times[choice] / min(times.values()) - 1, _MOST))
-    return losses

@@ -12,8 +12,9 @@ from tuner.errors import InputError
 from tuner.select import worth
 from tuner.select.belief import NORMAL_95, Belief, Beliefs, deviation, require_rows
 from tuner.select.dataset import NOISE, Point, Row, Simulate
-from tuner.select.guess import Choose, Guess, compare_per_node
+from tuner.select.guess import Guess
 from tuner.select.support import REACH, Support
+from tuner.select.ways import PLAIN, Choose, Way, best_way
 from tuner.table import Choice
 
 Kind = tuple[str, str]  # collective, memory
@@ -22,8 +23,7 @@ Kind = tuple[str, str]  # collective, memory
 class Selector:
     """Made by `train`.
 
-    per_node    whether guesses at other node counts compare sizes per node; None: found out by
-                what guesses better at the measured ones
+    way     how calls are guessed; None: found out by what guesses better at the measured ones
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Selector:
         rows: Sequence[Row],
         simulate: Simulate,
         designed: bool,
-        per_node: bool | None = None,
+        way: Way | None = None,
     ) -> None:
         self.support = Support(rows)
         self._simulate = simulate
@@ -40,7 +40,7 @@ class Selector:
         for row in rows:
             self._rows[row.point.collective, row.point.memory].append(row)
         self._beliefs = {kind: Beliefs(own, simulate) for kind, own in self._rows.items()}
-        self._per_node = dict.fromkeys(self._rows, per_node)
+        self._way = way
         self._guesses: dict[tuple[Kind, bool], Guess] = {}
         self._gains: dict[Point, Mapping[Choice, float]] = {}
 
@@ -98,21 +98,16 @@ class Selector:
     def _guess(self, point: Point) -> Guess:
         """For calls of its kind, on its own or on a measured shape."""
         kind = (point.collective, point.memory)
-        per_node = not self.support.measured(point) and self._compares_per_node(kind)
-        if (kind, per_node) not in self._guesses:
+        measured = self.support.measured(point)
+        if (kind, measured) not in self._guesses:
             rows = self._rows[kind]
-            beliefs = Beliefs(rows, self._simulate, True) if per_node else self._beliefs[kind]
-            self._guesses[kind, per_node] = Guess(beliefs, rows, self.support)
-        return self._guesses[kind, per_node]
+            way = self._way or (PLAIN if measured else best_way(rows, self._learn))
+            beliefs = self._beliefs[kind] if way == PLAIN else Beliefs(rows, self._simulate, way)
+            self._guesses[kind, measured] = Guess(beliefs, rows, self.support, way)
+        return self._guesses[kind, measured]
 
-    def _compares_per_node(self, kind: Kind) -> bool:
-        found = self._per_node[kind]
-        if found is None:
-            found = self._per_node[kind] = compare_per_node(self._rows[kind], self._learn)
-        return found
-
-    def _learn(self, rows: Sequence[Row], per_node: bool) -> Choose:
-        return Selector(rows, self._simulate, self._designed, per_node).choose
+    def _learn(self, rows: Sequence[Row], way: Way) -> Choose:
+        return Selector(rows, self._simulate, self._designed, way).choose
 
     def choose_surely(
         self, point: Point, allowed: Collection[Choice] | None = None, noise: float = NOISE

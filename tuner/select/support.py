@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -42,11 +43,11 @@ class Support:
     def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
         """This choice was measured at a probed size next to `point`, on its shape or next to it.
 
-        Between two probed sizes either will do; beyond the last, no further than one ladder gap and
-        than REACH.
+        Between two probed sizes either will do; beyond the last, up to a factor `reach`, and one
+        ladder gap in any case, but that no further than REACH.
         A shape that was measured there speaks for itself. For others those do that have the next
         fewer and the next more nodes, or where there is only one of these, it up to a factor
-        `reach`; their ppn is the same, or the next on both sides.
+        `reach`; their ppn is the same, or the next in just that way.
         """
         return any(self._speaks(point, choice, reach))
 
@@ -54,8 +55,13 @@ class Support:
         """The same call on the shapes that speak for that of `point`, on both sides; on its own
         where that was measured.
         """
-        speaking = _speaking(self._near(point), point, reach=1.0)
+        speaking = _speaking(self._near(point, 1.0), point, 1.0)
         return [replace(point, nodes=nodes, ppn=ppn) for nodes, ppn in speaking]
+
+    def beside(self, point: Point) -> Sequence[Point]:
+        """The next smaller and the next larger call that was measured on its own shape."""
+        sizes = self._shapes(point).get((point.nodes, point.ppn), [])
+        return [point.at(size) for size in _around(sizes, point.nbytes)]
 
     def surrounds(self, point: Point, choice: Choice) -> bool:
         """Likewise, but on each of the shapes that speak for that of `point`."""
@@ -64,25 +70,25 @@ class Support:
 
     def within(self, point: Point, reach: float = REACH) -> bool:
         """Whether anything was measured at a size next to `point`, on its shape or next to it."""
-        return bool(_speaking(self._near(point), point, reach))
+        return bool(_speaking(self._near(point, reach), point, reach))
 
     def _speaks(self, point: Point, choice: Choice, reach: float) -> list[bool]:
         """Of each speaking shape, whether this choice was measured there next to `point`'s size."""
-        shapes = self._near(point)
+        shapes = self._near(point, reach)
         return [
             any(
                 (Point(point.collective, *shape, point.memory, size), choice) in self._measured
-                for size in neighbours(shapes[shape], point.nbytes)
+                for size in neighbours(shapes[shape], point.nbytes, reach)
             )
             for shape in _speaking(shapes, point, reach)
         ]
 
-    def _near(self, point: Point) -> dict[Shape, list[int]]:
+    def _near(self, point: Point, reach: float) -> dict[Shape, list[int]]:
         """The ladders of the shapes that were measured at a size next to `point`."""
         return {
             shape: sizes
             for shape, sizes in self._shapes(point).items()
-            if neighbours(sizes, point.nbytes)
+            if neighbours(sizes, point.nbytes, reach)
         }
 
     def _shapes(self, point: Point) -> dict[Shape, list[int]]:
@@ -99,9 +105,10 @@ def gap_below(sizes: Sequence[int]) -> float:
     return min(sizes[1] / max(sizes[0], 1), REACH) if len(sizes) > 1 else _LONE_GAP
 
 
-def neighbours(sizes: Sequence[int], nbytes: int) -> Sequence[int]:
+def neighbours(sizes: Sequence[int], nbytes: int, reach: float) -> Sequence[int]:
     """The probed sizes that speak for `nbytes`: itself, or the next on both sides."""
-    if not sizes or nbytes > sizes[-1] * gap_above(sizes) or nbytes < sizes[0] / gap_below(sizes):
+    above, below = max(gap_above(sizes), reach), max(gap_below(sizes), reach)
+    if nbytes > sizes[-1] * above or nbytes < sizes[0] / below:
         return ()
     return _around(sizes, nbytes)
 
@@ -120,16 +127,13 @@ def _speaking(shapes: Iterable[Shape], point: Point, reach: float) -> Sequence[S
     known = set(shapes)
     if own in known:
         return (own,)
-    several = _around(sorted({ppn for _, ppn in known}), point.ppn)
-    if point.ppn not in several and len(several) < 2:
-        return ()
     found: list[Shape] = []
-    for ppn in several:
+    for ppn in _reached(sorted({ppn for _, ppn in known}), point.ppn, reach):
         counts = sorted(nodes for nodes, other in known if other == ppn)
         found += product(_reached(counts, point.nodes, reach), (ppn,))
     return found
 
 
-def _reached(counts: Sequence[int], nodes: int, reach: float) -> Sequence[int]:
-    far = max(nodes / counts[-1], counts[0] / nodes)
-    return _around(counts, nodes) if far <= reach else ()
+def _reached(counts: Sequence[int], wanted: int, reach: float) -> Sequence[int]:
+    far = max(wanted / counts[-1], counts[0] / wanted) if counts else math.inf
+    return _around(counts, wanted) if far <= reach else ()
