@@ -98,9 +98,11 @@ def test_a_port_is_no_longer_busy_than_messages_in_a_row_show() -> None:
     ]
     whole = probed()
     path = calibrate(replace(whole, series=(*whole.series, *rows))).path("node")
-    near(path.segments[0].beta, busy, 0.1)
-    near(path.segments[0].lag, SHORT[1] - busy, 0.1)
-    assert path.segments[-1].lag.value == 0.0
+    *short, long = path.segments
+    for segment in short:
+        near(segment.beta, busy, 0.1)
+        assert segment.lag.value > 2 * busy
+    assert long.lag.value == 0.0
     for nbytes in (4, 1024, 2048, 3072):
         assert path.seconds(nbytes) == pytest.approx(one_way(nbytes), rel=0.05)
 

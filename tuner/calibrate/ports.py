@@ -82,7 +82,7 @@ def _of_bursts(series: Series, ladder: Ladder, subject: str, overhead: Estimate)
     told = {}
     for nbytes, each in sorted(sizes.items()):
         flow = beta[:, _line_of(ladder, nbytes)] * nbytes
-        if overhead.low >= VISIBLE * float(each[0]):
+        if overhead.value > 0.0 and overhead.low >= VISIBLE * float(each[0]):
             told[nbytes] = estimate((each - flow) / overhead.value).high < GONE
     return told
 
