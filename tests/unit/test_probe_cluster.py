@@ -35,7 +35,7 @@ from tuner.probe.request import PARTS, Request, Shape, cluster_name, shape, shap
 from tuner.probe.run import LAUNCHES, plan_here
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import ALONE, outliers, tournament
-from tuner.probe.watch import SILENCE, Progress, Watch
+from tuner.probe.watch import NOTHING_YET, SILENCE, Progress, Watch
 from tuner.runtime.launch import Hosts
 
 EIGHT = Hosts(tuple(f"node{n}" for n in range(8)))
@@ -187,7 +187,7 @@ def test_reports_are_found_among_banners(plan: Plan) -> None:
     assert watch.line('{"event": "beg*** maintenance at noon ***') is None
     assert watch.line(f'{{"event": "be{json.dumps({"event": "note", "text": "hm"})}') == SILENCE
     assert watch.notes == ["hm"]
-    assert [one.text for one in seen] == ["nothing yet: the ranks are starting", "x {"]
+    assert [one.text for one in seen] == [NOTHING_YET, "x {"]
 
 
 def sign(host: str) -> str:

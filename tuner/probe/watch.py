@@ -19,6 +19,7 @@ EVENT = '{"event": '
 SIGN = re.compile(re.escape(f'{EVENT}"{heartbeat.EVENT}", "name": ') + r'("[^"]*")\}')
 STARTING = 60.0  # seconds in which ranks must have said their first word
 SILENCE = 60.0  # seconds without a word of the first rank after which all count as lost
+NOTHING_YET = "nothing yet: the ranks are starting"
 LOST = 30.0  # seconds without a sign of life after which a host counts as lost
 
 
@@ -71,7 +72,7 @@ class Watch:
     def start(self, plan: Plan) -> None:
         """A launch that is to measure `plan` begins."""
         self.budget = self._rate * plan.weight
-        self.current = "nothing yet: the ranks are starting"
+        self.current = NOTHING_YET
         self.finished = 0
         self._heard, self._cut = {}, ""
         self._points = len(plan.points)
