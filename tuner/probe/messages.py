@@ -31,6 +31,7 @@ SWEEP_SIZES = (8, 2**16)
 
 # Rough seconds of a network, used for nothing but dealing out the time budget.
 PER_CALL, PER_MESSAGE, PER_BYTE = 2e-3, 1e-4, 2e-9
+LOCAL = 0.2  # of that, for what no message is sent for
 
 
 def cost(arms: Sequence[Arm], calls: float = 1.0) -> float:
@@ -58,7 +59,8 @@ def messages(request: Request) -> Iterator[Point]:
         yield replace(_pingpong(CROSS_SOCKET, 1, 2, _ladder(_up_to(PINGPONG_SIZES, largest))),
                       apart=True)  # fmt: skip
     ladder = _ladder(REDUCTION_SIZES)
-    yield Point("reduction", "sum_float32", 1, 0, ladder, cost(ladder), ppn=1)
+    weight = cost(ladder, LOCAL)
+    yield Point("reduction", "sum_float32", 1, 0, ladder, weight, ppn=1)
 
 
 def _between_hosts(request: Request, largest: int) -> Iterator[Point]:
@@ -100,7 +102,7 @@ def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point
     bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
     for nbytes in BURST_SIZES:
         yield point("burst", nbytes, bursts, 4.0)
-    yield point("overhead", 0, _ladder(OVERHEAD_SIZES), 2.0)
+    yield point("overhead", 0, _ladder(OVERHEAD_SIZES), 1.0)
     yield point("exchange", 0, _ladder(_up_to(EXCHANGE_SIZES, largest)), 2.0)
 
 
