@@ -12,6 +12,7 @@ import numpy as np
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate, PathCost, ReductionCost, Segment
 from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.probe.pointtopoint import partners
 from tuner.schedule import Round, Schedule
 from tuner.sim import simulate
 from tuner.topology import Link, Node, Placement, Topology
@@ -84,10 +85,11 @@ class Machine:
     def rows(self, nbytes: int, count: int, ring: int) -> float:
         """Seconds of `count` exchanges of all nodes in a row, in pairs or round a ring."""
         ranks = np.arange(len(self.topology.nodes))
-        peers = (ranks + 1) % len(ranks) if ring else ranks ^ 1
+        p = len(ranks)
+        peers = [[partners(r, p, bool(ring), row)[0] for r in range(p)] for row in range(count)]
         schedule = Schedule(
             Collective.BCAST, len(ranks), 2 * len(ranks),
-            lambda: [Round.of(ranks, peers, ranks, into=len(ranks) + ranks)] * count,
+            lambda: [Round.of(ranks, to, ranks, into=len(ranks) + ranks) for to in peers],
         )  # fmt: skip
         placement = Placement(self.topology, ranks)
         return simulate(schedule, placement, self.calibration, nbytes * 2 * len(ranks))

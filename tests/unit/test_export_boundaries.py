@@ -318,8 +318,8 @@ def calls(table: TuningTable, reader: Reader) -> Iterator[tuple[Key, int]]:
         for shape in reader.shapes:
             for operators in reader.operators:
                 key = Key(collective, *shape, memory, operators)
-                step = key.p if whole else 1  # such calls have as many bytes for each rank
-                sizes = {n // step * step + k * step for n in bounds for k in (-1, 0, 1)}
+                share = key.p if whole else 1  # such calls have as many bytes for each rank
+                sizes = {n // share * share + k * share for n in bounds for k in (-1, 0, 1)}
                 yield from ((key, n) for n in sorted(sizes) if n >= 0)
 
 

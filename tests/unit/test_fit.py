@@ -98,10 +98,10 @@ def test_a_port_is_no_longer_busy_than_messages_in_a_row_show() -> None:
     ]
     whole = probed()
     path = calibrate(replace(whole, series=(*whole.series, *rows))).path("node")
-    *short, long = path.segments
-    for segment in short:
-        near(segment.beta, busy, 0.1)
-        assert segment.lag.value > 2 * busy
+    short, long = path.segments
+    near(short.beta, busy, 0.1)
+    near(short.lag, SHORT[1] - busy, 0.1)
+    assert short.lag.high < 1.2 * short.lag.value
     assert long.lag.value == 0.0
     for nbytes in (4, 1024, 2048, 3072):
         assert path.seconds(nbytes) == pytest.approx(one_way(nbytes), rel=0.05)
@@ -179,15 +179,6 @@ def test_one_straight_line_is_fitted_by_one() -> None:
     assert len(lines) == 1
     assert lines[0].alpha == pytest.approx(2e-6)
     assert lines[0].beta == pytest.approx(1e-10)
-
-
-@pytest.mark.parametrize("steepest", [5e-11, 2e-10])
-def test_no_line_but_the_last_is_steeper_than_it_may_be(steepest: float) -> None:
-    sizes = np.array([float(n) for n in PINGPONG_SIZES])
-    times = np.where(sizes < EAGER, 1e-6 + 4e-10 * sizes, 4e-6 + 1e-10 * sizes)
-    lines = fit_lines(sizes, times, np.full(len(sizes), 0.01), [EAGER], steepest)
-    assert max(line.beta for line in lines[:-1]) <= steepest * (1 + 1e-9)
-    assert lines[-1].beta == pytest.approx(1e-10)
 
 
 def test_times_too_flat_for_a_bandwidth_do_not_break_the_capacity() -> None:

@@ -136,6 +136,17 @@ def test_the_binomial_tree_of_mpich_sends_one_message_across_the_middle(p: int, 
     assert rounds == expected[p]
 
 
+@pytest.mark.parametrize("library", ["openmpi 5.0.11", "mpich 5.0.2", "given"])
+@pytest.mark.parametrize("algorithm", ["binary", "binomial", "chain", "knomial", "pipeline"])
+def test_trees_move_all_segments(library: str, algorithm: str) -> None:
+    further = {"chain": {"chains": 2}, "knomial": {"radix": 4}}.get(algorithm, {})
+    params = {"segment": 8192, **further}
+    made = schedule_of(library, BCAST, Choice(algorithm, params), 6, 1 << 16, 1)
+    assert made is not None
+    assert made.n_chunks >= 8
+    verify(made)
+
+
 @pytest.mark.parametrize("library", ["openmpi 5.0.11", "mpich 5.0.2"])
 @pytest.mark.parametrize("p", range(2, 18))
 def test_an_allgather_after_a_scatter_by_doubling_gives_everybody_everything(

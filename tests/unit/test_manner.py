@@ -60,6 +60,12 @@ def test_only_messages_between_nodes_meet(
     assert rows.tolist() == expected
 
 
+def test_the_third_of_a_pair_is_a_node() -> None:
+    src, dst = np.array([1, 2], np.int32), np.array([2, 1], np.int32)
+    assert manners(src, dst, np.array([0, 0, 1])).tolist() == [ALONE] * 2
+    assert manners(src, dst, np.array([0, 0, 1, 1, 2, 2])).tolist() == [FACING] * 2
+
+
 def test_a_circle_is_one_of_nodes() -> None:
     """Of each two ranks the first hears from another node, and the second sends to one."""
     src = np.arange(6, dtype=np.int32)

@@ -30,7 +30,8 @@ def held(ratio: float, width: float = 1.05, algorithm: str = "ring", p: int = 4)
 
 def proof(confirmed: bool) -> dict[str, Any]:
     return {
-        "collective": "bcast", "p": 4, "operators": "any", "lo": 0 if confirmed else 1024,
+        "collective": "bcast", "nodes": 1, "ppn": 4, "p": 4, "operators": "any",
+        "lo": 0 if confirmed else 1024,
         "nbytes": 4096, "expected": "knomial", "executed": "linear",
         "confirmed": confirmed, "reason": "" if confirmed else "it fell back",
     }  # fmt: skip

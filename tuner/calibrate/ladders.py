@@ -101,7 +101,7 @@ def ladder(
     error = np.array([series.draws.error(one) for one in found])
     limits = [float(limit[0].nbytes) for limit in eager(series, subject or path, memory)]
     steepest = _steepest(series, subject or path, memory)
-    lines = fit_lines(sizes, times[0], error, limits, steepest)
+    lines = fit_lines(sizes, times[0], error, limits)
     one = Ladder(path, memory, sizes, times, error, lines, steepest)
     drawn = series.draws.scattered(times, _scatter(one), one.name)
     return replace(one, times=drawn)
@@ -130,10 +130,8 @@ def marginal(series: Series, subject: str, memory: str) -> dict[int, Floats]:
 
 def _steepest(series: Series, subject: str, memory: str) -> float:
     """By how much a further message of a burst takes longer per byte, at most; infinite if it was
-    not measured."""
-    busy = marginal(series, subject, memory) or marginal(
-        series, ALIKE.get(subject, subject), memory
-    )
+    not measured on this very class of paths."""
+    busy = marginal(series, subject, memory)
     few, many = min(busy, default=0), max(busy, default=0)
     if few == many:
         return math.inf
@@ -158,6 +156,12 @@ def _scatter(one: Ladder) -> Floats:
 def parameters(one: Ladder, floor: Floats | float = 0.0) -> tuple[Floats, Floats]:
     """Drawn alpha and beta of its lines, shape (1 + RESAMPLES, lines); alpha at least `floor`."""
     return refit(one.lines, one.sizes, one.times, floor)
+
+
+def busy(one: Ladder, slopes: Floats) -> Floats:
+    """What of drawn slopes keeps a port busy, s per byte; the rest is lag. Shapes as they are."""
+    found: Floats = np.minimum(slopes, np.maximum(slopes[:, -1:], one.steepest))
+    return found
 
 
 def drawn_at(one: Ladder, sizes: Floats) -> Floats:

@@ -45,27 +45,37 @@ def meetings(
                 f"{name}: rows of exchanges of all hosts at {SHORTEST} sizes; priced as {NETWORK}"
             )
         else:
-            latency = alone.latency if distances is None else _latency(distances, ring, memory)
+            latency = alone.latency
+            if distances is not None:
+                latency = _latency(distances, ring, _turns(series, memory), memory)
             own = _ladder(name, alone, drawn, latency - alone.latency)
             found[name] = fitted(series, own, NETWORK, latency)
     return found, gaps
 
 
-def _latency(distances: Distances, ring: int, memory: str) -> float:
+def _turns(series: Series, memory: str) -> int:
+    """1 if pairs changed from row to row, as they did not always."""
+    found = series.of("exchange", NETWORK, memory)
+    return max((params(one, "turns") for one in found), default=0)
+
+
+def _latency(distances: Distances, ring: int, turns: int, memory: str) -> float:
     """Seconds of the links between the farthest of those that meet."""
     hosts = len(distances.hosts) or len(distances.topology.nodes)
     met = [(one, (one + 1) % hosts) for one in range(hosts)]
     if not ring:  # by turns, of each four (tuner.probe.pointtopoint.partners)
         met = [(one, one ^ 1) for one in range(hosts - hosts % 2)]
-        met += [(one, one ^ 2) for one in range(hosts - hosts % 4)]
+        met += [(one, one ^ 2) for one in range(turns * (hosts - hosts % 4))]
     return max(distances.between(*pair, memory).latency for pair in met)
 
 
 def _following(series: Series, memory: str, ring: int) -> dict[int, Floats]:
     """Size -> drawn seconds of an exchange that follows another one."""
     rows: dict[int, dict[int, Launches]] = {}
+    turns = 0 if ring else _turns(series, memory)
     for one in series.of("exchange", NETWORK, memory):
-        if one[0].p > PAIR and params(one, "ring") == ring:
+        meant = params(one, "ring") == ring and params(one, "turns") == turns
+        if one[0].p > PAIR and meant:
             rows.setdefault(one[0].nbytes, {})[params(one, "rows", 1)] = one
     return {
         nbytes: _each(series, taken) for nbytes, taken in sorted(rows.items()) if len(taken) > 1
@@ -83,7 +93,7 @@ def _ladder(name: str, alone: Fitted, drawn: Mapping[int, Floats], farther: floa
     sizes = np.array([float(nbytes) for nbytes in drawn])
     times = np.maximum(np.stack(list(drawn.values()), axis=1), drawn_at(near, sizes) + farther)
     spread = _spread(times, sizes >= alone.cost.eager_limit)
-    lines = fit_lines(sizes, times[0], spread, [alone.cost.eager_limit], near.steepest)
+    lines = fit_lines(sizes, times[0], spread, [alone.cost.eager_limit])
     return Ladder(name, near.memory, sizes, times, spread, lines, near.steepest)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tuner.calibrate.draws import INSTANT, Floats, estimate
-from tuner.calibrate.ladders import ALIKE, Ladder, eager, parameters
+from tuner.calibrate.ladders import ALIKE, Ladder, busy, eager, parameters
 from tuner.calibrate.piecewise import breaks
 from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import PathCost, Segment
@@ -43,11 +43,11 @@ def fitted(series: Series, ladder: Ladder, subject: str, latency: float = 0.0) -
     """
     limit, known = _eager_limit(series, subject, ladder)
     beta = parameters(ladder)[1][:, -1]
-    overhead, busy = _overhead(series, subject, ladder, beta)
+    overhead, source = _overhead(series, subject, ladder, beta)
     overhead = np.clip(ladder.times.min(axis=1) - latency, 0.0, overhead)
     floor = overhead + latency
     alpha, slopes = parameters(ladder, floor)
-    flows: Floats = np.minimum(slopes, np.maximum(slopes[:, -1:], ladder.steepest))
+    flows = busy(ladder, slopes)
     begins = breaks(ladder.lines, ladder.sizes, [limit])
     bounds = [0.0, *begins, math.inf]
     segments = tuple(
@@ -60,7 +60,7 @@ def fitted(series: Series, ladder: Ladder, subject: str, latency: float = 0.0) -
     )  # fmt: skip
     cost = PathCost(segments, limit, estimate(overhead))
     gaps = tuple(_gaps(series, ladder, subject, cost, latency))
-    return Fitted(ladder, cost, latency, gaps, {"eager_limit": known, "overhead": busy})
+    return Fitted(ladder, cost, latency, gaps, {"eager_limit": known, "overhead": source})
 
 
 def _gaps(

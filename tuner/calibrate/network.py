@@ -15,7 +15,7 @@ import numpy as np
 from tuner.calibrate.capacities import FASTEST, UPLINK
 from tuner.calibrate.distances import Distances, Way
 from tuner.calibrate.draws import INSTANT, Floats, estimate
-from tuner.calibrate.ladders import Ladder, drawn_at, ladder, parameters
+from tuner.calibrate.ladders import Ladder, busy, drawn_at, ladder, parameters
 from tuner.calibrate.messages import Fitted, fitted
 from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import PathCost
@@ -137,13 +137,13 @@ def _shift(here: dict[int, Floats], there: dict[int, Floats]) -> Shift | None:
 def _shifted(series: Series, near: Ladder, name: str, shift: Shift) -> Fitted:
     """The price of the nearest pair, with so much more latency and time per byte."""
     alpha, beta = parameters(near)
-    base = fitted(series, near, NETWORK)
+    base, flows = fitted(series, near, NETWORK), busy(near, beta)
     overhead = base.cost.overhead.value
     segments = tuple(
         replace(
             segment,
             alpha=estimate(np.maximum(alpha[:, k] - overhead + shift[0], 0.0)),
-            beta=estimate(np.maximum(beta[:, k] - segment.lag.value + shift[1], 0.0)),
+            beta=estimate(np.maximum(flows[:, k] + shift[1], 0.0)),
         )
         for k, segment in enumerate(base.cost.segments)
     )

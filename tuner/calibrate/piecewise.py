@@ -54,18 +54,15 @@ class Line:
 
 
 def fit_line(
-    sizes: Floats, times: Floats, weights: Floats | None = None, floor: float | Floats = 0.0,
-    steepest: float | Floats = math.inf,
-) -> tuple[Floats, Floats]:  # fmt: skip
-    """alpha >= floor and 0 <= beta <= steepest with the least weighted squares of relative errors.
+    sizes: Floats, times: Floats, weights: Floats | None = None, floor: float | Floats = 0.0
+) -> tuple[Floats, Floats]:
+    """alpha >= floor and beta >= 0 with the least weighted squares of relative errors.
 
     times       seconds, shape (..., sizes); the result has shape (...)
     floor       seconds that are known to be in alpha, shape (...)
-    steepest    seconds per byte, shape (...)
 
     Where the unbounded minimum has a negative part, the minimum over the bounds has a zero there
-    (the quadratic form has no negative entries), so no search is needed; where it is too steep, the
-    minimum is on that bound.
+    (the quadratic form has no negative entries), so no search is needed.
     """
     scale = max(float(sizes.max()), 1.0)  # both columns of the same order of magnitude
     weight = np.ones(len(sizes)) if weights is None else weights
@@ -85,15 +82,10 @@ def fit_line(
     alpha = np.where(flat, np.maximum(a, 0) / aa, np.where(through, 0.0, alpha)) + known
     steep = np.maximum(b, 0) / np.maximum(bb, np.finfo(float).tiny)
     beta = np.where(flat, 0.0, np.where(through, steep, beta))
-    most = np.asarray(steepest, dtype=float) * scale
-    bounded = np.minimum(beta, most)
-    alpha = np.where(beta > most, np.maximum(a - ab * bounded, 0) / aa + known, alpha)
-    return alpha, np.where(bounded > ROUNDING * alpha, bounded, 0.0) / scale
+    return alpha, np.where(beta > ROUNDING * alpha, beta, 0.0) / scale
 
 
-def robust_line(
-    first: int, sizes: Floats, times: Floats, noise: Floats, steepest: float = math.inf
-) -> tuple[Line, float]:
+def robust_line(first: int, sizes: Floats, times: Floats, noise: Floats) -> tuple[Line, float]:
     """The line from size number `first` on, and its loss: squared deviations in units of `noise`,
     bounded for sizes far off.
 
@@ -102,7 +94,7 @@ def robust_line(
     precision = noise**-2
     weights = precision
     for turn in range(ABSOLUTE + BIWEIGHT):
-        alpha, beta = fit_line(sizes, times, weights, steepest=steepest)
+        alpha, beta = fit_line(sizes, times, weights)
         off = ((alpha + beta * sizes) / times - 1) / noise
         if turn < ABSOLUTE:
             weights = precision / np.maximum(np.abs(off), 0.1)
@@ -117,16 +109,13 @@ def robust_line(
 
 
 def fit_lines(
-    sizes: Floats, times: Floats, spread: Floats, likely: Sequence[float] = (),
-    steepest: float = math.inf,
-) -> tuple[Line, ...]:  # fmt: skip
+    sizes: Floats, times: Floats, spread: Floats, likely: Sequence[float] = ()
+) -> tuple[Line, ...]:
     """The lines that minimise the Bayesian information criterion (Schwarz, 1978).
 
     sizes       ascending, bytes; times in seconds
     spread      relative standard error of each time; `MISFIT` is its floor
     likely      sizes at which a line is known to begin, so that it need not be found there
-    steepest    seconds per byte that no line but the last may exceed while they are looked for:
-                sizes that are late for another reason then lie off instead of tilting it
 
     Dynamic programming over (begin, end) of the last line; a line may follow another one only if
     the time need not drop where they meet.
@@ -142,8 +131,7 @@ def fit_lines(
             if last - first < SHORTEST and (first == 0 or last == count):
                 continue
             own = slice(first, last)
-            most = math.inf if last == count else steepest
-            line, loss = robust_line(first, sizes[own], times[own], noise[own], most)
+            line, loss = robust_line(first, sizes[own], times[own], noise[own])
             if first == 0:
                 best[0, last] = (loss + penalty[0], (line,))
                 continue

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tuner.calibrate.draws import estimate
-from tuner.calibrate.ladders import Ladder, marginal, parameters
+from tuner.calibrate.ladders import Ladder, busy, marginal, parameters
 from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import Estimate
 
@@ -78,7 +78,7 @@ def fans(series: Series, subject: str, memory: str) -> list[dict[str, Any]]:
 def _of_bursts(series: Series, ladder: Ladder, subject: str, overhead: Estimate) -> dict[int, bool]:
     """Size -> whether messages go side by side, of those that tell it."""
     sizes = marginal(series, subject, ladder.memory)
-    _, beta = parameters(ladder)
+    beta = busy(ladder, parameters(ladder)[1])
     told = {}
     for nbytes, each in sorted(sizes.items()):
         flow = beta[:, _line_of(ladder, nbytes)] * nbytes

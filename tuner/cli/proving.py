@@ -223,7 +223,8 @@ def _name(cluster: Cluster) -> str:
 def _record(proof: RuleProof) -> dict[str, Any]:
     rule = proof.rule
     return {
-        "collective": rule.key.collective.value, "p": rule.key.p, "operators": rule.key.operators,
+        "collective": rule.key.collective.value, "nodes": rule.key.nodes, "ppn": rule.key.ppn,
+        "p": rule.key.p, "operators": rule.key.operators,
         "lo": rule.lo, "hi": "inf" if rule.hi == math.inf else rule.hi,
         "nbytes": proof.sizes[0] if proof.sizes else rule.lo, "sizes": list(proof.sizes),
         "expected": str(rule.choice),

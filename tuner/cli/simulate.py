@@ -58,14 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collective", type=parsing.collective, required=True)
     parser.add_argument("--algorithm", type=parsing.names, help="comma list (default: all)")
     parser.add_argument("--sizes", type=parsing.sizes, required=True, help="such as 1KiB,1MiB")
-    parser.add_argument(
-        "--ppn", type=parsing.positive, default=1, help="ranks per node (default: 1)"
-    )
-    parser.add_argument("--p", type=parsing.positive, help="ranks (default: all that fit)")
-    parser.add_argument("--root", type=int, default=0, help="root rank (default: 0)")
-    parser.add_argument(
-        "--itemsize", type=parsing.positive, default=1, help="bytes of one element (default: 1)"
-    )
+    _shape(parser)
     parser.add_argument(
         "--param", type=parsing.parameter, action="append", default=[], metavar="NAME=VALUE",
         help="parameter of the algorithm, may be repeated (default: the fastest of those worth"
@@ -100,6 +93,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+def _shape(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ppn", type=parsing.positive, default=1, help="ranks per node (default: 1)"
+    )
+    parser.add_argument("--p", type=parsing.positive, help="ranks (default: all that fit)")
+    parser.add_argument("--root", type=int, default=0, help="root rank (default: 0)")
+    parser.add_argument(
+        "--itemsize", type=parsing.positive, default=1, help="bytes of one element (default: 1)"
+    )
+
+
 def run(options: argparse.Namespace) -> None:
     """Print one prediction per algorithm and size."""
     if options.gantt:
@@ -111,7 +115,7 @@ def run(options: argparse.Namespace) -> None:
     placement = Placement.consecutive(machine.topology, options.ppn, options.p)
     records = list(_predictions(options, placement, machine.calibration))
     if not records:
-        raise TooLargeError("nothing is left to be simulated: ask for fewer ranks")
+        raise TooLargeError("nothing is left to be simulated: ask for fewer ranks or others")
     emit(options, records, lambda: _print(machine.topology.name, records))
 
 

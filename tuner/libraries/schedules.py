@@ -46,8 +46,9 @@ def schedule_of(
     if (collective, name) == (Collective.BCAST, "scatter_allgather"):
         whole = rotate(concat(collective, binomial_scatter(p), doubling(p)), root)
         return replace(made, n_chunks=whole.n_chunks, make=whole.make)
-    own = _openmpi if _is_openmpi(library) else _mpich
-    return own(made, nbytes)
+    if _is_openmpi(library):
+        return _openmpi(made, nbytes)
+    return _mpich(made) if library.partition(" ")[0] == "mpich" else _streaming(made)
 
 
 def cuts(library: str, collective: Collective, choice: Choice, nbytes: int, n_chunks: int) -> int:
@@ -74,11 +75,17 @@ def _openmpi(made: Schedule, nbytes: int) -> Schedule | None:
     return made
 
 
-def _mpich(made: Schedule, _nbytes: int) -> Schedule:
-    """Pipelined trees do not wait for what they sent (bcast_intra_pipelined_tree.c of 5.0), and the
-    binomial tree serves the farthest first (bcast_intra_binomial.c)."""
-    if made.collective is Collective.BCAST and made.algorithm == "binomial":
+def _mpich(made: Schedule) -> Schedule:
+    """The binomial tree, which knows no segments, serves the farthest first
+    (bcast_intra_binomial.c of 5.0)."""
+    tree = made.collective is Collective.BCAST and made.algorithm == "binomial"
+    if tree and made.n_chunks == 1:
         return replace(made, make=rotate(halving(made.p), made.root).make)
+    return _streaming(made)
+
+
+def _streaming(made: Schedule) -> Schedule:
+    """Pipelined trees do not wait for what they sent (bcast_intra_pipelined_tree.c of MPICH)."""
     streams = made.collective is Collective.BCAST and made.algorithm in MPICH_STREAMS
     return replace(made, unawaited=True) if streams else made
 

@@ -126,14 +126,11 @@ def _fan(request: Request, host: int) -> Point:
     return Point("fan", NETWORK, most + 1, 0, arms, weight, nodes=most + 1, ppn=1, hosts=hosts)
 
 
-def _exchanges(largest: int) -> tuple[Arm, ...]:
-    sizes = _up_to(EXCHANGE_SIZES, largest)
-    return (*_ladder(sizes), *_ladder(sizes, rows=ROWS))
-
-
 def _of_everyone(nodes: int, largest: int) -> Iterator[tuple[int, tuple[Arm, ...]]]:
-    """Exchanges of all hosts, or of all but one where pairs are meant: in pairs, and in a ring."""
-    sizes, pairs = _up_to(EXCHANGE_SIZES, largest), _exchanges(largest)
+    """Exchanges of all hosts, or of all but one where pairs are meant: in pairs that take turns,
+    and in a ring."""
+    sizes = _up_to(EXCHANGE_SIZES, largest)
+    pairs = (*_ladder(sizes, turns=1), *_ladder(sizes, rows=ROWS, turns=1))
     ring = (*_ladder(sizes, rows=1, ring=1), *_ladder(sizes, rows=ROWS, ring=1))
     if nodes % 2 and nodes > 3:
         yield nodes - 1, pairs

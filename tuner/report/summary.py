@@ -14,7 +14,8 @@ from tuner.units import format_size
 
 Record = Mapping[str, Any]
 UNPROVED = "the file that was proved does not hold it"
-_RULE = ("collective", "p", "operators", "lo")  # what tells rules apart in a proof
+# what tells rules apart in a proof
+_RULE = ("collective", "nodes", "ppn", "p", "operators", "lo")
 QUIET = 0.05  # typical departure of the control from 1 above which the comparison is in doubt
 
 
@@ -61,6 +62,7 @@ def proofs_of(table: TuningTable, proofs: Sequence[Record]) -> list[Record]:
     others: list[Record] = [
         {
             "collective": rule.key.collective.value, "p": rule.key.p,
+            "nodes": rule.key.nodes, "ppn": rule.key.ppn,
             "operators": rule.key.operators, "lo": rule.lo, "nbytes": rule.lo, "sizes": [],
             "hi": "inf" if rule.hi == math.inf else int(rule.hi), "expected": str(rule.choice),
             "executed": "", "confirmed": False, "reason": UNPROVED,

@@ -142,25 +142,25 @@ def thinned(calls: Sequence[Sequence[T]]) -> Iterator[list[T]]:
     first that cost the least for each rule.
     """
     chosen = [offers[0] for offers in calls]
-    steps = [_step(offer, offers) for offer, offers in zip(chosen, calls, strict=True)]
+    turns = [_next(offer, offers) for offer, offers in zip(chosen, calls, strict=True)]
     yield chosen
-    while any(steps):
-        n = min((step[0], n) for n, step in enumerate(steps) if step)[1]
-        step = steps[n]
-        assert step is not None
-        chosen = [*chosen[:n], step[1], *chosen[n + 1 :]]
-        steps[n] = _step(step[1], calls[n])
+    while any(turns):
+        n = min((turn[0], n) for n, turn in enumerate(turns) if turn)[1]
+        turn = turns[n]
+        assert turn is not None
+        chosen = [*chosen[:n], turn[1], *chosen[n + 1 :]]
+        turns[n] = _next(turn[1], calls[n])
         yield chosen
 
 
-def _step(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
+def _next(offer: T, offers: Sequence[T]) -> tuple[float, T] | None:
     """The next offer of fewer rules, and what it costs for each."""
-    steps = [
+    turns = [
         ((fewer.cost - offer.cost) / (offer.number - fewer.number), fewer)
         for fewer in offers
         if fewer.number < offer.number
     ]
-    return min(steps, key=lambda step: step[0], default=None)
+    return min(turns, key=lambda turn: turn[0], default=None)
 
 
 def cost_of(contest: Contest, choice: Choice, allowed: Allowed) -> float:

@@ -189,17 +189,16 @@ def _compared(slower: Row, faster: Row, level: float, designed: bool) -> tuple[f
     """How many times slower the one is, and the interval.
 
     A design repeats a call in another launch to have more of the same, and not to know how launches
-    differ. Where not both were in all of its launches, the samples of the others count, too: chance
-    may have made all of one launch alike.
+    differ. Where less than half of one's samples have others at their side, all of both count:
+    chance may have made those few alike. Otherwise side by side, so that what hit both cancels.
     """
     slow, fast = _paired(slower, faster)
     if not designed:
         return paired_gain(slow, fast, level)
-    paired = paired_gain([tuple(chain(*slow))], [tuple(chain(*fast))], level)
-    if slower.samples.keys() == faster.samples.keys():
-        return paired
-    whole = separate_gain([*slower.samples.values()], [*faster.samples.values()], level)
-    return min(paired, whole, key=lambda gain: gain[2] / gain[1])
+    most = max(sum(map(len, row.samples.values())) for row in (slower, faster))
+    if 2 * sum(map(len, slow)) < most:
+        return separate_gain([*slower.samples.values()], [*faster.samples.values()], level)
+    return paired_gain([tuple(chain(*slow))], [tuple(chain(*fast))], level)
 
 
 def _gain(slower: Row, faster: Row, designed: bool) -> float:

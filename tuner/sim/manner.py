@@ -34,14 +34,15 @@ def manners(src: Ints32, dst: Ints32, node: Ints) -> Ints:
 
     node        that each rank is on, shape (p,)
 
-    FACING      the receiver sends to the sender. A single pair keeps in step, but of three ranks,
+    FACING      the receiver sends to the sender. A single pair keeps in step, but of three nodes,
                 where one of the two has just been busy with the third
     CIRCLING    else, if every node that sends receives and the other way round. Two nodes keep in
                 step
     """
-    p = len(node)
-    to = np.full(p, -1)
-    sends, receives = np.zeros(node.max() + 1, np.bool_), np.zeros(node.max() + 1, np.bool_)
+    to = np.full(len(node), -1)
+    used = np.zeros(node.max() + 1, np.bool_)
+    used[node] = True
+    sends, receives = np.zeros_like(used), np.zeros_like(used)
     for i in range(len(src)):
         if node[src[i]] != node[dst[i]]:
             to[src[i]] = dst[i]
@@ -51,7 +52,7 @@ def manners(src: Ints32, dst: Ints32, node: Ints) -> Ints:
     for i in range(len(src)):
         facing += node[src[i]] != node[dst[i]] and to[dst[i]] == src[i]
     for i in range(len(src)):
-        if node[src[i]] == node[dst[i]] or (facing == 2 and p != 3):
+        if node[src[i]] == node[dst[i]] or (facing == 2 and used.sum() != 3):
             continue
         if to[dst[i]] == src[i]:
             found[i] = FACING

@@ -24,7 +24,12 @@ from tuner.runtime.launch import failures
 from tuner.runtime.launch.failures import CompletedRun
 from tuner.runtime.launch.hosts import LOCAL, Hosts
 from tuner.runtime.launch.process import stream
-from tuner.runtime.launch.template import Template, connection_environment, settings_environment
+from tuner.runtime.launch.template import (
+    TEMPLATES,
+    Template,
+    connection_environment,
+    settings_environment,
+)
 
 LAUNCHERS = {
     "openmpi": ("mpirun", "mpiexec"), "mpich": ("mpiexec", "mpirun"),
@@ -202,7 +207,8 @@ class Launcher:
                 if each * len(hosts.names) != ranks:
                     raise InputError(f"{ranks} ranks are not {each} on each of {len(hosts.names)}")
                 command = self.command_on(hosts, each, arguments, forwarded, settings)
-                known |= connection_environment(os.environ)
+                if self.template is None or self.template in TEMPLATES.values():
+                    known |= connection_environment(os.environ)
             run = stream(command, known, on_line, timeout, patience, str(hosts))
         if check and run.returncode != 0:
             raise ProbeError(self.explained(run, ranks, hosts))

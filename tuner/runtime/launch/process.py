@@ -62,18 +62,11 @@ def stream(
 
     The first line may take `patience` seconds, and what `on_line` returns, if anything, is how many
     it may take to the next one. The launcher leads a process group of its own: what it started ends
-    with it, also what has left the group, as its connections to other hosts do. Raises ProbeError
-    when it is late.
+    with it. Where it failed or was late, so does what has left the group, as its connections to
+    other hosts do. Raises ProbeError when it is late.
     """
     mark = uuid.uuid4().hex
-    try:
-        process = subprocess.Popen(
-            command, env={**environment, LAUNCH: mark}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError as reason:
-        raise ProbeError(f"{command[0]} cannot be started: {reason.strerror}") from None
+    process = _started(command, {**environment, LAUNCH: mark})
     assert process.stdout is not None
     assert process.stderr is not None
     lines, errors = [], list[str]()
@@ -91,7 +84,8 @@ def stream(
         whole.stop()
         silence.stop()
         end(process)
-        processes.end(lambda: processes.with_variable(LAUNCH, mark))
+        if process.returncode != 0:
+            processes.end(lambda: processes.with_variable(LAUNCH, mark))
     drain.join(GRACE)
     if whole.late:
         raise ProbeError(f"the ranks did not end within {timeout:g} s: {shlex.join(command)}")
@@ -101,6 +95,16 @@ def stream(
             " and is reached"
         )
     return CompletedRun(process.returncode, "".join(lines), "".join(errors))
+
+
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+    except OSError as reason:
+        raise ProbeError(f"{command[0]} cannot be started: {reason.strerror}") from None
 
 
 def _lines(pipe: int, given_up: Callable[[], bool]) -> Iterator[str]:
