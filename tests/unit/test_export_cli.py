@@ -139,3 +139,12 @@ def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(
     assert "# rabenseifner" in file.read_text()
     assert main([*words, "--ppn", "3"]) == 1
     assert "no rules for 3 ranks per node: it knows 1, 2" in capsys.readouterr().err
+
+
+def test_rules_that_a_file_cannot_hold_are_named_with_what_holds_them(
+    table: Path, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "file")
+    assert main(["table", "export", str(table), "--to", form, "--out", file]) == 0
+    hint = "for commutative operators alone left out: --commutative-only has them"
+    assert (hint in capsys.readouterr().out) == ("commutative_only" in FORMATS[form].asks)

@@ -483,6 +483,28 @@ def probes(draw: st.DrawFn) -> Measurements:
     return measured(taken)
 
 
+def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
+    """Both are as fast as one another half way, where the one would still be made another."""
+    taken = {
+        DEFAULT: lambda n: 4e-9 * n, TREE: lambda n: 1e-4 + 1e-9 * n, RING: lambda n: 2.5e-4,
+    }  # fmt: skip
+    measurements = probe(taken, sizes=(1 << 17, 1 << 20))
+    rows = label(measurements, simulate)
+
+    def least(bound: int) -> int:
+        table = tabulate(
+            measurements, hold_all(rows), train(rows, simulate), order_safe,
+            redirected=lambda _collective, choice, _p, nbytes:
+            "too few" if choice == RING and nbytes < bound else "",
+        )  # fmt: skip
+        return next(int(rule.lo) for rule in table.rules if rule.choice == RING)
+
+    early = least(0)
+    assert 1 << 17 < early < 600_000
+    assert least(early) == early
+    assert least(700_001) == 700_001
+
+
 @settings(max_examples=60, deadline=None)
 @given(probes())
 def test_every_table_is_complete_and_leaves_the_default_only_with_evidence(

@@ -213,7 +213,12 @@ def _time(estimate: Estimate) -> str:
 
 def _lag(estimate: Estimate) -> str:
     """Empty where the ports are busy with all that a message takes for more bytes."""
-    return f"{format_time(1024 * estimate.value)}/KiB" if estimate.value > 0.0 else ""
+    if estimate.value == 0.0:
+        return ""
+    low, value, high = (
+        format_time(1024 * lag) for lag in (estimate.low, estimate.value, estimate.high)
+    )
+    return f"{value}/KiB ({low} to {high})"
 
 
 def _rate(estimate: Estimate) -> str:

@@ -34,7 +34,7 @@ VERBS = {
     "nccl": "say what NCCL expects of its algorithms on a machine, and which it would choose",
     "algorithms": "list the algorithms with their cost formulas and sources",
 }
-RESUMING = ("quickstart", "probe", "whatif")  # verbs that go on where they stopped
+RESUMING = ("quickstart", "probe", "tune", "whatif")  # verbs that go on where they stopped
 RESUME = "the same command again resumes where it stopped, with what is already there"
 NOTHING = "nothing was written that is not whole"
 FAILED, UNREADABLE = 1, 2  # the latter is argparse's own, too

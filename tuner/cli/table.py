@@ -116,9 +116,18 @@ def run_export(options: argparse.Namespace) -> None:
     if options.out is not None:
         write_atomically(options.out, text)
     said = f"the decisions of {counted_rules(table)}, {len(lost)} of them lost to the default"
+    if apart := _commutative(table, options):
+        said += f"; {apart} for commutative operators alone left out: --commutative-only has them"
     record = {"to": options.to, "rules": len(table.rules), "left_to_default": list(lost),
               **({"out": str(options.out)} if options.out else {"text": text})}  # fmt: skip
     emit(options, record, lambda: print(f"{options.out}: {said}"))
+
+
+def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
+    """Rules that a file which knows no operators does not have."""
+    if options.commutative_only or "commutative_only" not in FORMATS[options.to].asks:
+        return 0
+    return sum(rule.key.operators == "commutative" for rule in table.rules)
 
 
 def run_check(options: argparse.Namespace) -> int:

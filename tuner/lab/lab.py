@@ -45,7 +45,7 @@ class Status:
 
 def prefix_for(path: Path) -> str:
     """The prefix of the lab that a topology file stands for: each file has one of its own."""
-    return f"tl{sha256(os.fsencode(path.absolute())).hexdigest()[:8]}"
+    return f"tl{sha256(os.fsencode(path.resolve())).hexdigest()[:8]}"
 
 
 def missing() -> str:

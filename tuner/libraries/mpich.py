@@ -126,6 +126,11 @@ def in_rules(_collective: Collective, choice: Choice) -> bool:
     return choice.via == LIBRARY
 
 
+def redirected(_collective: Collective, _choice: Choice, _p: int, _nbytes: int) -> str:
+    """Why the library would silently run another algorithm: never."""
+    return ""
+
+
 def candidates(
     collective: Collective,
     p: int,

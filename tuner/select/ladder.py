@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from statistics import fmean
 
+from tuner.collective import Collective
 from tuner.select.compaction import Allowed, Plan, cost_of, leaving
 from tuner.select.contest import Contest
+from tuner.select.dataset import Point
 from tuner.select.selector import Selector
 from tuner.select.support import gap_above, gap_below
 from tuner.select.switch import beyond, roundest, switch
 from tuner.table import LEARNED, MEASURED, NOTHING, SIMULATED, Choice, Evidence, Key, Rule
+
+# Why a library would run another algorithm than it was asked for, p ranks and so many bytes; empty
+# where it does not.
+Redirected = Callable[[Collective, Choice, int, int], str]
 
 _NARROWEST = 1.02  # ends of a rule over its start: as precisely as switches are looked for
 _ELEMENT = 4  # bytes
@@ -61,8 +67,8 @@ class Ladder:
 class Switches:
     """Where the ladders of one call change: plans of more or fewer rules share most of it."""
 
-    def __init__(self, selector: Selector) -> None:
-        self.selector = selector
+    def __init__(self, selector: Selector, redirected: Redirected) -> None:
+        self.selector, self._redirected = selector, redirected
         self._known: dict[tuple[int, Choice, Choice], int] = {}
 
     def between(self, low: Run, high: Run) -> int:
@@ -72,6 +78,21 @@ class Switches:
         if place not in self._known:
             self._known[place] = switch(below, above, low.choice, high.choice, self.selector)
         return self._known[place]
+
+    def running(self, run: Run, bound: float) -> float:
+        """A bound below the sizes of a run, or the first size above it from which on the library
+        runs the choice under its own name: of too few bytes it makes another one."""
+        point, low = run.contests[0].point, math.floor(bound)
+        if self._runs(point, run.choice, low):
+            return bound
+        high = point.nbytes
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._runs(point, run.choice, middle) else (middle, high)
+        return float(high)
+
+    def _runs(self, point: Point, choice: Choice, nbytes: int) -> bool:
+        return not self._redirected(point.key().collective, choice, point.p, nbytes)
 
 
 def drawn(
@@ -174,7 +195,8 @@ def _bounds(runs: Sequence[Run], switches: Switches) -> list[float]:
                 bounds[n] = _just_below(below[0], run)
             if _yield(run, above):
                 bounds[n + 1] = _just_above(run, above[0])
-    return bounds
+    inner = [switches.running(run, bounds[n]) for n, run in enumerate(runs) if n > 0]
+    return [bounds[0], *inner, bounds[-1]]
 
 
 def _yield(run: Run, beside: Sequence[Run]) -> bool:

@@ -65,7 +65,10 @@ def make_table(
     selector = train(rows, simulate, designed)
     wanted = {*points, *_calls(rows, shapes, selector)} - {row.point for row in rows}
     contests = hold_all(rows, designed=designed) + _expected(wanted, rows, selector, library)
-    return rows, tabulate(measurements, contests, selector, library.order_safe, constraints)
+    return rows, tabulate(
+        measurements, contests, selector, library.order_safe, constraints,
+        redirected=library.redirected,
+    )  # fmt: skip
 
 
 def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]:

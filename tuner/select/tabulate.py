@@ -14,7 +14,7 @@ from tuner.select.compaction import LOSS, Allowed, Plan, fewest, lean, limited, 
 from tuner.select.constraints import ANYTHING, Constraints, OrderSafe
 from tuner.select.contest import Contest
 from tuner.select.dataset import NOISE
-from tuner.select.ladder import Ladder, Switches, drawn
+from tuner.select.ladder import Ladder, Redirected, Switches, drawn
 from tuner.select.selector import Selector
 from tuner.statistics import LEVEL
 from tuner.table import Choice, Key, TuningTable
@@ -109,6 +109,7 @@ def tabulate(
     order_safe: OrderSafe,
     constraints: Constraints = ANYTHING,
     noise: float = NOISE,
+    redirected: Redirected = lambda _collective, _choice, _p, _nbytes: "",
 ) -> TuningTable:
     """The table of everything that `contests`, one for each point, decide.
 
@@ -130,7 +131,7 @@ def tabulate(
         Call(key, ladder, {
             operators: partial(may, key, operators)
             for operators in constraints.operators(key.collective)
-        }, Switches(selector))
+        }, Switches(selector, redirected))
         for key, ladder in points.items()
     ]  # fmt: skip
     chosen = _decided(calls, constraints.rules)
