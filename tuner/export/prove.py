@@ -26,6 +26,7 @@ ITEM = 4  # bytes of the elements it sends where the size allows, else 1
 LARGEST = 1 << 25  # bytes of the largest call of a proof
 TIMEOUT = 300.0  # seconds of one launch
 START, EACH = 60.0, 2.0  # likewise, where ranks may die, and for each call
+WORD = 10.0  # likewise, from one answer of theirs to the next
 NO_SIZE = "no call has a size in this range"  # why a rule cannot be tried
 Progress = Callable[[int, int], None]  # calls made, calls altogether
 
@@ -52,7 +53,7 @@ class Starter(Protocol):
         *,
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], None] | None = None,
+        on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
         check: bool = True,
     ) -> Completed:
@@ -145,14 +146,15 @@ def ask(
     """Let real ranks make the calls, all in one launch; answers by position in `trials`.
 
     may_abort   the ranks may die on the way; later calls then have no answer, nor does the launch
-                always end: MPICH's mpiexec waits for ever after some deaths on several hosts
+                always end: MPICH's mpiexec waits for ever after some deaths on several hosts, so
+                it is ended when no answer comes any more
     spare       ranks that take part in no call
     """
     path = directory / "calls.json"
     write_atomically(path, json.dumps([_record(trial) for trial in trials]))
     answers: dict[int, Answer] = {}
 
-    def note(line: str) -> None:
+    def note(line: str) -> float | None:
         if line.startswith('{"call"'):
             record = json.loads(line)
             answers[record["call"]] = Answer(
@@ -160,6 +162,7 @@ def ask(
             )
             if progress:
                 progress(len(answers), len(trials))
+        return WORD if may_abort and line.startswith('{"call') else None
 
     try:
         starter.run(

@@ -1,7 +1,8 @@
 """The program of ranks that make given calls and tell what ran: `tuner.runtime.prover CALLS`.
 
 CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is made by the first
-`ppn` ranks on each of the first `nodes` hosts. Rank 0 prints one line for each:
+`ppn` ranks on each of the first `nodes` hosts. Rank 0 prints how many there are, {calls}, when all
+ranks have begun, and one line for each:
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
 `entered` are what a preloaded watcher saw on rank 0 (tuner/export/openmpi/interpose.c,
 tuner/export/intelmpi/watch.c), [] without it. Where functions are watched each call is made twice:
@@ -90,8 +91,11 @@ def main(path: str) -> None:
     world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
     operators = {True: MPI.SUM, False: MPI.Op.Create(left, commute=False)}
     host, local = place(world)
+    calls = json.loads(Path(path).read_text(encoding="utf-8"))
     comms: dict[tuple[int, int], MPI.Comm] = {}
-    for number, call in enumerate(json.loads(Path(path).read_text(encoding="utf-8"))):
+    if first:
+        print(json.dumps({"calls": len(calls)}), flush=True)
+    for number, call in enumerate(calls):
         shape = call["nodes"], call["ppn"]
         if shape not in comms:
             part = host < call["nodes"] and local < call["ppn"]

@@ -36,7 +36,7 @@ class Spread:
         *,
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
-        on_line: Callable[[str], None] | None = None,
+        on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
         check: bool = True,
     ) -> CompletedRun:
