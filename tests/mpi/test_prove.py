@@ -47,8 +47,9 @@ class Deaf:
 
     def run(
         self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None, on_line: Callable[[str], float | None] | None = None,
-        timeout: float | None = None, check: bool = True,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
+        check: bool = True,
     ) -> CompletedRun:  # fmt: skip
         return self.launcher.run(
             ranks, arguments, environment=environment, on_line=on_line, timeout=timeout, check=check

@@ -32,7 +32,8 @@ class Hanging:
 
     def run(
         self, ranks: int, arguments: Sequence[str], *,
-        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None, **_: Any,
+        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
+        **_: Any,
     ) -> Completed:  # fmt: skip
         assert on_line is not None
         assert timeout is not None

@@ -29,8 +29,9 @@ class Ranks:
 
     def run(
         self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None, on_line: Callable[[str], float | None] | None = None,
-        timeout: float | None = None, check: bool = True,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
+        check: bool = True,
     ) -> CompletedRun:  # fmt: skip
         tree = json.loads(Path((settings or {})[FILE]).read_text())
         self.launches.append(ranks)
