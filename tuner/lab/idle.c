@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -22,7 +23,7 @@
 
 enum { MOST = 8, LOOKS = 2 }; /* descriptors; looks before the first sleep */
 
-enum { ALONE = 1000, EACH = 8 }; /* us: the only rank of a host hears of everything by sockets */
+enum { ALONE = 1000, EACH = 8 }; /* us; who shares no memory hears of everything by sockets */
 
 static int rank; /* whether this is one */
 static struct timespec nap;
@@ -36,11 +37,18 @@ static long told(const char *open_mpi, const char *mpich) {
     return text ? atol(text) : 1;
 }
 
+/* Whether ranks of one host are told to talk through sockets, too. */
+static int without_memory(void) {
+    const char *transports = getenv("OMPI_MCA_btl");
+    return getenv("MPIR_CVAR_NOLOCAL") || (transports && !strstr(transports, "sm"));
+}
+
 __attribute__((constructor)) static void begin(void) {
     rank = getenv("PMIX_RANK") || getenv("PMI_RANK");
     long here = told("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS");
     long all = told("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
-    nap.tv_nsec = (here == 1 ? ALONE : EACH * all) % 1000000 * 1000;
+    long microseconds = here == 1 || without_memory() ? ALONE : EACH * all;
+    nap.tv_nsec = microseconds % 1000000 * 1000;
 }
 
 /* Before everything else that runs here; not needed, only better. Not before a rank waits for the
