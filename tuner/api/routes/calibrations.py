@@ -32,7 +32,8 @@ EXAMPLE = {
     "version": 1, "cluster": "one", "library": "openmpi 5.0.11", "paths": [
         {"path_class": "node", "memory": "host", "eager_limit": 4096.0, "overhead": _LINE,
          "segments": [{"lo": 0.0, "hi": "inf", "alpha": _LINE, "staged": False,
-                       "beta": {"value": 1e-10, "low": 1e-10, "high": 1e-10}}]},
+                       "beta": {"value": 1e-10, "low": 1e-10, "high": 1e-10},
+                       "lag": {"value": 0.0, "low": 0.0, "high": 0.0}}]},
     ], "reduction": {}, "capacities": {}, "shared_from": "inf", "network_port": False,
     "stripe_from": "inf", "pointer_query": 0.0, "envelope": 0.0, "given": False, "provenance": {},
 }  # fmt: skip
