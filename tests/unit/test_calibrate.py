@@ -215,6 +215,21 @@ def test_messages_that_meet_others_have_prices_of_their_own(ring: int) -> None:
     assert name not in gap.partition(":")[0]
 
 
+def test_rows_whose_partners_change_count_before_those_that_keep_in_step() -> None:
+    """Files of earlier probes have the latter, merged ones both."""
+    met, plain = Machine(RACKS, meeting("exchange", 2.0)), MACHINE
+    rows = [
+        one
+        for nbytes in EXCHANGED
+        for count in (1, 5)
+        for machine, turns in ((met, {"turns": 1}), (plain, {}))
+        for one in machine.series("exchange", "network", 8, nbytes, machine.rows(nbytes, count, 0),
+                                  rows=count, ring=0, **turns)
+    ]  # fmt: skip
+    found = calibrate(met.measured(met.messages(), iter(rows)), RACKS).path("exchange")
+    assert found.segments[-1].beta.value == pytest.approx(2 * LONG[1], rel=0.03)
+
+
 def meeting(name: str, factor: float) -> Calibration:
     """Long messages that meet others take `factor` times as long."""
     alone = truth().path("network")
