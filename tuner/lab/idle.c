@@ -6,10 +6,12 @@
  * giving away a sleep that ends as soon as one of the descriptors that were looked at has something.
  * What the library sends, and when, is not changed.
  *
- * Ranks of one host write into shared memory, which no descriptor announces. So a sleep also ends by
- * itself: with several ranks per host after so little as the cores can stand, since all that wait wake
- * up so often. A look costs some 5 us, so 8 us for each rank of the launch leave two cores mostly
- * free. Launchers tell their ranks how many there are, in all and on this host. */
+ * Not everything is announced by a descriptor: ranks of one host write into shared memory, and a
+ * library may need a few more looks until it has finished what it just sent (MPICH's UCX does). So a
+ * sleep also ends by itself, the first soon and each further one after twice the time: up to 1 ms, but
+ * with several ranks per host no more than the cores can stand, since all that wait wake up so often. A
+ * look costs some 5 us, so 8 us for each rank of the launch leave two cores mostly free. Launchers tell
+ * their ranks how many there are, in all and on this host. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>
@@ -23,12 +25,13 @@
 
 enum { MOST = 8, LOOKS = 2 }; /* descriptors; looks before the first sleep */
 
-enum { ALONE = 1000, EACH = 8 }; /* us; who shares no memory hears of everything by sockets */
+enum { ALONE = 1000, EACH = 8 }; /* us; who shares no memory hears of all others by sockets */
 
 static int rank; /* whether this is one */
-static struct timespec nap;
+static long longest; /* us */
 static __thread struct pollfd watched[MOST];
 static __thread int n_watched, looked, urgent;
+static __thread long nap; /* us, the last one */
 
 /* Open MPI's launcher says it in one variable, MPICH's in another. */
 static long told(const char *open_mpi, const char *mpich) {
@@ -47,8 +50,7 @@ __attribute__((constructor)) static void begin(void) {
     rank = getenv("PMIX_RANK") || getenv("PMI_RANK");
     long here = told("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS");
     long all = told("OMPI_COMM_WORLD_SIZE", "PMI_SIZE");
-    long microseconds = here == 1 || without_memory() ? ALONE : EACH * all;
-    nap.tv_nsec = microseconds % 1000000 * 1000;
+    longest = here == 1 || without_memory() ? ALONE : EACH * all;
 }
 
 /* Before everything else that runs here; not needed, only better. Not before a rank waits for the
@@ -84,7 +86,10 @@ static void forget_closed(void) {
 static int sleep_a_little(void) {
     if (!rank || !n_watched || looked++ < LOOKS) return 0;
     if (!urgent) make_urgent();
-    if (ppoll(watched, n_watched, &nap, NULL) > 0) forget_closed();
+    nap = looked == LOOKS + 1 ? EACH : 2 * nap;
+    if (nap > longest) nap = longest;
+    struct timespec time = {nap / 1000000, nap % 1000000 * 1000};
+    if (ppoll(watched, n_watched, &time, NULL) > 0) forget_closed();
     return 1;
 }
 

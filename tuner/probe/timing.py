@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 import numpy as np
 from mpi4py import MPI
@@ -23,7 +24,9 @@ from tuner.probe.clock import Clock
 from tuner.probe.plan import FEWEST, WARM_UP
 from tuner.probe.sampling import MOST, next_look, order, settled
 
-LEAD_TRIALS = 15
+LEAD_CALLS = 15  # tell how long ranks take from the agreement to the call,
+LEAD_SECONDS = 0.1  # unless fewer already take so long
+LATE = 0.02  # of its time by which a sample may begin late
 SLEEP = 0.005  # seconds between two looks of a rank that must stay quiet
 
 
@@ -67,7 +70,7 @@ class Stopwatch:
         self._crowded = crowded
         self._now = time.monotonic if clock is None else clock.now
         self._clock = clock
-        self._lead = 0.0
+        self._lead, self._lengthened = 0.0, False
         self.spread = np.zeros(0)  # seconds by which the latest rank began late, per sample
 
     def sample(
@@ -89,7 +92,6 @@ class Stopwatch:
         lap = self._warm_up(arms)
         if lap is None:
             return np.zeros((0, len(arms)))
-        self._lead = self._agreed_lead(arms)
         done, rows = np.zeros((0, 2, len(arms))), list[NDArray[np.float64]]()
         begin = time.monotonic()
         look, enough = next_look(0, fewest), False
@@ -113,6 +115,8 @@ class Stopwatch:
                 rows.append(row)
             if ended or count + 1 >= look:
                 done, rows = np.concatenate([done, self._latest(rows, len(arms))]), []
+                if not ended and self._lengthen_lead(done):
+                    done = done[:0]
                 look = next_look(len(done), fewest)
                 enough = settled(done[:, 0], target, compete, fewest)
             if ended:
@@ -127,13 +131,40 @@ class Stopwatch:
             self._comm.Barrier()
 
     def _warm_up(self, arms: Sequence[Arm]) -> float | None:
-        """Seconds of a repetition, roughly; None if it is too late for as much as that."""
+        """Seconds of a repetition, roughly; None if it is too late for as much as that.
+
+        The calls begin as soon as ranks are ready, which tells the lead that samples need. A rank
+        may leave an agreement later right after a call than it otherwise would: the library still
+        has that call's messages to finish.
+        """
+        self._lead, late = 0.0, list[float]()
         begin = time.monotonic()
         for arm in arms:
-            for _ in range(WARM_UP):
-                if self._once(arm, self._late()) is None:
+            for turn in range(WARM_UP):
+                sample = self._once(arm, self._late())
+                if sample is None:
                     return None
-        return (time.monotonic() - begin) / WARM_UP
+                late += [sample[1]] * (turn > 0)
+        lap = (time.monotonic() - begin) / WARM_UP
+        for arm in islice(cycle(arms), max(LEAD_CALLS - len(late), 0)):
+            sample = self._once(arm, self._late() or time.monotonic() > begin + LEAD_SECONDS)
+            if sample is None:
+                break
+            late.append(sample[1])
+        lead = np.array([2 * float(np.median(late))])
+        self._comm.Allreduce(MPI.IN_PLACE, lead, MPI.MAX)
+        self._lead, self._lengthened = float(lead[0]), False
+        return lap
+
+    def _lengthen_lead(self, done: NDArray[np.float64]) -> bool:
+        """Whether most samples began late, so that they do not count; once, and among hosts, where
+        a rank that waits may have left a message in its library on which another waits.
+        """
+        if self._clock is None or self._lengthened:
+            return False
+        self._lengthened = bool(np.median(done[:, 1] / done[:, 0]) > LATE)
+        self._lead += 2 * float(np.median(done[:, 1])) * self._lengthened
+        return self._lengthened
 
     def _late(self, needed: float = 0.0) -> bool:
         """Whether something that takes so many seconds would end too late."""
@@ -174,20 +205,6 @@ class Stopwatch:
         agreed = np.array([self._now() + lead, float(stop and self._comm.rank == 0)])
         self._comm.Allreduce(MPI.IN_PLACE, agreed, MPI.MAX)
         return None if agreed[1] else float(agreed[0])
-
-    def _agreed_lead(self, arms: Sequence[Arm]) -> float:
-        """Long enough for every rank to have left the agreement and prepared any arm."""
-        taken = []
-        for trial in range(LEAD_TRIALS):
-            begin = self._agree(0.0)
-            assert begin is not None  # nobody says `stop` here
-            arm = arms[trial % len(arms)]
-            arm.before()
-            arm.after()
-            taken.append(self._now() - begin)
-        lead = np.array([2 * float(np.median(taken))])
-        self._comm.Allreduce(MPI.IN_PLACE, lead, MPI.MAX)
-        return float(lead[0])
 
 
 def wait_quietly(world: MPI.Comm, meanwhile: Callable[[], object] = _nothing) -> None:
