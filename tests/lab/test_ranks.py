@@ -17,6 +17,7 @@ from tuner.runtime.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("programs") / "hosts.py"
 WAITING = PROGRAM.with_name("waiting.py")
+SLEEPS = PROGRAM.with_name("sleeps.py")
 
 
 @pytest.fixture(params=["openmpi", "mpich"])
@@ -83,3 +84,10 @@ def test_ranks_that_share_a_host_look_into_its_memory_more_often(
         for ppn in (1, 2)
     )
     assert 100 < alone < together / 4
+
+
+def test_a_rank_that_waits_looks_again_soon_at_first(flat: Lab, starter: Launcher) -> None:
+    """The library may have to finish what it just sent, and no descriptor tells that it can."""
+    words = launch.words(flat, starter.library, starter.executable, 2, 1)
+    first, *_, last = answer(words, starter, SLEEPS)["sleeps"]
+    assert 2 * first < last

@@ -60,6 +60,11 @@ def test_ranks_that_share_cores_keep_no_books_meanwhile(
     assert run.stdout.split() == ["9", "0"]
 
 
+def test_samples_that_began_late_do_not_count(mpirun: Callable[..., CompletedRun]) -> None:
+    run = mpirun(2, ROOT / "tests" / "mpi" / "late_program.py")
+    assert run.stdout.split() == ["True", "True"]
+
+
 @pytest.mark.parametrize(("radix", "peers"), [(2, {1, 2, 4}), (4, {1, 2, 3, 4})])
 def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -> None:
     """The library's own traffic monitor shows whom the root sends the message to."""
