@@ -145,8 +145,15 @@ class TuningTable:
         return tuple(self._ladders.get(key, ()))
 
     def consecutive(self) -> TuningTable:
-        """The rules that runtimes' own formats can hold: none of them tells placements."""
+        """The rules that runtimes' own formats can hold, none of which tells placements. Raises
+        InputError where all rules are for others.
+        """
         rules = tuple(rule for rule in self.rules if rule.key.placement == CONSECUTIVE)
+        if self.rules and not rules:
+            raise InputError(
+                "all rules of the table are for cyclic ranks, and no file tells these from others:"
+                " `tuner.run` and `tune` follow them"
+            )
         return TuningTable(self.cluster, self.library, rules, self.provenance)
 
     def with_ppn(self, ppn: int) -> TuningTable:

@@ -88,6 +88,9 @@ def test_both_placements_are_measured_in_one_launch_and_tuned_for(tmp_path: Path
     }
     assert arms[CONSECUTIVE] == arms[CYCLIC]
     assert {one.launch for one in measured.series} == {0}
+    before = (tmp_path / "m.ndjson").read_bytes()
+    on_hosts(tmp_path, *TUNER, *words, "--out", "m.ndjson")  # resumes, and nothing lacks
+    assert (tmp_path / "m.ndjson").read_bytes() == before
     for command in (
         ("calibrate", "m.ndjson", "--topology", "flat.yaml", "--out", "c.json"),
         ("tune", "--measurements", "m.ndjson", "--calibration", "c.json", "--topology",

@@ -29,6 +29,7 @@ from tuner.libraries.schedules import schedule_of
 from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS
 from tuner.measurement import Cluster, Measurement, Measurements, read_measurements
 from tuner.probe.cluster import plan_chosen, plan_cluster
+from tuner.probe.merge import merge
 from tuner.probe.request import Request, Shape, shapes
 from tuner.probe.rounds import Chosen
 from tuner.runtime.launch import Hosts
@@ -103,6 +104,13 @@ def test_series_of_both_kinds_survive_being_written(tmp_path: Path) -> None:
     _, usual, cyclic, _ = map(json.loads, path.read_text().splitlines())
     assert "placement" not in usual  # so files and their digests are those of older programs
     assert cyclic["placement"] == CYCLIC
+
+
+def test_files_of_both_kinds_are_put_together(tmp_path: Path) -> None:
+    """As of one launch: what was measured in one of them was not in the other."""
+    paths = [measurements_file(tmp_path / kind, made(series(kind))) for kind in PLACEMENTS]
+    both = merge(paths, tmp_path / "both").series
+    assert [(one.placement, one.launch) for one in both] == [(CONSECUTIVE, 0), (CYCLIC, 0)]
 
 
 @pytest.mark.parametrize("wrong", ['"block"', '""', "1", "null"])

@@ -13,7 +13,7 @@ from tuner.cli.output import add_action, console, emit, print_table
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
 from tuner.errors import InputError
-from tuner.export.formats import FORMATS, consecutive, format_of
+from tuner.export.formats import FORMATS, format_of
 from tuner.files import require_target, write_atomically
 from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
@@ -172,7 +172,7 @@ def run_prove(options: argparse.Namespace) -> int:
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python, wish = interpreter(library, options.python), native.wish(options)
         proofs = proving.prove_exported(
-            consecutive(table), python, wish, report, clusters.given(options), options.launch
+            table.consecutive(), python, wish, report, clusters.given(options), options.launch
         )
     emit(options, proofs, lambda: _print_proofs(table, proofs))
     return 0 if all(proof["confirmed"] for proof in proofs) else 1

@@ -59,11 +59,11 @@ class Format:
 
     def emit(self, table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
         """`write`, of rules for consecutive ranks; raises InputError where it would be wrong."""
-        return self.write(consecutive(table), wish)
+        return self.write(table.consecutive(), wish)
 
     def check(self, table: TuningTable, text: str, wish: Wish) -> list[str]:
         """`compare`, with the rules for consecutive ranks; raises InputError for a damaged file."""
-        return self.compare(consecutive(table), text, wish)
+        return self.compare(table.consecutive(), text, wish)
 
     def require(self, table: TuningTable) -> None:
         """Raises InputError for a table of another library."""
@@ -72,19 +72,6 @@ class Format:
                 f"the table is for {table.library}: its rules mean nothing in the format of"
                 f" {self.name}"
             )
-
-
-def consecutive(table: TuningTable) -> TuningTable:
-    """What formats can hold of a table: none of them tells placements. Raises InputError for one
-    whose rules are all for others.
-    """
-    found = table.consecutive()
-    if table.rules and not found.rules:
-        raise InputError(
-            "all rules of the table are for cyclic ranks, and no file tells these from others:"
-            " `tuner.run` and `tune` follow them"
-        )
-    return found
 
 
 def _emit_mpich(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:

@@ -42,7 +42,7 @@ class Layout:
     def at(self, place: Place) -> list[int]:
         """The ranks of a place: host by host, or cyclic, local rank by local rank.
 
-        In the second order, of two hosts, ranks 2i and 2i+1 are a pair between them. Empty where
+        In the second order ranks 2i and 2i+1 are on hosts that follow one another. Empty where
         two ranks on different sockets are meant and the host has none.
         """
         nodes, ppn, first, hosts, manner = place
