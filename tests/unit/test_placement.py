@@ -93,7 +93,7 @@ def test_where_both_are_the_same_there_is_one_name(nodes: int, ppn: int) -> None
 
 def test_names_tell_what_is_not_usual() -> None:
     assert (KEY.shape, DEALT.shape, str(Shape(4, 2, CYCLIC))) == ("2x2", "2x2 cyclic", "4x2 cyclic")
-    assert str(Point("bcast", 2, 2, "host", 8, CYCLIC)) == "bcast of 8 bytes on 2 x 2 cyclic ranks"
+    assert str(Point("bcast", 2, 2, "host", 8, CYCLIC)) == "bcast of 8 bytes on 2x2 cyclic ranks"
 
 
 def test_series_of_both_kinds_survive_being_written(tmp_path: Path) -> None:

@@ -455,7 +455,7 @@ def test_one_probed_size_speaks_for_its_surroundings_alone() -> None:
 def test_a_missing_default_is_named() -> None:
     taken = [entry for entry in probe(CROSSING).series
              if entry.algorithm != "default" or entry.nbytes != 1024]  # fmt: skip
-    with pytest.raises(InputError, match=r"bcast of 1024 bytes on 1 x 4 ranks: .* default was not"):
+    with pytest.raises(InputError, match=r"bcast of 1024 bytes on 1x4 ranks: .* default was not"):
         table_of(measured(taken))
 
 

@@ -56,10 +56,7 @@ class Point(Placed):
         return replace(self, nbytes=nbytes)
 
     def __str__(self) -> str:
-        placed = "" if self.placement == CONSECUTIVE else f" {self.placement}"
-        return (
-            f"{self.collective} of {self.nbytes} bytes on {self.nodes} x {self.ppn}{placed} ranks"
-        )
+        return f"{self.collective} of {self.nbytes} bytes on {self.shape} ranks"
 
 
 NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by
