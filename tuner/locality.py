@@ -1,7 +1,12 @@
-"""Where buffers are, and what may lie between two ranks: the names alone.
+"""Where ranks and buffers are, and what may lie between two ranks: the names alone.
 
 Programs and ranks of a probe, which load hardly more than numpy and mpi4py, know them too.
 """
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.errors import quoted
 
 HOST, CUDA = "host", "cuda"  # kinds of memory
 
@@ -20,3 +25,39 @@ PATH_CLASSES = (
 # Between nodes, in rounds after the first, where a calibration has them:
 EXCHANGE = "exchange"  # both ranks send to one another
 RING = "ring"  # every rank of the round sends to one and receives from another
+
+# The placement of a communicator's ranks, as many on each of its nodes:
+CONSECUTIVE = "consecutive"  # ranks that follow one another on each node
+CYCLIC = "cyclic"  # dealt to the nodes one by one
+PLACEMENTS = (CONSECUTIVE, CYCLIC)
+
+
+class Placed:
+    """A frozen dataclass with `nodes`, `ppn` and `placement`, the last under its one name: on one
+    node, or with one rank on each, ranks lie in one way alone, which is called consecutive.
+
+    Raises ValueError for a placement that there is not.
+    """
+
+    def __post_init__(self) -> None:
+        own = vars(self)
+        if own["placement"] not in PLACEMENTS:
+            known = " or ".join(PLACEMENTS)
+            raise ValueError(f"placement is {known}, not {quoted(own['placement'])}")
+        if 1 in (own["nodes"], own["ppn"]):
+            own["placement"] = CONSECUTIVE
+
+    @property
+    def shape(self) -> str:
+        """`4x2`, or `4x2 cyclic`: consecutive goes without saying."""
+        own = vars(self)
+        shape = f"{own['nodes']}x{own['ppn']}"
+        return shape if own["placement"] == CONSECUTIVE else f"{shape} {own['placement']}"
+
+
+def placed_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file says of one: consecutive goes without saying, so that what has no other placement
+    is the same file as before there were others, and has the same digest.
+    """
+    usual = record["placement"] == CONSECUTIVE
+    return {name: value for name, value in record.items() if name != "placement" or not usual}

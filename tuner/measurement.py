@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from tuner.errors import InputError
 from tuner.files import from_record
+from tuner.locality import CONSECUTIVE, Placed, placed_record
 
 FORMAT_VERSION = 1
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def titled(name: str, hosts: int) -> str:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Placed):
     """One series of timings of one thing.
 
     kind        collective (run by the library) | schedule (a collective by one of ours) |
@@ -58,7 +59,8 @@ class Measurement:
                 1 LL128, 2 Simple)
     samples     seconds, in the order taken; samples of one point (same kind, subject, p,
                 nbytes) and launch with the same index were taken back to back: ratios pair
-    launch      which start of the ranks took them; placement differs from start to start
+    launch      which start of the ranks took them; what cores they get differs from start to start
+    placement   of the ranks on the nodes, one of `tuner.locality.PLACEMENTS`
     """
 
     kind: str
@@ -72,12 +74,14 @@ class Measurement:
     params: Mapping[str, int] = field(default_factory=dict)
     memory: str = "host"
     launch: int = 0
+    placement: str = CONSECUTIVE
 
     @property
-    def point(self) -> tuple[str, str, int, int, int, int, str]:
+    def point(self) -> tuple[str, str, int, int, int, int, str, str]:
         """What is compared with one another: the same call, whatever algorithm ran."""
         return (
             self.kind, self.subject, self.nodes, self.ppn, self.p, self.nbytes, self.memory,
+            self.placement,
         )  # fmt: skip
 
 
@@ -101,7 +105,7 @@ def header_line(cluster: Cluster, library: str, provenance: Mapping[str, Any]) -
 
 def series_line(series: Measurement) -> str:
     """One line of a measurements file."""
-    return json.dumps(asdict(series))
+    return json.dumps(placed_record(asdict(series)))
 
 
 def end_line(lines: int) -> str:

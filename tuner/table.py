@@ -1,8 +1,8 @@
 """The product: `TuningTable`, rules with evidence.
 
-Rules of one key (collective, nodes, ppn, memory, operators) cover [0, inf) bytes without gap or
-overlap. `operators` is `any` (safe for every operator, also non-commutative ones) or `commutative`
-(may reorder operands). A lookup for a non-commutative operator sees `any` rules alone.
+Rules of one key (collective, nodes, ppn, placement, memory, operators) cover [0, inf) bytes without
+gap or overlap. `operators` is `any` (safe for every operator, also non-commutative ones) or
+`commutative` (may reorder operands). A lookup for a non-commutative one sees `any` rules alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
 from tuner.files import finite, from_record, json_of, write_atomically
+from tuner.locality import CONSECUTIVE, Placed, placed_record
 from tuner.measurement import Cluster
 
 FORMAT_VERSION = 1
@@ -81,7 +82,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Key:
+class Key(Placed):
     """The calls a run of rules is for."""
 
     collective: Collective
@@ -89,6 +90,7 @@ class Key:
     ppn: int
     memory: str = "host"
     operators: str = "any"
+    placement: str = CONSECUTIVE
 
     @property
     def p(self) -> int:
@@ -124,7 +126,7 @@ class TuningTable:
         self.library = library
         self.rules = tuple(
             sorted(rules, key=lambda r: (r.key.collective, r.key.nodes, r.key.ppn,
-                                         r.key.memory, r.key.operators, r.lo))
+                                         r.key.placement, r.key.memory, r.key.operators, r.lo))
         )  # fmt: skip
         self.provenance = dict(provenance or {})
         self._ladders: dict[Key, list[Rule]] = {}
@@ -141,6 +143,18 @@ class TuningTable:
     def ladder(self, key: Key) -> tuple[Rule, ...]:
         """The rules of one key in ascending size; empty for an unknown key."""
         return tuple(self._ladders.get(key, ()))
+
+    def consecutive(self) -> TuningTable:
+        """The rules that runtimes' own formats can hold, none of which tells placements. Raises
+        InputError where all rules are for others.
+        """
+        rules = tuple(rule for rule in self.rules if rule.key.placement == CONSECUTIVE)
+        if self.rules and not rules:
+            raise InputError(
+                "all rules of the table are for cyclic ranks, and no file tells these from others:"
+                " `tuner.run` and `tune` follow them"
+            )
+        return TuningTable(self.cluster, self.library, rules, self.provenance)
 
     def with_ppn(self, ppn: int) -> TuningTable:
         """The rules for so many ranks on each node; raises InputError where there are none."""
@@ -163,19 +177,20 @@ def _check_ladder(key: Key, ladder: list[Rule]) -> None:
     for lower, rule in zip(bounds, ladder, strict=False):
         if rule.lo != lower or rule.hi <= rule.lo:
             raise InputError(
-                f"table: {key.collective} on {key.nodes} x {key.ppn} ranks: the rule"
+                f"table: {key.collective} on {key.shape} ranks: the rule"
                 f" [{rule.lo}, {rule.hi}) should start at {lower:g} and end above its start"
             )
     if bounds[-1] != math.inf:
         raise InputError(
-            f"table: {key.collective} on {key.nodes} x {key.ppn} ranks:"
+            f"table: {key.collective} on {key.shape} ranks:"
             f" no rule from {bounds[-1]:g} bytes on; the last rule must end at inf"
         )
 
 
 def rule_record(rule: Rule) -> dict[str, Any]:
     """A rule as JSON carries it: infinities as "inf"."""
-    return dict(finite(asdict(rule)))
+    record = asdict(rule)
+    return dict(finite({**record, "key": placed_record(record["key"])}))
 
 
 def table_record(table: TuningTable) -> dict[str, Any]:

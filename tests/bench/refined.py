@@ -64,7 +64,8 @@ def believed(known: Sequence[Row], asked: Iterable[Row], simulate: Simulate) -> 
     }
     for point, own in by_point(asked).items():
         belief = beliefs[Collective(point.collective)].belief(point, [row.choice for row in own])
-        called = (Collective(point.collective), point.nodes, point.ppn, point.memory, point.nbytes)
+        called = (Collective(point.collective), point.nodes, point.ppn, point.placement,
+                  point.memory, point.nbytes)  # fmt: skip
         for row, expected in zip(own, np.exp(belief.mean), strict=True):
             yield Case(called, row.choice, row.median, float(expected))
 

@@ -13,7 +13,8 @@ import pytest
 from tests.conftest import PATIENCE, ROOT
 from tests.lab.labs import FLAT
 from tuner.collective import Collective
-from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of
+from tuner.libraries.decisions import DEFAULT_RUNS, Call, Decisions, decisions_of
+from tuner.locality import CONSECUTIVE, PLACEMENTS
 from tuner.runtime.launch import Launcher
 
 PROGRAM = (sys.executable, "-m", "tests.lab.programs.decided")
@@ -21,7 +22,7 @@ LAB = (sys.executable, "-m", "tuner.cli.main", "lab", "run", "flat.yaml", "--")
 
 
 @pytest.fixture
-def decided(launcher: Launcher, tmp_path: Path) -> dict[tuple[Collective, int, int], Decisions]:
+def decided(launcher: Launcher, tmp_path: Path) -> dict[Call, Decisions]:
     """Of four ranks, one or two on a host."""
     (tmp_path / "flat.yaml").write_text(FLAT)
     done = subprocess.run(
@@ -34,9 +35,9 @@ def decided(launcher: Launcher, tmp_path: Path) -> dict[tuple[Collective, int, i
 
 
 def test_one_rank_on_each_host_is_coll_tuneds_business_and_several_are_hans(
-    decided: dict[tuple[Collective, int, int], Decisions],
+    decided: dict[Call, Decisions],
 ) -> None:
     for name in (Collective.BCAST, Collective.ALLREDUCE):
-        assert len(decided[name, 2, 1].starts) > 2
-        assert None not in decided[name, 2, 1].choices
-        assert decided[name, 2, 2].starts == ()
+        assert len(decided[name, 2, 1, CONSECUTIVE].starts) > 2
+        assert None not in decided[name, 2, 1, CONSECUTIVE].choices
+        assert all(decided[name, 2, 2, kind].starts == () for kind in PLACEMENTS)

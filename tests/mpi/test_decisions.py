@@ -12,11 +12,14 @@ from tuner.export.openmpi.decisions import find
 from tuner.export.openmpi.proof import build_watcher, seen
 from tuner.export.prove import Trial, ask
 from tuner.libraries.decisions import Decisions
+from tuner.locality import CONSECUTIVE
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice
 
 MOST = 1 << 21
-CALLS = [(c, 1, p) for c in (Collective.BCAST, Collective.ALLREDUCE) for p in (2, 3, 4)]
+CALLS = [
+    (c, 1, p, CONSECUTIVE) for c in (Collective.BCAST, Collective.ALLREDUCE) for p in (2, 3, 4)
+]
 
 
 def around(each: Decisions) -> set[int]:
@@ -32,8 +35,8 @@ def test_on_both_sides_of_each_switch_the_default_runs_what_was_found(
     assert [each.call for each in found] == CALLS
     assert all(len(each.starts) > 2 for each in found)
     calls = [(each, nbytes) for each in found for nbytes in sorted(around(each))]
-    rules = table_of({(c, p): [(0, Choice())] for c, _, p in CALLS}).rules
-    rule = {(r.key.collective, r.key.nodes, r.key.p): r for r in rules}
+    rules = table_of({(c, p): [(0, Choice())] for c, _, p, _ in CALLS}).rules
+    rule = {(r.key.collective, r.key.nodes, r.key.ppn, r.key.placement): r for r in rules}
     trials = [Trial(rule[each.call], nbytes) for each, nbytes in calls]
     preload = {"LD_PRELOAD": str(build_watcher(tmp_path))}
     answers = ask(launcher, trials, tmp_path, settings={}, environment=preload)
@@ -44,13 +47,13 @@ def test_on_both_sides_of_each_switch_the_default_runs_what_was_found(
 def test_of_collectives_that_the_watcher_does_not_know_nothing_is_known(
     launcher: Launcher, tmp_path: Path
 ) -> None:
-    (gather,) = find(launcher, [(Collective.GATHER, 1, 2)], 1024, tmp_path)
+    (gather,) = find(launcher, [(Collective.GATHER, 1, 2, CONSECUTIVE)], 1024, tmp_path)
     assert gather.starts == ()
     assert gather.at(64) is None
 
 
 @pytest.mark.parametrize("most", [4, 6, 5000])
 def test_sizes_end_where_they_are_asked_to(launcher: Launcher, tmp_path: Path, most: int) -> None:
-    (bcast,) = find(launcher, [(Collective.BCAST, 1, 2)], most, tmp_path)
+    (bcast,) = find(launcher, [(Collective.BCAST, 1, 2, CONSECUTIVE)], most, tmp_path)
     assert bcast.starts[0] == 4
     assert bcast.starts[-1] <= most

@@ -230,9 +230,31 @@ def test_select_says_what_the_rule_says(client: httpx.Client) -> None:
     assert [item["algorithm"] for item in batch["items"]] == ["binomial", "default", "default"]
 
 
+def test_select_tells_placements_apart(client: httpx.Client) -> None:
+    """Which is consecutive unless a question says else, and where both are the same."""
+    ladder = a_table()["rules"]
+    shapes = {("binomial", "consecutive"), ("chain", "cyclic")}
+    rules = [
+        {**rule, "key": {**rule["key"], "nodes": 2, "ppn": 2, "placement": placement},
+         "choice": {**rule["choice"], "algorithm": name} if rule["lo"] else rule["choice"]}
+        for name, placement in sorted(shapes)
+        for rule in ladder
+    ]  # fmt: skip
+    publish(client, {**a_table(), "rules": rules})
+    call = {"nodes": 2, "ppn": 2}
+    assert good(select(client, **call))["algorithm"] == "binomial"
+    assert good(select(client, **call, placement="cyclic"))["algorithm"] == "chain"
+    calls = [{**CALL, **call, "placement": kind} for kind in ("cyclic", "consecutive")]
+    batch = good(client.post("/v1/select", json={"library": LIBRARY, "calls": calls}))
+    assert [item["algorithm"] for item in batch["items"]] == ["chain", "binomial"]
+    publish(client, a_table())
+    assert good(select(client, placement="cyclic"))["algorithm"] == "binomial"  # on one node
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"collective": "bbcast"}, {"nodes": 0}, {"ppn": "x"}, {"nbytes": -1}, {"operators": "some"},
+     {"placement": "block"},
      {"memory": "'; drop table rules"}, {"library": "a\0"}],
 )  # fmt: skip
 def test_select_names_what_is_wrong(lasting: httpx.Client, changes: dict[str, Any]) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, text
 
-from tests.support.stored import LIBRARY, report, table
+from tests.support.stored import CLUSTER, LIBRARY, report, table
 from tuner import db
 from tuner.db import ConflictError, NotFoundError
 from tuner.errors import InputError
+from tuner.table import TuningTable
 
 
 def test_tokens(engine: Engine) -> None:
@@ -97,6 +99,25 @@ def test_feedback_comes_back_and_is_stored_once(engine: Engine) -> None:
         (entry,) = db.list_feedback(session, version).items
         assert (entry.id, entry.library, entry.ranks) == (first.id, LIBRARY, 4)
         assert entry.items == report(1.0)["items"]
+
+
+def test_calls_of_cyclic_ranks_are_held_against_their_own_rules(engine: Engine) -> None:
+    """Which were measured to take twice as long as those of consecutive ones."""
+    usual = [replace(r, key=replace(r.key, nodes=2, ppn=2)) for r in table().rules]
+    dealt = [
+        replace(r, key=replace(r.key, placement="cyclic"), evidence=replace(
+            r.evidence, chosen_s=tuple(2 * seconds for seconds in r.evidence.chosen_s)))
+        for r in usual
+    ]  # fmt: skip
+    made = TuningTable(CLUSTER, LIBRARY, (*usual, *dealt))
+    with db.transaction(engine) as session:
+        version = db.store_table(session, made).id
+        for times in (2.0, 2.02):
+            told = report(times, nodes=2, ppn=2, placement="cyclic")
+            db.store_feedback(session, version, told)
+    with db.reading(engine) as session:
+        found = db.staleness(session, version)
+    assert found.ratio == pytest.approx(1.005, abs=1e-3)
 
 
 def test_no_feedback_is_no_reason(engine: Engine) -> None:

@@ -5,16 +5,26 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.support.stored import CLUSTER, LIBRARY, calibration, probe, table
+from tests.support.stored import (
+    CLUSTER,
+    LIBRARY,
+    calibration,
+    measurements_file,
+    probe,
+    table,
+)
 from tuner import db
 from tuner.db import ConflictError, NotFoundError
 from tuner.db.mapping import PublicationRow, TableRow
 from tuner.errors import InputError
+from tuner.locality import CONSECUTIVE, CYCLIC
+from tuner.table import TuningTable
 
 
 def test_clusters_are_equal_or_different(engine: Engine) -> None:
@@ -43,6 +53,26 @@ def test_many_at_once_store_one(engine: Engine) -> None:
         assert len(set(threads.map(store, range(16)))) == 1
     with db.reading(engine) as session:
         assert session.scalar(text("select count(*) from rules")) == 2
+
+
+def test_placements_are_kept(engine: Engine, tmp_path: Path) -> None:
+    first, *others = probe().series
+    cyclic = replace(first, nodes=2, ppn=2, placement=CYCLIC)
+    measured = replace(probe(), series=(cyclic, replace(cyclic, placement=CONSECUTIVE), *others))
+    usual = replace(table().rules[0].key, nodes=2, ppn=2)
+    keys = (usual, replace(usual, placement=CYCLIC))
+    rules = tuple(replace(rule, key=key) for key in keys for rule in table().rules)
+    made = TuningTable(CLUSTER, LIBRARY, rules)
+    with db.transaction(engine) as session:
+        number = db.store_measurements(session, measured).id
+        version = db.store_table(session, made).id
+        assert db.store_table(session, made.consecutive()).new
+    with db.reading(engine) as session:
+        assert db.load_measurements(session, number) == measured
+        assert db.load_table(session, version).rules == made.rules
+    file = measurements_file(tmp_path / "m.ndjson", measured)
+    assert "".join(db.measurement_lines(engine, number)) == file.read_text()
+    assert not db.ingest(engine, file).new
 
 
 def test_topologies_keep_their_text(engine: Engine) -> None:

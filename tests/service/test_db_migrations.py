@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tuner.db.mapping import Base
 from tuner.db.migrate import migration_settings
 from tuner.errors import InputError
 from tuner.files import finite
+from tuner.locality import CYCLIC
 from tuner.table import Evidence
 
 # Rows of every table that the first schema had.
@@ -140,6 +141,18 @@ OLD_DIGEST = hashlib.sha256(
         sort_keys=True,
     ).encode()
 ).hexdigest()  # fmt: skip
+
+
+def test_cyclic_ranks_are_not_taken_for_consecutive_ones_by_a_schema_without_either(
+    engine: Engine,
+) -> None:
+    dealt = replace(probe().series[0], nodes=2, ppn=2, placement=CYCLIC)
+    with db.transaction(engine) as session:
+        number = db.store_measurements(session, replace(probe(), series=(dealt,))).id
+    with pytest.raises(ValueError, match="series: other placements than consecutive"):
+        migrate(engine, "downgrade", "0004")
+    with db.reading(engine) as session:
+        assert db.load_measurements(session, number).series == (dealt,)
 
 
 def test_everything_can_be_taken_back(engine: Engine) -> None:

@@ -26,7 +26,7 @@ BROKEN = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "9000", "0004", None, None
+revision, down_revision, branch_labels, depends_on = "9000", "0005", None, None
 
 
 def upgrade():

@@ -21,6 +21,7 @@ from tuner.libraries.decisions import (
     decisions_of,
     in_provenance,
 )
+from tuner.locality import CONSECUTIVE
 from tuner.measurement import read_measurements
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.request import Request, Shape
@@ -78,8 +79,8 @@ def test_what_is_asked_for_may_be_handed_on() -> None:
 def test_switches_far_from_other_sizes_become_sizes() -> None:
     starts = (4, 1024, 4400, 9000, 9900, 40000, 80000)
     known = [Decisions(BCAST, 2, 1, 1 << 20, starts, (LINEAR,) * 7), KNOWN]
-    assert switches(known, (BCAST, 2, 1), (65536, 4096)) == (4096, 9000, 40000, 65536)
-    assert switches(known, (BCAST, 4, 1), (65536, 4096)) == (4096, 65536)
+    assert switches(known, (BCAST, 2, 1, CONSECUTIVE), (65536, 4096)) == (4096, 9000, 40000, 65536)
+    assert switches(known, (BCAST, 4, 1, CONSECUTIVE), (65536, 4096)) == (4096, 65536)
 
 
 def test_a_design_has_points_where_the_default_switches() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from tuner.runtime import feedback, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.feedback import Item, Ring, Shape, merge
 from tuner.runtime.ladders import Ladder, RecordingLadder
-from tuner.table import SCHEDULE, Choice, table_record
+from tuner.table import SCHEDULE, Choice, Evidence, Key, Rule, table_record
 
 SMALL = Shape("bcast", 1, 8, "host", "any", "binomial", 64)
 LARGE = SMALL._replace(nbytes=65536, algorithm="pipeline(segment=32768)")
@@ -34,6 +36,18 @@ def test_calls_are_summed_up_by_shape() -> None:
         "algorithm": "pipeline(segment=32768)", "nbytes": 65536, "calls": 1, "median_s": 7.0,
         "max_s": 7.0,
     }  # fmt: skip
+
+
+def test_a_report_names_the_placement_that_is_not_usual() -> None:
+    """Of others it says what it always said, so that older services take it."""
+    key = Key(Collective.BCAST, 2, 2, placement="cyclic")
+    for own, told in ((key, {"placement": "cyclic"}), (replace(key, placement="consecutive"), {})):
+        rules = (Rule(own, 0, math.inf, Choice("chain"), Evidence("none")),)
+        ring = Ring()
+        ladder = RecordingLadder(Ladder([0], [lambda: None], [None]), rules, ring)
+        ladder.action(64)()
+        (item,) = ring.summary()
+        assert {k: v for k, v in item.record().items() if k == "placement"} == told
 
 
 def test_the_oldest_calls_are_forgotten() -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tuner.collective import Collective
+from tuner.locality import CONSECUTIVE, CYCLIC
 from tuner.runtime.following import LONGEST, countable, pays
-from tuner.runtime.layout import consecutive
+from tuner.runtime.layout import regular
 from tuner.table import NCCL, SCHEDULE, Choice, Evidence, Key, Rule
 
 SMALL = Evidence("measured", (8, 64), (4e-6, 5e-6), (2.9e-6, 3.5e-6))
@@ -40,18 +41,21 @@ def test_more_bytes_than_a_message_can_count_are_the_librarys() -> None:
 @pytest.mark.parametrize(
     ("firsts", "layout"),
     [
-        ([0], (1, 1)),
-        ([0, 0, 0, 0], (1, 4)),
-        ([0, 1, 2], (3, 1)),
-        ([0, 0, 2, 2, 4, 4], (3, 2)),
-        ([0, 1, 0, 1], None),  # dealt to the nodes one by one
+        ([0], (1, 1, CONSECUTIVE)),
+        ([0, 0, 0, 0], (1, 4, CONSECUTIVE)),
+        ([0, 1, 2], (3, 1, CONSECUTIVE)),
+        ([0, 0, 2, 2, 4, 4], (3, 2, CONSECUTIVE)),
+        ([0, 1, 0, 1], (2, 2, CYCLIC)),
+        ([0, 1, 2, 0, 1, 2], (3, 2, CYCLIC)),
+        ([0, 1, 0, 1, 0], None),
+        ([0, 1, 0, 1, 1, 0], None),
         ([0, 0, 2], None),
         ([0, 0, 2, 2, 0, 2], None),
         ([0, 1, 1, 0], None),
     ],
 )
-def test_tables_are_for_as_many_consecutive_ranks_on_every_node(
-    firsts: list[int], layout: tuple[int, int] | None
+def test_tables_are_for_as_many_ranks_on_every_node_consecutive_or_dealt_one_by_one(
+    firsts: list[int], layout: tuple[int, int, str] | None
 ) -> None:
     """Rules were measured with ranks placed like this; all others are left to the library."""
-    assert consecutive(np.array(firsts)) == layout
+    assert regular(np.array(firsts)) == layout

@@ -3,15 +3,17 @@
 from dataclasses import replace
 
 from tests.unit.test_design import DEFAULT, RING, SLOW, TREE, candidates, grid, simulated
+from tuner.cli.guided import _chosen, halfway
 from tuner.cli.guided import candidates as asked_for
-from tuner.cli.guided import halfway
 from tuner.collective import Collective
+from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS
 from tuner.probe.cluster import plan_chosen
 from tuner.probe.request import Request, Shape
 from tuner.probe.rounds import Chosen
 from tuner.runtime.launch import Hosts
 from tuner.select.dataset import Point, Row
 from tuner.select.design import Design
+from tuner.select.offers import Task
 from tuner.table import Choice
 
 FAR = (1024, 16384, 262144)
@@ -43,6 +45,31 @@ def test_where_the_choice_changes_far_apart_it_is_measured_halfway() -> None:
     changes = sum(said[point(n, a)] != said[point(n, b)] for n in (8, 16)
                   for a, b in ((1024, 16384), (16384, 262144)))  # fmt: skip
     assert len(found) == changes
+
+
+def test_halfway_points_are_between_calls_of_one_placement() -> None:
+    """Sorted by size alone the two kinds would stand between one another."""
+    seconds: dict[tuple[Point, Choice], float] = {}
+    for kind in PLACEMENTS:
+        low = Point("bcast", 2, 2, "host", 1024, kind)
+        for q, default in ((low, 1e-5), (low.at(65536), 1e-2)):
+            seconds |= {(q, DEFAULT): default, (q, RING): 1e-4}
+    rows = [Row(q, choice, {}, t, t, t, t) for (q, choice), t in seconds.items()]
+    points = [q for q, choice in seconds if choice == RING]
+    design = Design(dict.fromkeys(points, (RING,)), simulated)
+    design.learn(rows)
+    expected = {Point("bcast", 2, 2, "host", 8192, kind) for kind in PLACEMENTS}
+    assert set(halfway(design, points, rows)) == expected
+
+
+def test_both_placements_of_a_shape_are_asked_for_and_chosen() -> None:
+    request = Request("openmpi", Hosts(("a", "b")), 2, shapes=(Shape(2, 1), Shape(2, 2)),
+                      placements=PLACEMENTS, sizes=(4096,))  # fmt: skip
+    found = asked_for(request)
+    kinds = {(q.ppn, q.placement) for q in found}
+    assert kinds == {(1, CONSECUTIVE), (2, CONSECUTIVE), (2, CYCLIC)}
+    chosen = _chosen([Task(q, (DEFAULT, RING), 1.0) for q in found])
+    assert {(one.ppn, one.placement) for one in chosen} == kinds
 
 
 def test_what_is_a_point_already_or_was_not_measured_is_left_alone() -> None:

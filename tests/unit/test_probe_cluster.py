@@ -16,6 +16,7 @@ import pytest
 
 from tuner.cli.main import main
 from tuner.errors import InputError, ProbeError
+from tuner.locality import CYCLIC
 from tuner.measurement import (
     Cluster,
     Measurement,
@@ -30,7 +31,7 @@ from tuner.probe.heartbeat import EVERY
 from tuner.probe.merge import merge
 from tuner.probe.messages import EXCHANGE_SIZES, ROWS
 from tuner.probe.places import Layout
-from tuner.probe.plan import PAIRED, Plan, read_plan, write_plan
+from tuner.probe.plan import Plan, read_plan, write_plan
 from tuner.probe.request import PARTS, Request, Shape, cluster_name, shape, shapes
 from tuner.probe.run import LAUNCHES, plan_here
 from tuner.probe.sentinels import verdict
@@ -107,8 +108,8 @@ def test_a_layout_finds_the_ranks_of_a_place_however_ranks_are_numbered() -> Non
     layout = Layout(("a", "b", "c"), ((0, 3), (1, 4), (2, 5)))
     assert layout.placement == [0, 1, 2, 0, 1, 2]
     assert layout.at((2, 2, 1, (), "")) == [1, 4, 2, 5]
-    assert layout.at((2, 2, 0, (), PAIRED)) == [0, 1, 3, 4]  # pairs between the hosts
-    assert layout.at((2, 1, 0, (2, 0), PAIRED)) == [2, 0]
+    assert layout.at((2, 2, 0, (), CYCLIC)) == [0, 1, 3, 4]  # pairs between the hosts
+    assert layout.at((2, 1, 0, (2, 0), CYCLIC)) == [2, 0]
 
 
 @pytest.mark.parametrize(

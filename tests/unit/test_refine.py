@@ -97,7 +97,7 @@ def test_calls_are_left_out_by_whole_points() -> None:
 
 
 def case(nbytes: int, algorithm: str, measured: float, predicted: float) -> Case:
-    point = (Collective.BCAST, 4, 1, "host", nbytes)
+    point = (Collective.BCAST, 4, 1, "consecutive", "host", nbytes)
     return Case(point, Choice(algorithm), measured, predicted)
 
 

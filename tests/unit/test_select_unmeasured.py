@@ -317,7 +317,7 @@ def test_what_was_never_measured_is_believed_from_its_simulation_less_surely(
     rows = label(measured(topology, (2, 4, 8), (DEFAULT, LINEAR)), simulate)
     selector = train(rows, simulate)
     point = Point("bcast", 4, 1, "host", 1024)
-    beliefs = selector._beliefs["bcast", "host"]
+    beliefs = selector._beliefs[point.kind]
     found = beliefs.belief(point, [LINEAR, BINOMIAL])
     expected = math.log(seconds(topology, point, BINOMIAL))
     assert found.mean[1] == pytest.approx(expected, abs=0.2)

@@ -101,3 +101,6 @@ class Call(Parameters):
     nbytes: Size = Field(description="bytes of one rank's buffer", examples=[65536])
     memory: Word = Field("host", examples=["host"])
     operators: Literal["any", "commutative"] = "any"
+    placement: Literal["consecutive", "cyclic"] = Field(
+        "consecutive", description="of the ranks on the nodes: cyclic ones are dealt one by one"
+    )

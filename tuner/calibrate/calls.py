@@ -54,17 +54,19 @@ def calls(measurements: Measurements, topology: Topology) -> list[Call]:
             continue
         if min(one.samples) <= 0 or one.subject not in list(Collective):
             continue
-        point = (Collective(one.subject), one.nodes, one.ppn, one.memory, one.nbytes)
+        point = (
+            Collective(one.subject), one.nodes, one.ppn, one.placement, one.memory, one.nbytes,
+        )  # fmt: skip
         choice = Choice(one.algorithm, one.params, RUNNER[one.kind])
         if not choice.is_default:
             samples[point, choice].append(one.samples)
     found = []
     for (point, choice), taken in samples.items():
-        collective, nodes, ppn, _, nbytes = point
+        collective, nodes, ppn, kind, _, nbytes = point
         p = nodes * ppn
         schedule = schedule_of(measurements.library, collective, choice, p, nbytes)
         if schedule is not None:
-            placement = Placement.consecutive(topology, ppn, p)
+            placement = Placement.of(kind, topology, ppn, p)
             found.append(Call(point, choice, schedule, placement, over_launches(taken)[0]))
     return found
 

@@ -20,7 +20,8 @@ from tuner.table import Choice
 CLOSE = 0.05  # a choice within this of the best measured time is as good as the best
 BANDS = (0, 1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 62)  # bytes; protocols and algorithms change
 
-Point = tuple[Collective, int, int, str, int]  # collective, nodes, ppn, memory, nbytes
+# collective, nodes, ppn, placement, memory, nbytes
+Point = tuple[Collective, int, int, str, str, int]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tuner.cli import parsing
 from tuner.cli.output import warn
 from tuner.collective import Collective
+from tuner.locality import CONSECUTIVE
 from tuner.measurement import Measurements, read_measurements
 from tuner.probe import request
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
@@ -28,6 +29,11 @@ def arguments(group: argparse._ArgumentGroup) -> None:
         "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
         help="communicators to measure, or without hosts those for which rules are wanted,"
         " such as 2x1,4x1,4x2 (default: 2, 3, 4, 6, 8 ... hosts with one rank and with --ppn)",
+    )  # fmt: skip
+    group.add_argument(
+        "--placements", type=_placements, default=(CONSECUTIVE,), metavar="KIND,...",
+        help="of ranks on hosts, in which communicators with several on each of several hosts are"
+        " measured: consecutive (default), or cyclic, dealt to the hosts one by one",
     )  # fmt: skip
     group.add_argument(
         "--topology", type=Path, metavar="FILE",
@@ -71,6 +77,12 @@ def _shapes(text: str) -> tuple[request.Shape, ...]:
     return tuple(request.shape(part) for part in text.split(","))
 
 
+def _placements(text: str) -> tuple[str, ...]:
+    found = parsing.names(text)
+    request.check_placements(found)
+    return found
+
+
 def _collectives(text: str) -> tuple[Collective, ...]:
     return tuple(parsing.collective(name) for name in parsing.names(text))
 
@@ -104,8 +116,9 @@ def request_of(options: argparse.Namespace, there: Hosts) -> request.Request:
     topology = load_topology(options.topology) if options.topology else None
     return request.Request(
         options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
-        parts=options.parts, target=options.target, fewest=options.repetitions,
-        topology=topology, collectives=options.collectives, schedules=options.schedules, **given,
+        placements=options.placements, parts=options.parts, target=options.target,
+        fewest=options.repetitions, topology=topology, collectives=options.collectives,
+        schedules=options.schedules, **given,
     )  # fmt: skip
 
 

@@ -28,7 +28,11 @@ def known_decisions(
     """
     if request.library != "openmpi":
         return ()
-    calls = [(one, each.nodes, each.ppn) for one in request.collectives for each in shapes(request)]
+    calls = [
+        (one, each.nodes, each.ppn, each.placement)
+        for one in request.collectives
+        for each in shapes(request)
+    ]
     most = max(request.sizes)
     kept = decisions_of(provenance_of(out), str(out))
     if _cover(kept, calls, most):

@@ -141,10 +141,11 @@ def candidates(request: Request, known: Sequence[Decisions] = ()) -> list[Point]
     rank has a share, whole shares.
     """
     found = {
-        Point(collective, shape.nodes, shape.ppn, HOST, divisible(collective, nbytes, shape)): None
+        Point(*call[:3], HOST, divisible(collective, nbytes, shape), shape.placement): None
         for collective in request.collectives
         for shape in shapes(request)
-        for nbytes in switches(known, (collective, shape.nodes, shape.ppn), request.sizes)
+        for call in [(collective, shape.nodes, shape.ppn, shape.placement)]
+        for nbytes in switches(known, call, request.sizes)
     }
     return [point for point in found if point.nbytes > 0]
 
@@ -163,7 +164,8 @@ class Offered:
         """The choices beside the default."""
         request, collective = self.request, Collective(point.collective)
         library = libraries.named(request.library)
-        ran = runs(self.known)(collective, point.nodes, point.ppn, point.nbytes)
+        call = (collective, point.nodes, point.ppn, point.placement)
+        ran = runs(self.known)(call, point.nbytes)
         return tuple(
             choice
             for choice in library.candidates(
@@ -194,12 +196,17 @@ def halfway(design: Design, points: Collection[Point], rows: Iterable[Row]) -> l
     measured = {row.point for row in rows}
     found = [
         _between(low, high)
-        for low, high in pairwise(sorted(measured.intersection(points)))
+        for low, high in pairwise(sorted(measured.intersection(points), key=_by_size))
         if low.at(high.nbytes) == high
         and high.nbytes >= APART * low.nbytes
         and design.choose(low) != design.choose(high)
     ]
     return [point for point in found if point not in points]
+
+
+def _by_size(point: Point) -> tuple[object, ...]:
+    """Points of one call follow one another."""
+    return point.placement, point
 
 
 def _between(low: Point, high: Point) -> Point:
@@ -216,7 +223,8 @@ def _price(request: Request, seconds: float) -> float:
 def _chosen(tasks: Sequence[Task]) -> list[Chosen]:
     return [
         Chosen(Collective(point.collective), point.nodes, point.ppn, point.nbytes,
-               tuple(choice for choice in task.choices if not choice.is_default))
+               tuple(choice for choice in task.choices if not choice.is_default),
+               point.placement)
         for task in tasks
         for point in (task.point,)
     ]  # fmt: skip

@@ -49,7 +49,7 @@ def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None
         soft_wrap=True,
     )
     rows = [
-        (str(c.key.collective), f"{c.key.nodes}x{c.key.ppn}", _operators(c.key),
+        (str(c.key.collective), c.key.shape, _operators(c.key),
          _range(c.lo, c.hi), str(c.before.choice), str(c.after.choice),
          *((f"{c.gain:.2f}", "{:.2f} to {:.2f}".format(*c.interval)) if c.known else ("", "")))
         for c in found.changes
@@ -58,7 +58,7 @@ def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None
     print_table("", columns, rows, right=("gain",), spare=("operators", "95 %"))
     known = [change for change in found.changes if change.known]
     for c in known:
-        where = f"{c.key.collective} {c.key.nodes}x{c.key.ppn} {_range(c.lo, c.hi)}"
+        where = f"{c.key.collective} {c.key.shape} {_range(c.lo, c.hi)}"
         screen.print(f"{where}: {c.kind}. {c.why}", markup=False, soft_wrap=True)
     moved = len(found.changes) - len(known)
     if moved:
@@ -85,7 +85,7 @@ def _operators(key: Key) -> str:
 
 def _row(key: Key, rule: Rule) -> tuple[str, ...]:
     call = str(key.collective) if key.memory == HOST else f"{key.collective} {key.memory}"
-    ranks = str(key.p) if key.nodes == 1 else f"{key.nodes}x{key.ppn}"
+    ranks = str(key.p) if key.nodes == 1 else key.shape
     return (
         call, ranks, _operators(key), _range(rule.lo, rule.hi),
         str(rule.choice), *_evidence(rule), rule.evidence.basis,

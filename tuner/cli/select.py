@@ -10,6 +10,7 @@ from typing import Any
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit
 from tuner.errors import InputError
+from tuner.locality import CONSECUTIVE, PLACEMENTS
 from tuner.select.dataset import Point
 from tuner.select.evaluate import blind
 from tuner.select.lookup import lookup
@@ -37,6 +38,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", type=parsing.positive, default=1, help="nodes they are on (default: 1)"
     )
+    parser.add_argument(
+        "--placement", choices=PLACEMENTS, default=CONSECUTIVE,
+        help="how they lie there: as many that follow one another on each (default), or cyclic,"
+        " dealt to the nodes one by one",
+    )  # fmt: skip
     parser.add_argument("--size", type=parse_size, required=True, help="such as 64KiB")
     parser.add_argument(
         "--operators", choices=("any", "commutative"), default="any",
@@ -62,9 +68,13 @@ def run(options: argparse.Namespace) -> None:
         )
     ppn = options.p // options.nodes
     if options.table.is_dir():
-        point = Point(options.collective, options.nodes, ppn, options.memory, options.size)
+        point = Point(
+            options.collective, options.nodes, ppn, options.memory, options.size, options.placement
+        )
         return _ask(options, point)
-    key = Key(options.collective, options.nodes, ppn, options.memory, options.operators)
+    key = Key(
+        options.collective, options.nodes, ppn, options.memory, options.operators, options.placement
+    )
     rule = lookup(read_table(options.table), key, options.size)
     return emit(options, rule_record(rule), lambda: _print(rule))
 

@@ -116,8 +116,9 @@ def run_export(options: argparse.Namespace) -> None:
     if options.out is not None:
         write_atomically(options.out, text)
     said = f"the decisions of {counted_rules(table)}, {len(lost)} of them lost to the default"
-    if apart := _commutative(table, options):
+    if apart := _commutative(table.consecutive(), options):
         said += f"; {apart} for commutative operators alone left out: --commutative-only has them"
+    said += _cyclic(table)
     record = {"to": options.to, "rules": len(table.rules), "left_to_default": list(lost),
               **({"out": str(options.out)} if options.out else {"text": text})}  # fmt: skip
     emit(options, record, lambda: print(f"{options.out}: {said}"))
@@ -128,6 +129,12 @@ def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
     if options.commutative_only or "commutative_only" not in FORMATS[options.to].asks:
         return 0
     return sum(rule.key.operators == "commutative" for rule in table.rules)
+
+
+def _cyclic(table: TuningTable) -> str:
+    """Rules that no file has."""
+    number = len(table.rules) - len(table.consecutive().rules)
+    return f"; {number} for cyclic ranks left out: no file tells placements" if number else ""
 
 
 def run_check(options: argparse.Namespace) -> int:
@@ -165,7 +172,7 @@ def run_prove(options: argparse.Namespace) -> int:
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python, wish = interpreter(library, options.python), native.wish(options)
         proofs = proving.prove_exported(
-            table, python, wish, report, clusters.given(options), options.launch
+            table.consecutive(), python, wish, report, clusters.given(options), options.launch
         )
     emit(options, proofs, lambda: _print_proofs(table, proofs))
     return 0 if all(proof["confirmed"] for proof in proofs) else 1
@@ -174,6 +181,6 @@ def run_prove(options: argparse.Namespace) -> int:
 def _print_proofs(table: TuningTable, proofs: Sequence[Mapping[str, Any]]) -> None:
     print_table("", proving.COLUMNS, proving.rows(proofs), right=("ranks", "size"))
     confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
-    left = len(proofs_of(table, proofs)) - len(proofs)
+    left = len(proofs_of(table.consecutive(), proofs)) - len(proofs)
     lacking = f"; what was proved does not hold {left} of them" if left else ""
-    print(f"{confirmed} of {counted_rules(table)} confirmed{lacking}")
+    print(f"{confirmed} of {counted_rules(table)} confirmed{lacking}{_cyclic(table)}")

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.evaluate import cases_of, measured
-from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cli.output import add_json, console, emit, print_table, warn
 from tuner.cli.progress import Display, Report, counted
 from tuner.errors import InputError
 from tuner.files import require_target, write_atomically
+from tuner.locality import CONSECUTIVE
 from tuner.select.cases import MACHINE, NODES, SIZE, Case, sets
 from tuner.select.evaluate import DEFAULT, OURS, SURE, Score, blind, contestants, evaluate
 from tuner.select.store import FILE, MANIFEST, Manifest, Trained, versions, write_trained
@@ -47,7 +48,10 @@ def run(options: argparse.Namespace) -> None:
     for name in (FILE, MANIFEST, CARD):
         require_target(options.out / name, *options.files)
     known = versions()
-    cases = [case for path in options.files for case in cases_of(path, options, blind)]
+    read = [case for path in options.files for case in cases_of(path, options, blind)]
+    cases = [case for case in read if case.point.placement == CONSECUTIVE]
+    if len(cases) < len(read):
+        warn(f"{len(read) - len(cases)} calls of cyclic ranks are left out: a selector knows none")
     trained = Trained.on(cases)
     with Display(console(error=True)).stage("asking for what was left out") as report:
         held_out = _held_out(cases, report)

@@ -18,6 +18,7 @@ from tuner.db.mapping import FeedbackRow
 from tuner.db.pages import PAGE, Page, page_of
 from tuner.db.tables import describe_table, load_table
 from tuner.gain import over_launches
+from tuner.locality import CONSECUTIVE
 from tuner.table import Evidence, Key, Rule, TuningTable
 
 SLOWER, FASTER = 1.25, 0.8  # times as long as measured: from there on the table is stale
@@ -61,7 +62,7 @@ _COLUMNS = (FeedbackRow.id, FeedbackRow.version, FeedbackRow.cluster, FeedbackRo
 
 def store_feedback(session: Session, version: int, report: Mapping[str, Any]) -> Stored:
     """A report: cluster, library, ranks, and items of collective, nodes, ppn, memory, operators,
-    algorithm, nbytes, calls, median_s and max_s (seconds). Sent twice it is stored once.
+    placement, algorithm, nbytes, calls, median_s and max_s (seconds). Sent twice it is stored once.
 
     Raises NotFoundError when there is no such version.
     """
@@ -134,7 +135,7 @@ def _rule(table: TuningTable, item: Mapping[str, Any]) -> Rule | None:
     """The rule that the call followed; one for every operator where there is none of its own."""
     key = Key(
         Collective(item["collective"]), item["nodes"], item["ppn"], item["memory"],
-        item["operators"],
+        item["operators"], item.get("placement", CONSECUTIVE),
     )  # fmt: skip
     own = table.lookup(key, item["nbytes"])
     return own or table.lookup(replace(key, operators="any"), item["nbytes"])

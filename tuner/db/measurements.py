@@ -24,7 +24,7 @@ MANY = 2000  # series read at a time
 _SERIES = tuple(
     getattr(SeriesRow, name)
     for name in ("kind", "subject", "nodes", "ppn", "p", "nbytes", "samples", "algorithm",
-                 "params", "memory", "launch")
+                 "params", "memory", "launch", "placement")
 )  # fmt: skip
 _SUMMARY = (ProbeRow.id, ProbeRow.digest, ProbeRow.cluster_id, ClusterRow.name, ProbeRow.library,
             ProbeRow.provenance, ProbeRow.series_count, ProbeRow.stored_at)  # fmt: skip

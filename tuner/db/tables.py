@@ -123,7 +123,9 @@ def _rule_values(version: int, ordinal: int, rule: Rule) -> dict[str, Any]:
 
 
 def _rule(row: RuleRow) -> Rule:
-    key = Key(Collective(row.collective), row.nodes, row.ppn, row.memory, row.operators)
+    key = Key(
+        Collective(row.collective), row.nodes, row.ppn, row.memory, row.operators, row.placement
+    )
     choice = Choice(row.algorithm, row.params, row.via)
     hi = math.inf if row.hi is None else row.hi
     return Rule(key, row.lo, hi, choice, from_record(Evidence, row.evidence))

@@ -39,8 +39,8 @@ class Format:
 
     libraries   names of the libraries whose tables it holds
     asks        what of a wish it looks at
-    emit        the file's content, and the rules that it cannot express, by name
-    check       every call that a file decides otherwise than the table, one sentence each
+    write       the file's content, and the rules that it cannot express, by name
+    compare     every call that a file decides otherwise than the table, one sentence each
     mark        what its files alone have among those of one library
     """
 
@@ -48,14 +48,22 @@ class Format:
     libraries: tuple[str, ...]
     media_type: str
     asks: frozenset[str]
-    emit: Callable[[TuningTable, Wish], tuple[str, tuple[str, ...]]]
-    check: Callable[[TuningTable, str, Wish], list[str]]
+    write: Callable[[TuningTable, Wish], tuple[str, tuple[str, ...]]]
+    compare: Callable[[TuningTable, str, Wish], list[str]]
     mark: str = ""
 
     @property
     def json(self) -> bool:
         """Whether its files are JSON."""
         return self.media_type.endswith("+json")
+
+    def emit(self, table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
+        """`write`, of rules for consecutive ranks; raises InputError where it would be wrong."""
+        return self.write(table.consecutive(), wish)
+
+    def check(self, table: TuningTable, text: str, wish: Wish) -> list[str]:
+        """`compare`, with the rules for consecutive ranks; raises InputError for a damaged file."""
+        return self.compare(table.consecutive(), text, wish)
 
     def require(self, table: TuningTable) -> None:
         """Raises InputError for a table of another library."""

@@ -3,7 +3,7 @@
 Open MPI decides by the file or by itself for each communicator, after a control variable at its
 creation, so both are timed alternately in each launch. MPICH reads its file when it starts:
 launches with and without it alternate, and their samples are paired in the order they were taken.
-Either is done in several launches, since the placement of the ranks differs from one to the next.
+Either is done in several launches, since the cores that ranks get differ from one to the next.
 """
 
 from __future__ import annotations

@@ -16,15 +16,16 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.files import finite, from_record
 from tuner.libraries import openmpi
+from tuner.locality import CONSECUTIVE, Placed, placed_record
 from tuner.table import Choice
 
 DEFAULT_RUNS = "default_runs"  # in the provenance of measurements
-Call = tuple[Collective, int, int]  # nodes, ppn
-Runs = Callable[[Collective, int, int, int], Choice | None]  # of nodes, ppn, nbytes
+Call = tuple[Collective, int, int, str]  # nodes, ppn, placement
+Runs = Callable[[Call, int], Choice | None]  # of nbytes
 
 
 @dataclass(frozen=True)
-class Decisions:
+class Decisions(Placed):
     """Of the default on nodes x ppn ranks, of calls of up to `most` bytes.
 
     starts      bytes from which on it asks for the choice of the same position; ascending, none
@@ -38,8 +39,10 @@ class Decisions:
     most: int
     starts: tuple[int, ...]
     choices: tuple[Choice | None, ...]
+    placement: str = CONSECUTIVE
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.starts) != len(self.choices) or min(self.nodes, self.ppn) < 1:
             raise ValueError("decisions need a shape, and a choice for every start")
         if any(low >= high for low, high in pairwise((0, *self.starts))):
@@ -50,7 +53,7 @@ class Decisions:
     @property
     def call(self) -> Call:
         """What they are of."""
-        return self.collective, self.nodes, self.ppn
+        return self.collective, self.nodes, self.ppn, self.placement
 
     def at(self, nbytes: int) -> Choice | None:
         """What runs for a call of so many bytes; None where that is not known."""
@@ -64,8 +67,8 @@ def runs(decisions: Iterable[Decisions]) -> Runs:
     """All of them as one function; None where nothing is known."""
     known = {each.call: each for each in decisions}
 
-    def choice(collective: Collective, nodes: int, ppn: int, nbytes: int) -> Choice | None:
-        found = known.get((collective, nodes, ppn))
+    def choice(call: Call, nbytes: int) -> Choice | None:
+        found = known.get(call)
         return None if found is None else found.at(nbytes)
 
     return choice
@@ -73,7 +76,7 @@ def runs(decisions: Iterable[Decisions]) -> Runs:
 
 def in_provenance(decisions: Iterable[Decisions]) -> list[dict[str, Any]]:
     """As the header of measurements keeps them."""
-    return [finite(asdict(each)) for each in decisions]
+    return [finite(placed_record(asdict(each))) for each in decisions]
 
 
 def decisions_of(provenance: Mapping[str, Any], name: str) -> tuple[Decisions, ...]:

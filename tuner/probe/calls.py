@@ -47,7 +47,7 @@ def call(
     )
     sample = PER_CALL + one.ranks * (PER_MESSAGE + PER_BYTE * nbytes)
     return Point("collective", str(collective), one.ranks, nbytes, arms, len(arms) * sample,
-                 nodes=one.nodes, ppn=one.ppn)  # fmt: skip
+                 nodes=one.nodes, ppn=one.ppn, placement=one.placement)  # fmt: skip
 
 
 def _own(collective: Collective, one: Shape, nbytes: int, request: Request) -> Iterator[Choice]:
@@ -64,10 +64,12 @@ def _own(collective: Collective, one: Shape, nbytes: int, request: Request) -> I
 
 def side_by_side(request: Request, points: Iterable[Point]) -> Iterator[Point]:
     """Points of one shape dealt out over disjoint copies of it, in the order of shapes."""
-    by_shape: dict[tuple[int, int], list[Point]] = {}
+    by_shape: dict[Shape, list[Point]] = {}
     for point in points:
-        by_shape.setdefault((point.nodes, point.ppn), []).append(point)
-    for number, ((nodes, _), found) in enumerate(by_shape.items(), start=1):
+        shape = Shape(point.nodes, point.ppn, point.placement)
+        by_shape.setdefault(shape, []).append(point)
+    for number, (shape, found) in enumerate(by_shape.items(), start=1):
+        nodes = shape.nodes
         copies = request.nodes // nodes
         heaviest = sorted(found, key=lambda point: -point.weight)
         dealt = [

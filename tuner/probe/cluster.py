@@ -16,6 +16,7 @@ from typing import Any
 
 from tuner.errors import InputError, ProbeError
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
+from tuner.locality import placed_record
 from tuner.measurement import Measurements
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
@@ -100,7 +101,7 @@ def _carried_out(
     about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words),
              "plan": first.fingerprint}  # fmt: skip
     if rounds:
-        about["rounds"] = [[asdict(one) for one in chosen] for chosen in rounds]
+        about["rounds"] = [[placed_record(asdict(one)) for one in chosen] for chosen in rounds]
     if decisions:
         about[DEFAULT_RUNS] = in_provenance(decisions)
     if request.nodes > 1 and "messages" in request.parts and not out.exists():

@@ -12,8 +12,9 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.errors import ProbeError
+from tuner.locality import CYCLIC
 from tuner.probe.clock import identity
-from tuner.probe.plan import APART, NEAR, PAIRED, Place, Plan
+from tuner.probe.plan import APART, NEAR, Place, Plan
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Layout:
         return numbers
 
     def at(self, place: Place) -> list[int]:
-        """The ranks of a place: host by host, or local rank by local rank where pairs are meant.
+        """The ranks of a place: host by host, or cyclic, local rank by local rank.
 
         In the second order ranks 2i and 2i+1 are on hosts that follow one another. Empty where
         two ranks on different sockets are meant and the host has none.
@@ -49,7 +50,7 @@ class Layout:
         if manner in (NEAR, APART):
             sockets = self.sockets[first] if self.sockets else ()
             return [self.ranks[first][local] for local in two_of(sockets, manner == APART)]
-        if manner == PAIRED:
+        if manner == CYCLIC:
             return [self.ranks[host][local] for local in range(ppn) for host in numbers]
         return [self.ranks[host][local] for host in numbers for local in range(ppn)]
 

@@ -8,20 +8,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from tuner.locality import HOST
+from tuner.locality import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
 from tuner.measurement import Measurement
 from tuner.table import LIBRARY, SCHEDULE, Choice
 
-# launch, kind, subject, nodes, ppn, p, nbytes, number, memory
-Key = tuple[int, str, str, int, int, int, int, int, str]
+# launch, kind, subject, nodes, ppn, p, nbytes, number, memory, placement
+Key = tuple[int, str, str, int, int, int, int, int, str, str]
 Place = tuple[int, int, int, tuple[int, ...], str]  # nodes, ppn, first, hosts, manner
 
 DELAY = 2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
 # Kinds with an arm for each size.
 LADDERS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction", "copy")
-# Manners of a place: local rank by local rank, so that pairs are of two hosts; two ranks of one
+# Manners of a place beside the placements, of which pairs of hosts are cyclic: two ranks of one
 # host on one socket if there are such; two on different ones.
-PAIRED, NEAR, APART = "paired", "near", "apart"
+NEAR, APART = "near", "apart"
 UNSIZED = (*LADDERS, "eager", "sweep")  # kinds whose points are of no single size
 TOGETHER = ("collective", "nccl", "reduction", "call")  # kinds that do not go by pairs
 WRONG = "wrong result"
@@ -52,7 +52,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(Placed):
     """What is measured together, its arms taken in turn. `weight` is its share of the time.
 
     A collective of one size with an arm for each algorithm, or a ladder of sizes with an arm for
@@ -65,6 +65,7 @@ class Point:
     number      tells apart points that are otherwise equal: the how-manieth sentinel, distance
     apart       two ranks of a host that are on different sockets
     memory      where the buffers are; what needs a GPU is left out where there is none
+    placement   of the ranks of a communicator; what goes by pairs has its own order
     """
 
     kind: str
@@ -82,25 +83,26 @@ class Point:
     number: int = 0
     apart: bool = False
     memory: str = HOST
+    placement: str = CONSECUTIVE
 
     @property
     def key(self) -> Key:
         """What identifies the point in its plan."""
         return (
             self.launch, self.kind, self.subject, self.nodes, self.ppn or self.p, self.p,
-            self.nbytes, self.number, self.memory,
+            self.nbytes, self.number, self.memory, self.placement,
         )  # fmt: skip
 
     @property
     def place(self) -> Place:
         """Which ranks take part, and in which manner they are found."""
-        manner = "" if self.kind in TOGETHER else self._manner
+        manner = self.placement if self.kind in TOGETHER else self._manner
         return self.nodes, self.ppn or self.p, self.first, tuple(self.hosts), manner
 
     @property
     def _manner(self) -> str:
         if self.nodes > 1:
-            return PAIRED
+            return CYCLIC
         if self.memory != HOST:
             return ""  # all ranks of the host: which two of them are meant, their GPUs decide
         two = self.ppn in (0, 2) and self.p == 2
@@ -117,11 +119,12 @@ class Point:
             kind=kind, subject=self.subject, nodes=self.nodes, ppn=self.ppn or self.p,
             p=self.p, nbytes=self.size(arm), samples=tuple(samples), algorithm=arm.algorithm,
             params=dict(arm.params), memory=self.memory, launch=self.launch,
+            placement=self.placement,
         )  # fmt: skip
 
     def __str__(self) -> str:
         size = "" if self.kind in UNSIZED else f" {self.nbytes} B"
-        shape = f"p={self.p}" if self.ppn == 0 else f"{self.nodes}x{self.ppn}"
+        shape = f"p={self.p}" if self.ppn == 0 else self.shape
         memory = "" if self.memory == HOST else f" {self.memory}"
         return f"{self.kind} {self.subject} {shape}{size}{memory}"
 
@@ -157,7 +160,9 @@ class Plan:
     @property
     def fingerprint(self) -> str:
         """Two plans measure the same things in the same way iff these are equal."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        points = [placed_record(asdict(point)) for point in self.points]
+        record = {**asdict(replace(self, points=())), "points": points}
+        return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
     def complete(self, series: Sequence[Measurement]) -> list[Measurement]:
         """Those of `series`, in the order written, that belong to finished points.
@@ -216,7 +221,7 @@ def _key(series: Measurement) -> Key:
     kind = "collective" if series.kind == SCHEDULE else series.kind
     return (
         series.launch, kind, series.subject, series.nodes, series.ppn, series.p, nbytes,
-        series.params.get("of", 0), series.memory,
+        series.params.get("of", 0), series.memory, series.placement,
     )  # fmt: skip
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from tuner import algorithms, libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.locality import CONSECUTIVE, PLACEMENTS, Placed
 from tuner.probe.planning import COLLECTIVE_SIZES, communicator_sizes
 from tuner.runtime.launch import Hosts
 from tuner.topology import Topology
@@ -24,11 +25,12 @@ FEWEST = 8  # repetitions: in one launch more of them teach little
 
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(Placed):
     """A communicator of `ppn` ranks on each of `nodes` hosts."""
 
     nodes: int
     ppn: int
+    placement: str = CONSECUTIVE
 
     @property
     def ranks(self) -> int:
@@ -36,7 +38,7 @@ class Shape:
         return self.nodes * self.ppn
 
     def __str__(self) -> str:
-        return f"{self.nodes}x{self.ppn}"
+        return self.shape
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Request:
     parts       of `PARTS`
     fewest      repetitions of every arm at least
     radices     of k-nomial trees; rules files of Open MPI know 4 alone
+    placements  in which each of them is measured
     schedules   names of algorithms of ours that are measured beside the library's; `all` of them
     topology    of the hosts: which pairs stand for which paths; None: nothing is known of it
     """
@@ -55,6 +58,7 @@ class Request:
     hosts: Hosts
     ppn: int
     shapes: tuple[Shape, ...] = ()
+    placements: tuple[str, ...] = (CONSECUTIVE,)
     sizes: tuple[int, ...] = COLLECTIVE_SIZES
     collectives: tuple[Collective, ...] = USUAL
     parts: tuple[str, ...] = PARTS
@@ -89,13 +93,17 @@ def cluster_name(hosts: Hosts, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def shapes(request: Request) -> tuple[Shape, ...]:
-    """Those asked for, or the usual ones, by their number of ranks."""
-    if request.shapes:
-        return request.shapes
+    """Those asked for, or the usual ones by their number of ranks, in every placement."""
+    found = request.shapes or _usual(request)
+    dealt = (replace(one, placement=kind) for one in found for kind in request.placements)
+    return tuple(dict.fromkeys(dealt))
+
+
+def _usual(request: Request) -> Sequence[Shape]:
     each = sorted({1, request.ppn})
     found = {Shape(n, k) for n in communicator_sizes(request.nodes) for k in each}
     found |= {Shape(1, request.ppn)} if request.ppn > 1 else set()
-    return tuple(sorted(found, key=lambda one: (one.ranks, one.nodes)))
+    return sorted(found, key=lambda one: (one.ranks, one.nodes))
 
 
 def check_parts(parts: Collection[str]) -> None:
@@ -105,6 +113,15 @@ def check_parts(parts: Collection[str]) -> None:
         raise InputError(f"there is no part {[*unknown, ''][0]!r}: choose from {', '.join(PARTS)}")
 
 
+def check_placements(placements: Collection[str]) -> None:
+    """Raises InputError for a placement that there is not, and for none at all."""
+    unknown = [kind for kind in placements if kind not in PLACEMENTS]
+    if unknown or not placements:
+        raise InputError(
+            f"there is no placement {[*unknown, ''][0]!r}: choose from {', '.join(PLACEMENTS)}"
+        )
+
+
 def check(request: Request) -> None:
     """Raises InputError for what cannot be measured."""
     if request.nodes < 2 and request.ppn < 2:
@@ -112,6 +129,7 @@ def check(request: Request) -> None:
     if request.ppn < 1 or request.fewest < 1:
         raise InputError("--ppn and --repetitions are at least 1")
     check_parts(request.parts)
+    check_placements(request.placements)
     large = [s for s in request.shapes if s.nodes > request.nodes or s.ppn > request.ppn]
     if large:
         raise InputError(

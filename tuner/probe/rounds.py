@@ -15,6 +15,7 @@ from tuner.algorithms import describe
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.files import from_record
+from tuner.locality import CONSECUTIVE, Placed
 from tuner.measurement import LineReader, unreadable
 from tuner.probe.calls import call, divisible
 from tuner.probe.plan import Point
@@ -23,7 +24,7 @@ from tuner.table import SCHEDULE, Choice
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Chosen(Placed):
     """A call to be measured: these choices, and the library's default beside them."""
 
     collective: Collective
@@ -31,6 +32,7 @@ class Chosen:
     ppn: int
     nbytes: int
     choices: tuple[Choice, ...]
+    placement: str = CONSECUTIVE
 
 
 def points_of(request: Request, chosen: Sequence[Chosen], launch: int) -> Iterator[Point]:
@@ -40,7 +42,7 @@ def points_of(request: Request, chosen: Sequence[Chosen], launch: int) -> Iterat
     """
     together: dict[tuple[Collective, Shape, int], dict[Choice, None]] = {}
     for one in chosen:
-        shape = Shape(one.nodes, one.ppn)
+        shape = Shape(one.nodes, one.ppn, one.placement)
         _check(request, one, shape)
         choices = together.setdefault((one.collective, shape, one.nbytes), {Choice(): None})
         choices.update(dict.fromkeys(one.choices))

@@ -23,7 +23,7 @@ from tuner.runtime.launch import Hosts, Launcher, available_cores
 __all__ = ["LAUNCHES", "Progress", "carry_out", "plan_here", "probe"]
 
 FEWEST_RANKS = 4  # of Open MPI: fewer leave the algorithms nothing to differ in
-LAUNCHES = 6  # of the ranks: their placement is settled anew each time, and times with it
+LAUNCHES = 6  # of the ranks: their cores are settled anew each time, and times with them
 USUAL = ("messages", "collectives")  # parts
 HERE = {*USUAL, "devices"}  # those that there are of one computer
 BUDGETS = {"openmpi": 90.0, "mpich": 30.0}  # seconds

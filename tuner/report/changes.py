@@ -131,7 +131,7 @@ def _title(drawn: Picture) -> str:
 def _call(key: Key) -> str:
     operators = "\ncommutative" if key.operators == "commutative" else ""
     memory = "" if key.memory == "host" else f" {key.memory}"
-    return f"{key.collective} {key.nodes}x{key.ppn}{memory}{operators}"
+    return f"{key.collective} {key.shape}{memory}{operators}"
 
 
 def _lane(

@@ -125,7 +125,7 @@ def rule_name(proof: Record) -> str:
 def geometric_mean(heldout: Sequence[Record]) -> tuple[float, float, float]:
     """Of the ratios, with its 95 % interval; (1, 1, 1) when there is none.
 
-    All calls were timed in the same few launches, and what one placement of the ranks favours goes
+    All calls were timed in the same few launches, and what one choice of cores favours goes
     through all of them: errors do not average out, so the bounds are averaged like the ratios.
     """
     if not heldout:

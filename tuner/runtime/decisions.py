@@ -1,10 +1,10 @@
 """The program of ranks that tell what Open MPI's default decides: `tuner.runtime.decisions CALLS`.
 
-CALLS is a JSON list of {collective, nodes, ppn, most}; the calls are those of the first `ppn` ranks
-on each of the first `nodes` hosts. Rank 0 prints a line for each: {call, steps}, and `steps` are
-[bytes, executed]: from so many bytes on, up to `most`, the watcher sees these numbers
-(tuner/export/openmpi/interpose.c). No step where a call does not end in just one call of coll/tuned
-on the same communicator.
+CALLS is a JSON list of {collective, nodes, ppn, placement, most}; the calls are those of the first
+`ppn` ranks on each of the first `nodes` hosts, in the order of the placement. Rank 0 prints a line
+for each: {call, steps}, and `steps` are [bytes, executed]: from so many bytes on, up to `most`, the
+watcher sees these numbers (tuner/export/openmpi/interpose.c). No step where a call does not end in
+just one call of coll/tuned on the same communicator.
 
 Sizes are multiples of 4 bytes. The library decides by number of ranks and bytes, so every rank
 finds the same steps; calls run but once, and then return at once.
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
+from tuner.locality import CYCLIC
 from tuner.runtime.bisection import ladder
 from tuner.runtime.prover import ITEM, executed, perform, place
 
@@ -50,7 +51,8 @@ def main(path: str) -> None:
     host, local = place(world)
     for number, call in enumerate(json.loads(Path(path).read_text(encoding="utf-8"))):
         part = host < call["nodes"] and local < call["ppn"]
-        comm = world.Split(0 if part else MPI.UNDEFINED, world.rank)
+        turn = local * call["nodes"] + host if call["placement"] == CYCLIC else world.rank
+        comm = world.Split(0 if part else MPI.UNDEFINED, turn)
         if comm == MPI.COMM_NULL:
             continue
         found = steps(comm, call["collective"], call["most"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tuner.errors import InputError
+from tuner.locality import CONSECUTIVE, placed_record
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -36,6 +37,7 @@ class Shape(NamedTuple):
     operators: str
     algorithm: str
     nbytes: int
+    placement: str = CONSECUTIVE
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Item:
 
     def record(self) -> dict[str, object]:
         """As the service takes it."""
-        return {**self.shape._asdict(), "calls": self.calls, "median_s": self.median,
+        return {**placed_record(self.shape._asdict()), "calls": self.calls, "median_s": self.median,
                 "max_s": self.longest}  # fmt: skip
 
 

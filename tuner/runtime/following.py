@@ -194,12 +194,12 @@ def pays(evidence: Evidence, cost: float) -> bool:
 
 
 def applicable(table: TuningTable, comm: MPI.Intracomm, memory: str) -> Rules:
-    """The ladders for a communicator of this shape; collective."""
+    """The ladders for a communicator of this shape and placement; collective."""
     layout = layout_of(comm)
     if layout is None:
         return {}
     keys = (
-        Key(collective, layout.nodes, layout.ppn, memory, operators)
+        Key(collective, layout.nodes, layout.ppn, memory, operators, layout.placement)
         for collective in Collective
         for operators in OPERATORS
     )

@@ -107,4 +107,5 @@ def _shape(key: Key, choice: Choice, nbytes: int) -> Shape:
         key.operators,
         choice.algorithm,
         nbytes,
+        key.placement,
     )

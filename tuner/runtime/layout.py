@@ -8,19 +8,21 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.locality import CONSECUTIVE, CYCLIC
 from tuner.runtime.alone import alone
 
 
 class Layout(NamedTuple):
-    """As many ranks on every node, and those of a node with consecutive numbers."""
+    """As many ranks on every node, dealt to them as the placement says."""
 
     nodes: int
     ppn: int
+    placement: str = CONSECUTIVE
 
 
 def layout_of(comm: MPI.Intracomm) -> Layout | None:
     """Collective; the same answer on every rank. None where nodes hold unequal numbers of ranks
-    or ranks that do not follow one another: no table is made for such communicators.
+    or ranks in any other order: no table is made for such communicators.
     """
     with alone(comm):
         node = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -29,12 +31,17 @@ def layout_of(comm: MPI.Intracomm) -> Layout | None:
     node.Free()
     firsts = np.empty(comm.size, first.dtype)
     comm.Allgather(first, firsts)
-    return consecutive(firsts)
+    return regular(firsts)
 
 
-def consecutive(firsts: NDArray[np.int64]) -> Layout | None:
-    """Of the lowest rank on the node of every rank; None for any other placement."""
-    leaders = np.unique(firsts)
-    ppn = len(firsts) // len(leaders)
-    regular = np.array_equal(firsts, np.arange(len(firsts)) // ppn * ppn)
-    return Layout(len(leaders), ppn) if regular else None
+def regular(firsts: NDArray[np.int64]) -> Layout | None:
+    """Of the lowest rank on the node of every rank; None for any other placement. Where two are
+    the same it is the first of `tuner.locality.PLACEMENTS`.
+    """
+    ranks, nodes = np.arange(len(firsts)), len(np.unique(firsts))
+    ppn, left = divmod(len(ranks), nodes)
+    dealt = {CONSECUTIVE: ranks // ppn * ppn, CYCLIC: ranks % nodes}
+    for placement, expected in dealt.items():
+        if left == 0 and np.array_equal(firsts, expected):
+            return Layout(nodes, ppn, placement)
+    return None

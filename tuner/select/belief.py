@@ -77,7 +77,7 @@ def _squared_deviation(low: float, high: float) -> float:
 
 
 class Beliefs:
-    """Of one collective in one kind of memory, from all its rows.
+    """Of calls of one kind, from all their rows.
 
     Where there are many, a regressor is fitted to those of the shapes nearest to the one in
     question.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tuner.errors import InputError
 from tuner.gain import over_launches
+from tuner.locality import CONSECUTIVE
 from tuner.measurement import Measurements
 from tuner.results import Reading
 from tuner.select.dataset import Point, Row, Simulate, by_point, label
@@ -77,14 +78,16 @@ def cases_of_results(
 
 
 def sets(cases: Iterable[Case], pooled: bool = False) -> dict[str, list[Case]]:
-    """The cases that are evaluated together, by name: of one group, or of all of them, and of one
-    collective in one kind of memory.
+    """The cases that are evaluated together, by name: of one group, or of all of them, and of calls
+    of one kind.
 
     Where some cases have the library's default, those that lack it are left out.
     """
     found: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
-        words = ("" if pooled else case.group, case.point.collective, case.point.memory)
+        collective, memory, placement = case.point.kind
+        placed = "" if placement == CONSECUTIVE else placement
+        words = ("" if pooled else case.group, collective, memory, placed)
         found[" ".join(filter(None, words))].append(case)
     return {name: _with_default(own) for name, own in found.items()}
 

@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.gain import over_launches
+from tuner.locality import CONSECUTIVE, Placed
 from tuner.measurement import Measurement, Measurements
 from tuner.table import RUNNER, Choice, Key
 
+Kind = tuple[str, str, str]  # collective, memory, placement
+
 
 @dataclass(frozen=True, order=True)
-class Point:
+class Point(Placed):
     """One call of a collective: `nbytes` of each rank's buffer on nodes x ppn ranks.
 
     collective  a `Collective`, or another one that files have results of
@@ -26,11 +29,17 @@ class Point:
     ppn: int
     memory: str
     nbytes: int
+    placement: str = CONSECUTIVE
 
     @property
     def p(self) -> int:
         """Ranks of the communicator."""
         return self.nodes * self.ppn
+
+    @property
+    def kind(self) -> Kind:
+        """Calls of one kind speak for one another, and for no others."""
+        return self.collective, self.memory, self.placement
 
     @property
     def place(self) -> tuple[float, float, float]:
@@ -39,14 +48,15 @@ class Point:
 
     def key(self, operators: str = "any") -> Key:
         """The key of a table that this call falls under; ValueError where tables know none."""
-        return Key(Collective(self.collective), self.nodes, self.ppn, self.memory, operators)
+        collective = Collective(self.collective)
+        return Key(collective, self.nodes, self.ppn, self.memory, operators, self.placement)
 
     def at(self, nbytes: int) -> Point:
         """The same call with another size."""
         return replace(self, nbytes=nbytes)
 
     def __str__(self) -> str:
-        return f"{self.collective} of {self.nbytes} bytes on {self.nodes} x {self.ppn} ranks"
+        return f"{self.collective} of {self.nbytes} bytes on {self.shape} ranks"
 
 
 NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by
@@ -140,4 +150,6 @@ def _point(series: Measurement) -> Point:
             f"measurements: {collective} on p = {series.p} ranks is not {series.nodes} nodes x"
             f" {series.ppn} ranks; probe communicators with the same ppn on every node"
         )
-    return Point(collective, series.nodes, series.ppn, series.memory, series.nbytes)
+    return Point(
+        collective, series.nodes, series.ppn, series.memory, series.nbytes, series.placement
+    )

@@ -16,7 +16,7 @@ from scipy.stats import gamma
 
 from tuner.errors import InputError
 from tuner.select.belief import Belief, Beliefs, Pair, variance
-from tuner.select.dataset import NOISE, Point, Row, Simulate
+from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate
 from tuner.select.influence import Influence
 from tuner.select.offers import Offers, Option, Task
 from tuner.select.support import Support
@@ -85,11 +85,11 @@ class Design:
 
     def learn(self, rows: Iterable[Row]) -> None:
         """Everything measured so far; it replaces what was known before."""
-        groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        groups: dict[Kind, list[Row]] = defaultdict(list)
         for point in self._candidates:
-            groups[point.collective, point.memory] = []
+            groups[point.kind] = []
         for row in rows:
-            groups[row.point.collective, row.point.memory].append(row)
+            groups[row.point.kind].append(row)
         self._beliefs = {kind: Beliefs(own, self._simulate) for kind, own in groups.items()}
         self._rows = {(row.point, row.choice): row for own in groups.values() for row in own}
         self._forget()
@@ -146,7 +146,7 @@ class Design:
         }
 
     def _belief(self, point: Point) -> Belief:
-        known = self._beliefs[point.collective, point.memory]
+        known = self._beliefs[point.kind]
         return known.belief(point, self._candidates[point])
 
     def _offers(self) -> Offers:

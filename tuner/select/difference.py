@@ -12,6 +12,7 @@ from typing import Any
 
 from tuner.errors import InputError
 from tuner.files import finite
+from tuner.locality import placed_record
 from tuner.table import MEASURED, NOTHING, OPERATORS, Choice, Evidence, Key, Rule, TuningTable
 from tuner.units import format_size
 
@@ -112,7 +113,7 @@ def difference_record(found: Difference) -> dict[str, Any]:
 
 def _record(change: Change) -> dict[str, Any]:
     return dict(finite({
-        **asdict(change.key), "lo": change.lo, "hi": change.hi, "kind": change.kind,
+        **placed_record(asdict(change.key)), "lo": change.lo, "hi": change.hi, "kind": change.kind,
         "before": asdict(change.before.choice), "after": asdict(change.after.choice),
         "gain": _number(change.gain), "gain_ci95": [_number(each) for each in change.interval],
         "why": change.why,
@@ -134,7 +135,8 @@ def _keys(*tables: TuningTable) -> tuple[Key, ...]:
 
 
 def _order(key: Key) -> tuple[object, ...]:
-    return (key.collective, key.memory, key.p, key.nodes, OPERATORS.index(key.operators))
+    operators = OPERATORS.index(key.operators)
+    return (key.collective, key.memory, key.p, key.nodes, key.placement, operators)
 
 
 def seen(key: Key, table: TuningTable) -> Sequence[Rule]:

@@ -23,14 +23,13 @@ class Influence:
     """The covariance of what is not known of one arm, over points, given those measured.
 
     It is that of the regressor's kernel, for an arm as such: which arms were measured is left out.
-    A point tells something about its fellows alone, those of its collective and memory.
+    A point tells something about its fellows alone, those of its kind.
     """
 
     def __init__(self, points: Sequence[Point], measured: Iterable[int]) -> None:
-        kinds = {(p.collective, p.memory): 0 for p in points}
+        kinds = dict.fromkeys(p.kind for p in points)
         self._fellows = [
-            np.array([n for n, p in enumerate(points) if (p.collective, p.memory) == kind])
-            for kind in kinds
+            np.array([n for n, p in enumerate(points) if p.kind == kind]) for kind in kinds
         ]
         self._places = {
             int(number): (group, row)

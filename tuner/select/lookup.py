@@ -18,11 +18,11 @@ def lookup(table: TuningTable, key: Key, nbytes: int) -> Rule:
         rule = table.lookup(wanted, nbytes)
         if rule is not None:
             return rule
-    shapes = sorted({(k.collective, k.nodes, k.ppn, k.memory) for k in table.keys})
-    known = ", ".join(f"{c} on {nodes} x {ppn} ({memory})" for c, nodes, ppn, memory in shapes)
+    shapes = dict.fromkeys((k.collective, k.shape, k.memory) for k in table.keys)
+    known = ", ".join(f"{c} on {shape} ({memory})" for c, shape, memory in shapes)
     raise InputError(
-        f"the table of {table.cluster.name} has no rules for {key.collective} on {key.nodes} x"
-        f" {key.ppn} ranks in {key.memory} memory, there the library decides; it has"
+        f"the table of {table.cluster.name} has no rules for {key.collective} on"
+        f" {key.shape} ranks in {key.memory} memory, there the library decides; it has"
         f" {known or 'none at all'}"
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from types import ModuleType
 
 from tuner import libraries
@@ -14,7 +13,7 @@ from tuner.libraries.decisions import decisions_of
 from tuner.measurement import Measurements
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all
-from tuner.select.dataset import Point, Progress, Row, label, quietly
+from tuner.select.dataset import Kind, Point, Progress, Row, label, quietly
 from tuner.select.predict import simulator
 from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
@@ -77,8 +76,7 @@ def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]
 
     def name(row: Row) -> str:
         q = row.point
-        shape = f"{q.nodes}x{q.ppn}"
-        return f"collective {q.collective} {shape} {q.nbytes} B: {row.choice}: wrong result"
+        return f"collective {q.collective} {q.shape} {q.nbytes} B: {row.choice}: wrong result"
 
     return [row for row in rows if name(row) not in wrong]
 
@@ -87,8 +85,11 @@ def _calls(
     rows: Iterable[Row], shapes: Iterable[tuple[int, int]], selector: Selector
 ) -> set[Point]:
     """What was measured of any shape, on these."""
-    kinds = {replace(row.point, nodes=1, ppn=1, nbytes=0) for row in rows}
-    asked = [replace(kind, nodes=n, ppn=ppn) for kind in kinds for n, ppn in set(shapes)]
+    asked = {
+        Point(collective, nodes, ppn, memory, 0, placement)
+        for collective, memory, placement in {row.point.kind for row in rows}
+        for nodes, ppn in shapes
+    }
     return {call.at(nbytes) for call in asked for nbytes in selector.support.ladder(call)}
 
 
@@ -96,11 +97,11 @@ def _expected(
     points: Iterable[Point], rows: Iterable[Row], selector: Selector, library: ModuleType
 ) -> list[Contest]:
     """Of points that were not measured, and of which something is believed."""
-    known: dict[tuple[str, str], dict[Choice, None]] = defaultdict(dict)
+    known: dict[Kind, dict[Choice, None]] = defaultdict(dict)
     for row in rows:
-        known[row.point.collective, row.point.memory][row.choice] = None
+        known[row.point.kind][row.choice] = None
     contests = [
-        expect(point, selector, _offered(library, point, known[point.collective, point.memory]))
+        expect(point, selector, _offered(library, point, known[point.kind]))
         for point in sorted(points)
     ]
     return [contest for contest in contests if contest is not None]

@@ -32,11 +32,12 @@ def simulator(
     def seconds(point: Point, choice: Choice) -> float:
         collective = point.key().collective
         if choice.is_default and point.memory == HOST:
-            choice = known(collective, point.nodes, point.ppn, point.nbytes) or choice
+            call = (collective, point.nodes, point.ppn, point.placement)
+            choice = known(call, point.nbytes) or choice
         schedule = schedule_of(calibration.library, collective, choice, point.p, point.nbytes)
         if schedule is None:
             return math.nan
-        placement = Placement.consecutive(topology, point.ppn, point.p)
+        placement = Placement.of(point.placement, topology, point.ppn, point.p)
         return where_priced(schedule, placement, calibration, point.nbytes, point.memory)
 
     return seconds

@@ -11,13 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from tuner.errors import InputError
 from tuner.select import worth
 from tuner.select.belief import NORMAL_95, Belief, Beliefs, deviation, require_rows
-from tuner.select.dataset import NOISE, Point, Row, Simulate
+from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate
 from tuner.select.guess import Guess
 from tuner.select.support import REACH, Support
 from tuner.select.ways import PLAIN, Choose, Way, best_way
 from tuner.table import Choice
-
-Kind = tuple[str, str]  # collective, memory
 
 
 class Selector:
@@ -38,7 +36,7 @@ class Selector:
         self._designed = designed
         self._rows: dict[Kind, list[Row]] = defaultdict(list)
         for row in rows:
-            self._rows[row.point.collective, row.point.memory].append(row)
+            self._rows[row.point.kind].append(row)
         self._beliefs = {kind: Beliefs(own, simulate) for kind, own in self._rows.items()}
         self._way = way
         self._guesses: dict[tuple[Kind, bool], Guess] = {}
@@ -51,7 +49,7 @@ class Selector:
         """
         if self.support.covers(point, choice, reach):
             return True
-        known = self._beliefs.get((point.collective, point.memory))
+        known = self._beliefs.get(point.kind)
         if known is None or choice not in known.choices:
             return False
         if self.support.measured(point) and not self._designed:
@@ -62,7 +60,7 @@ class Selector:
         self, point: Point, allowed: Collection[Choice] | None = None, reach: float = REACH
     ) -> tuple[Choice, ...]:
         """The covered choices; `allowed` restricts others than the default."""
-        known = self._beliefs.get((point.collective, point.memory))
+        known = self._beliefs.get(point.kind)
         return tuple(
             choice for choice in (known.choices if known else ())
             if (choice.is_default or allowed is None or choice in allowed)
@@ -75,11 +73,11 @@ class Selector:
 
     def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
         """What is believed of their times. Raises InputError for a choice that is unknown."""
-        known = self._beliefs.get((point.collective, point.memory))
+        known = self._beliefs.get(point.kind)
         for choice in choices:
             if known is None or choice not in known.choices:
                 raise InputError(f"{choice} was never measured for {point.collective}")
-        return self._beliefs[point.collective, point.memory].belief(point, choices)
+        return self._beliefs[point.kind].belief(point, choices)
 
     def seconds(self, point: Point, choice: Choice) -> tuple[float, float, float]:
         """Expected median time and its 95 % interval. Raises InputError for an unknown choice."""
@@ -97,7 +95,7 @@ class Selector:
 
     def _guess(self, point: Point) -> Guess:
         """For calls of its kind, on its own or on a measured shape."""
-        kind = (point.collective, point.memory)
+        kind = point.kind
         measured = self.support.measured(point)
         if (kind, measured) not in self._guesses:
             rows = self._rows[kind]
@@ -147,7 +145,7 @@ class Selector:
     def _gains_over_default(self, point: Point) -> Mapping[Choice, float]:
         """Expected, as logarithms, of everything that was measured of the collective anywhere."""
         if point not in self._gains:
-            known = self._beliefs[point.collective, point.memory].choices
+            known = self._beliefs[point.kind].choices
             found = self.belief(point, known)
             default = found.mean[known.index(Choice())]
             self._gains[point] = dict(zip(known, map(float, default - found.mean), strict=True))

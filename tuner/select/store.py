@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from tuner import __version__
 from tuner.errors import InputError, quoted
 from tuner.files import finite, from_record, write_atomically
+from tuner.locality import CONSECUTIVE
 from tuner.select.cases import Case
 from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.selector import Selector, train
@@ -61,7 +62,11 @@ class Trained:
 
     @classmethod
     def on(cls, cases: Sequence[Case]) -> Trained:
-        """Learn from all cases."""
+        """Learn from all cases. Raises InputError where there are none, and for ranks that are not
+        consecutive: the columns say nothing of placements.
+        """
+        if {case.point.placement for case in cases} != {CONSECUTIVE}:
+            raise InputError("a selector is trained on calls of consecutive ranks and no others")
         rows = [
             (case.group, *_call(case.point), json.dumps(asdict(row.choice), sort_keys=True),
              row.median, row.low, row.high)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tuner.select.dataset import Point, Row
+from tuner.select.dataset import Kind, Point, Row
 from tuner.table import Choice
 
 REACH = 8.0  # a guess goes beyond what was measured, of nodes and of sizes, up to this factor
@@ -19,14 +19,13 @@ Shape = tuple[int, int]  # nodes, ppn
 
 
 class Support:
-    """What was measured of every collective in every memory, by shape and size."""
+    """What was measured of every kind of calls, by shape and size."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._measured = frozenset((row.point, row.choice) for row in rows)
-        sizes: dict[tuple[str, str], dict[Shape, set[int]]] = defaultdict(lambda: defaultdict(set))
+        sizes: dict[Kind, dict[Shape, set[int]]] = defaultdict(lambda: defaultdict(set))
         for point, _ in self._measured:
-            kind = (point.collective, point.memory)
-            sizes[kind][point.nodes, point.ppn].add(point.nbytes)
+            sizes[point.kind][point.nodes, point.ppn].add(point.nbytes)
         self._ladders = {
             kind: {shape: sorted(probed) for shape, probed in shapes.items()}
             for kind, shapes in sizes.items()
@@ -75,9 +74,13 @@ class Support:
     def _speaks(self, point: Point, choice: Choice, reach: float) -> list[bool]:
         """Of each speaking shape, whether this choice was measured there next to `point`'s size."""
         shapes = self._near(point, reach)
+
+        def moved(shape: Shape, nbytes: int) -> Point:
+            return Point(point.collective, *shape, point.memory, nbytes, point.placement)
+
         return [
             any(
-                (Point(point.collective, *shape, point.memory, size), choice) in self._measured
+                (moved(shape, size), choice) in self._measured
                 for size in neighbours(shapes[shape], point.nbytes, reach)
             )
             for shape in _speaking(shapes, point, reach)
@@ -92,7 +95,7 @@ class Support:
         }
 
     def _shapes(self, point: Point) -> dict[Shape, list[int]]:
-        return self._ladders.get((point.collective, point.memory), {})
+        return self._ladders.get(point.kind, {})
 
 
 def gap_above(sizes: Sequence[int]) -> float:

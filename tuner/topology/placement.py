@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import InputError
-from tuner.locality import CUDA, HOST
+from tuner.locality import CONSECUTIVE, CUDA, CYCLIC, HOST
 from tuner.topology.machine import CPU, GPU, NIC, Interior, Topology
 
 Indices = NDArray[np.int64]
@@ -51,6 +51,12 @@ class Placement:
         """Ranks dealt to the nodes one by one. Raises InputError when they do not fit."""
         ranks = _fitting(topology, ppn, p)
         return cls(topology, np.arange(ranks) % max(1, -(-ranks // ppn)))
+
+    @classmethod
+    def of(cls, placement: str, topology: Topology, ppn: int, p: int | None = None) -> Placement:
+        """That of the kind `placement`. Raises InputError when the ranks do not fit."""
+        deal = {CONSECUTIVE: cls.consecutive, CYCLIC: cls.cyclic}[placement]
+        return deal(topology, ppn, p)
 
     @property
     def p(self) -> int:

@@ -8,19 +8,20 @@ from pathlib import Path
 from tuner.collective import Collective
 from tuner.export.openmpi.decisions import find
 from tuner.libraries.decisions import in_provenance
+from tuner.locality import CONSECUTIVE, PLACEMENTS
 from tuner.runtime.launch import Hosts, Launcher, Spread, Template
 
 MOST = 1 << 20
 
 
 def main(hosts: str, ppn: int) -> None:
-    """Ask for bcast and allreduce on all hosts, with one rank each and with `ppn`."""
+    """Ask for bcast and allreduce on all hosts, with one rank each, and with `ppn` of each kind."""
     names = tuple(hosts.split(","))
     launcher = Launcher.find("openmpi", Path(sys.executable), Template.parse("openmpi"))
     calls = [
-        (name, len(names), each)
+        (name, len(names), each, placement)
         for name in (Collective.BCAST, Collective.ALLREDUCE)
-        for each in sorted({1, ppn})
+        for each, placement in ((1, CONSECUTIVE), *((ppn, kind) for kind in PLACEMENTS))
     ]
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:
         found = find(Spread(launcher, Hosts(names), ppn), calls, MOST, Path(place))

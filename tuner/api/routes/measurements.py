@@ -71,6 +71,7 @@ class Series(BaseModel):
     model_config = example(
         kind="collective", subject="bcast", nodes=1, ppn=4, p=4, nbytes=1024,
         samples=[1.5e-06, 1.4e-06], algorithm="binomial", params={}, memory="host", launch=0,
+        placement="consecutive",
     )  # fmt: skip
 
     kind: str
@@ -84,6 +85,7 @@ class Series(BaseModel):
     params: dict[str, int]
     memory: str
     launch: int
+    placement: str
 
 
 class SeriesQuery(Paging):

@@ -95,5 +95,5 @@ def batch(service: Serving, wanted: Batch) -> Response:
 
 
 def _decided(entry: Entry, call: Call) -> bytes:
-    key = Key(call.collective, call.nodes, call.ppn, call.memory, call.operators)
+    key = Key(call.collective, call.nodes, call.ppn, call.memory, call.operators, call.placement)
     return entry.answer(key, call.nbytes)

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 from tuner.db.mapping.base import Base, now
 from tuner.db.mapping.measured import ClusterRow
 from tuner.errors import InputError
+from tuner.locality import CONSECUTIVE
 
 
 class TableRow(Base):
@@ -51,6 +52,7 @@ class RuleRow(Base):
     ppn: Mapped[int]
     memory: Mapped[str]
     operators: Mapped[str]
+    placement: Mapped[str] = mapped_column(server_default=CONSECUTIVE)
     lo: Mapped[int] = mapped_column(BigInteger)
     hi: Mapped[int | None] = mapped_column(BigInteger)
     algorithm: Mapped[str]

@@ -9,6 +9,7 @@ from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tuner.db.mapping.base import Base, now
+from tuner.locality import CONSECUTIVE
 
 
 class ClusterRow(Base):
@@ -89,6 +90,7 @@ class SeriesRow(Base):
     params: Mapped[dict[str, Any]]
     memory: Mapped[str]
     launch: Mapped[int]
+    placement: Mapped[str] = mapped_column(server_default=CONSECUTIVE)
     samples: Mapped[list[float]]
 
 

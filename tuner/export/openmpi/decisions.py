@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.openmpi.proof import WATCHED, build_watcher, seen
 from tuner.export.prove import Answer, Starter
@@ -32,9 +31,10 @@ def find(
     asked = [call for call in calls if call[0] in WATCHED]
     path, found = directory / "decisions.json", dict[Call, list[tuple[int, list[int]]]]()
     records = [
-        {"collective": str(collective), "nodes": nodes, "ppn": ppn, "most": most}
-        for collective, nodes, ppn in asked
-    ]
+        {"collective": str(collective), "nodes": nodes, "ppn": ppn, "placement": placement,
+         "most": most}
+        for collective, nodes, ppn, placement in asked
+    ]  # fmt: skip
     write_atomically(path, json.dumps(records))
 
     def note(line: str) -> None:
@@ -44,13 +44,14 @@ def find(
 
     if asked:
         starter.run(
-            max(nodes * ppn for _, nodes, ppn in asked), [*PROGRAM, str(path)],
+            max(nodes * ppn for _, nodes, ppn, _ in asked), [*PROGRAM, str(path)],
             environment={"LD_PRELOAD": str(watcher)}, on_line=note, timeout=PATIENCE,
         )  # fmt: skip
     return tuple(_decisions(call, most, found.get(call, [])) for call in calls)
 
 
 def _decisions(call: Call, most: int, steps: Sequence[tuple[int, list[int]]]) -> Decisions:
-    collective: Collective = call[0]
+    collective, nodes, ppn, placement = call
     choices = tuple(seen(collective, Answer(0, tuple(numbers))) for _, numbers in steps)
-    return Decisions(*call, most, tuple(start for start, _ in steps), choices)
+    starts = tuple(start for start, _ in steps)
+    return Decisions(collective, nodes, ppn, most, starts, choices, placement)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.cost import Calibration, Estimate, PathCost
 from tuner.errors import InputError, quoted
+from tuner.locality import CONSECUTIVE, PLACEMENTS
 from tuner.topologies.presets import GPUS, Machine, with_gpu, with_nics, with_nodes, with_taper
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
 from tuner.units import format_size, format_time, parse_bandwidth, parse_time
@@ -39,7 +40,7 @@ def _ratio(value: object) -> float:
     return float(value)
 
 
-def _one_of(known: Mapping[str, object]) -> Axis:
+def _one_of(known: Collection[str]) -> Axis:
     def parse(value: object) -> str:
         if not isinstance(value, str) or value not in known:
             raise InputError(f"{quoted(value)} is none of {', '.join(known)}")
@@ -52,9 +53,6 @@ def _format_bandwidth(rate: Value) -> str:
     return f"{float(rate) / 1e9:.4g}GB/s"
 
 
-PLACEMENTS: Mapping[str, Callable[[Topology, int], Placement]] = {
-    "consecutive": Placement.consecutive, "cyclic": Placement.cyclic,
-}  # fmt: skip
 _NUMBER = Axis(_whole, lambda value: str(int(value)), int)
 _LATENCY = Axis(parse_time, lambda value: format_time(float(value)), "{!r}s".format)
 _BANDWIDTH = Axis(parse_bandwidth, _format_bandwidth, "{!r}B/s".format)
@@ -70,7 +68,7 @@ AXES: Mapping[str, Axis] = {
     "taper": Axis(_ratio, lambda value: f"{value:g}", float),  # down over up, of a fat tree
     "gpu": _one_of(GPUS),
     "placement": _one_of(PLACEMENTS),
-    "memory": _one_of({HOST: 0, CUDA: 0}),  # where the buffers of the ranks lie
+    "memory": _one_of((HOST, CUDA)),  # where the buffers of the ranks lie
 }
 UPLINK = ("uplink_latency", "uplink_bandwidth")
 AT_NODES = ("latency", "bandwidth")
@@ -111,8 +109,8 @@ def varied(machine: Machine, at: Place) -> Machine:
 
 def placed(machine: Machine, at: Place) -> Placement:
     """The ranks on a machine that was `varied`."""
-    order = PLACEMENTS[str(at.get("placement", "consecutive"))]
-    return order(machine.topology, int(at["ppn"]))
+    kind = str(at.get("placement", CONSECUTIVE))
+    return Placement.of(kind, machine.topology, int(at["ppn"]))
 
 
 def _with_links(topology: Topology, at: Place) -> Topology:

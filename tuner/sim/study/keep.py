@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tuner import algorithms
 from tuner.collective import Collective
+from tuner.locality import CONSECUTIVE
 from tuner.sim.study.candidates import Candidate, of
 from tuner.sim.study.result import Kept, Timing
 from tuner.table import DEFAULT, Choice, Key, TuningTable
@@ -31,25 +32,25 @@ class Rules:
         return of(self.collective, self.choice.algorithm, {**known, **self.choice.params})
 
 
-def rules_for(
-    table: TuningTable, collective: Collective, nodes: int, ppn: int, nbytes: int, memory: str
-) -> Rules:
-    """As a library reads its rules: those of the same ranks, else of the most ranks below.
+def rules_for(table: TuningTable, call: Key, nbytes: int) -> Rules:
+    """As a library reads its rules: those of the same ranks, else of the most ranks below. Rules
+    for consecutive ranks hold for others where there are none of their own.
 
     For operators that commute, as the usual ones do.
     """
     fitting = [
         key for key in table.keys
-        if key.collective is collective and key.memory == memory and key.p <= nodes * ppn
+        if (key.collective, key.memory) == (call.collective, call.memory) and key.p <= call.p
+        and key.placement in (call.placement, CONSECUTIVE)
     ]  # fmt: skip
-    key = max(fitting, key=lambda key: _closeness(key, nodes, ppn), default=None)
+    key = max(fitting, key=lambda key: _closeness(key, call), default=None)
     rule = None if key is None else table.lookup(key, nbytes)
-    return Rules(collective, Choice() if rule is None else rule.choice, key)
+    return Rules(call.collective, Choice() if rule is None else rule.choice, key)
 
 
-def _closeness(key: Key, nodes: int, ppn: int) -> tuple[bool, int, int, bool]:
-    same = (key.nodes, key.ppn) == (nodes, ppn)
-    return (same, key.p, -abs(key.ppn - ppn), key.operators == "commutative")
+def _closeness(key: Key, call: Key) -> tuple[bool, bool, int, int, bool]:
+    same, alike = (key.nodes, key.ppn) == (call.nodes, call.ppn), key.placement == call.placement
+    return (same, alike, key.p, -abs(key.ppn - call.ppn), key.operators == "commutative")
 
 
 def kept(rules: Rules, timings: Sequence[Timing]) -> Kept:

@@ -13,11 +13,13 @@ from functools import lru_cache
 from tuner.algorithms import describe
 from tuner.collective import Collective
 from tuner.errors import InputError, ScheduleError, TooLargeError, UnpricedError
+from tuner.locality import CONSECUTIVE
 from tuner.sim import sweep
 from tuner.sim.study.axes import placed, varied
 from tuner.sim.study.candidates import Candidate, build, candidates, on_the_way, pieces, transfers
 from tuner.sim.study.keep import Rules, rules_for
 from tuner.sim.study.spec import Study
+from tuner.table import Key
 from tuner.topologies.presets import Machine
 from tuner.topology import Placement
 
@@ -131,9 +133,10 @@ class _OneMachine:
     def __init__(self, study: Study, place: int, collective: Collective, first: int) -> None:
         self.study, self.place, self.collective, self.first = study, place, collective, first
         at = study.places[place]
-        self.memory = str(at["memory"])
         self.nodes, self.ppn = int(at["nodes"]), int(at["ppn"])
         self.p = self.nodes * self.ppn
+        self.key = Key(collective, self.nodes, self.ppn, str(at["memory"]),
+                       placement=str(at.get("placement", CONSECUTIVE)))  # fmt: skip
         self.names = study.names(collective, at)
         self._alike: dict[tuple[object, ...], int] = {}
         self._calls: list[list[tuple[Candidate, int]]] = []
@@ -160,7 +163,7 @@ class _OneMachine:
         table = self.study.table
         if table is None:
             return None
-        return rules_for(table, self.collective, self.nodes, self.ppn, nbytes, self.memory)
+        return rules_for(table, self.key, nbytes)
 
     def _transfers(self, candidate: Candidate, nbytes: int) -> float:
         return transfers(self.collective, candidate, self.p, nbytes)

@@ -1,0 +1,62 @@
+"""What two ranks on each of two hosts follow under a table, dealt to the hosts in every way: TABLE.
+
+Rank 0 prints as JSON, for every order of the four: the layout that all ranks found, the algorithms
+that they follow for a broadcast of 4 KiB, and whether all results are right.
+"""
+
+import json
+import sys
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.collective import Collective
+from tuner.runtime import tune
+from tuner.runtime.following import applicable
+from tuner.runtime.layout import layout_of
+from tuner.table import TuningTable, read_table
+
+WORLD = MPI.COMM_WORLD
+NBYTES = 4096
+
+
+def followed(comm: MPI.Intracomm, table: TuningTable) -> list[str]:
+    """The choices of the rules that hold there for such a broadcast."""
+    ladders = applicable(table, comm, "host")
+    return [
+        str(rule.choice)
+        for key, ladder in ladders.items()
+        if (key.collective, key.operators) == (Collective.BCAST, "any")
+        for rule in ladder
+        if rule.lo <= NBYTES < rule.hi
+    ]
+
+
+def right(comm: MPI.Intracomm, table: TuningTable) -> bool:
+    """Whether every rank gets what the last one sends; the communicator is freed."""
+    tuned = tune(comm, table)
+    data, last = np.full(NBYTES // 4, comm.rank, np.int32), comm.size - 1
+    tuned.Bcast(data, last)
+    tuned.Free()
+    return bool((data == last).all())
+
+
+def main(path: str) -> None:
+    """Every order of the ranks of the world."""
+    table, found = read_table(Path(path)), list[dict[str, Any]]()
+    for order in permutations(range(WORLD.size)):
+        comm = MPI.Intracomm(WORLD.Split(0, order[WORLD.rank]))
+        mine = {"layout": layout_of(comm), "follows": followed(comm, table),
+                "right": right(comm, table)}  # fmt: skip
+        everyone = WORLD.allgather(mine)
+        assert everyone == [mine] * WORLD.size
+        found.append({"order": order, **mine})
+    if WORLD.rank == 0:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,363 @@
+"""The placement of ranks in files, simulations, selections and formats: no kind is taken for
+another, and what has only the usual one stays as it was, byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.ladders import CLUSTER, table_of
+from tests.support.probed import racks, truth
+from tests.support.stored import measurements_file
+from tuner.calibrate.calls import calls, predict
+from tuner.cli.main import main
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export.formats import FORMATS, Wish
+from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
+from tuner.libraries.schedules import schedule_of
+from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS
+from tuner.measurement import Cluster, Measurement, Measurements, read_measurements
+from tuner.probe.cluster import plan_chosen, plan_cluster
+from tuner.probe.merge import merge
+from tuner.probe.request import Request, Shape, shapes
+from tuner.probe.rounds import Chosen
+from tuner.runtime.launch import Hosts
+from tuner.select.dataset import Point, label
+from tuner.select.difference import difference
+from tuner.select.lookup import lookup
+from tuner.select.make import make_table
+from tuner.select.predict import simulator
+from tuner.select.selector import train
+from tuner.select.support import Support
+from tuner.sim import simulate
+from tuner.sim.study.keep import rules_for
+from tuner.table import Choice, Key, TuningTable, parse_table, read_table, table_record, write_table
+from tuner.topology import Placement
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+RACKS = racks(2)
+BINOMIAL, CHAIN, PIPELINE = Choice("binomial"), Choice("chain"), Choice("pipeline")
+SIZES = (1024, 8192, 65536)
+LAB = Cluster("racks", 4, 2, "any cpu", 2**30)
+KEY = Key(BCAST, 2, 2)
+DEALT = replace(KEY, placement=CYCLIC)
+REQUEST = Request("openmpi", Hosts(tuple("abcd")), 2, shapes=(Shape(4, 1), Shape(2, 2)),
+                  parts=("collectives",), sizes=(4096,), placements=PLACEMENTS)  # fmt: skip
+
+
+def series(placement: str, algorithm: str = "binomial", seconds: float = 1e-3) -> Measurement:
+    return Measurement("collective", "bcast", 2, 2, 4, 1024, (seconds,) * 9, algorithm,
+                       placement=placement)  # fmt: skip
+
+
+def made(*found: Measurement, **provenance: object) -> Measurements:
+    return Measurements(LAB, truth().library, provenance, found)
+
+
+def placed(table: TuningTable, *placements: str) -> TuningTable:
+    """The rules of a one-node table on two nodes, for each of these placements."""
+    rules = tuple(
+        replace(r, key=replace(r.key, nodes=2, ppn=r.key.ppn // 2, placement=kind))
+        for r in table.rules
+        for kind in placements
+    )
+    return TuningTable(table.cluster, table.library, rules, table.provenance)
+
+
+def mixed() -> TuningTable:
+    """Other choices for cyclic ranks than for consecutive ones."""
+    one, other = ({(BCAST, 4): [(0, Choice()), (64, choice)]} for choice in (BINOMIAL, CHAIN))
+    rules = (*placed(table_of(one), CONSECUTIVE).rules, *placed(table_of(other), CYCLIC).rules)
+    return TuningTable(CLUSTER, "openmpi 5.0.11", rules)
+
+
+@pytest.mark.parametrize(("nodes", "ppn"), [(1, 4), (4, 1), (1, 1)])
+def test_where_both_are_the_same_there_is_one_name(nodes: int, ppn: int) -> None:
+    call = (Collective.BCAST, nodes, ppn)
+    assert Key(*call, placement=CYCLIC) == Key(*call)
+    assert Point(*call, "host", 8, CYCLIC) == Point(*call, "host", 8)
+    assert Shape(nodes, ppn, CYCLIC) == Shape(nodes, ppn)
+    assert Decisions(*call, 8, (), (), CYCLIC).call == (*call, CONSECUTIVE)
+
+
+def test_names_tell_what_is_not_usual() -> None:
+    assert (KEY.shape, DEALT.shape, str(Shape(4, 2, CYCLIC))) == ("2x2", "2x2 cyclic", "4x2 cyclic")
+    assert str(Point("bcast", 2, 2, "host", 8, CYCLIC)) == "bcast of 8 bytes on 2x2 cyclic ranks"
+
+
+def test_series_of_both_kinds_survive_being_written(tmp_path: Path) -> None:
+    written = made(*map(series, PLACEMENTS))
+    path = measurements_file(tmp_path / "m.ndjson", written)
+    assert read_measurements(path).series == written.series
+    assert written.series[0].point != written.series[1].point
+    _, usual, cyclic, _ = map(json.loads, path.read_text().splitlines())
+    assert "placement" not in usual  # so files and their digests are those of older programs
+    assert cyclic["placement"] == CYCLIC
+
+
+def test_files_of_both_kinds_are_put_together(tmp_path: Path) -> None:
+    """As of one launch: what was measured in one of them was not in the other."""
+    paths = [measurements_file(tmp_path / kind, made(series(kind))) for kind in PLACEMENTS]
+    both = merge(paths, tmp_path / "both").series
+    assert [(one.placement, one.launch) for one in both] == [(CONSECUTIVE, 0), (CYCLIC, 0)]
+
+
+@pytest.mark.parametrize("wrong", ['"block"', '""', "1", "null"])
+def test_another_placement_in_a_file_is_refused(tmp_path: Path, wrong: str) -> None:
+    path = measurements_file(tmp_path / "m.ndjson", made(series(CYCLIC)))
+    path.write_text(path.read_text().replace('"cyclic"', wrong))
+    with pytest.raises(InputError, match="line 2: not a measurement: placement "):
+        read_measurements(path)
+    text = json.dumps(table_record(mixed())).replace('"cyclic"', wrong)
+    with pytest.raises(InputError, match=r"not a tuning table .*placement "):
+        parse_table(text)
+
+
+def test_tables_hold_both_kinds_and_old_ones_hold_the_usual(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    write_table(mixed(), path)
+    read = read_table(path)
+    assert read.rules == mixed().rules
+    assert read.keys == (KEY, DEALT)
+    assert lookup(read, KEY, 4096).choice == BINOMIAL
+    assert lookup(read, DEALT, 4096).choice == CHAIN
+    write_table(mixed().consecutive(), path)
+    assert "placement" not in path.read_text()
+    with pytest.raises(InputError, match=r"no rules for bcast on 2x2 cyclic ranks.*bcast on 2x2 "):
+        lookup(read_table(path), DEALT, 4096)
+
+
+def test_a_cyclic_call_is_priced_where_its_ranks_are() -> None:
+    seconds = simulator(truth(), RACKS)
+    for kind, placement in zip(
+        PLACEMENTS, (Placement.consecutive(RACKS, 2, 4), Placement.cyclic(RACKS, 2, 4)), strict=True
+    ):
+        schedule = schedule_of(truth().library, BCAST, PIPELINE, 4, 65536)
+        assert schedule is not None
+        expected = simulate(schedule, placement, truth(), 65536)
+        assert seconds(Point("bcast", 2, 2, "host", 65536, kind), PIPELINE) == expected
+    usual, dealt = (Point("bcast", 2, 2, "host", 65536, kind) for kind in PLACEMENTS)
+    assert seconds(dealt, PIPELINE) > 2 * seconds(usual, PIPELINE)
+
+
+def test_what_the_default_runs_is_known_of_each_kind_by_itself() -> None:
+    dealt = Decisions(BCAST, 2, 2, 1 << 20, (4,), (PIPELINE,), CYCLIC)
+    kept = decisions_of({DEFAULT_RUNS: in_provenance([dealt])}, "a file")
+    seconds = simulator(truth(), RACKS, kept)
+    one, other = (Point("bcast", 2, 2, "host", 65536, kind) for kind in PLACEMENTS)
+    assert math.isnan(seconds(one, Choice()))
+    assert seconds(other, Choice()) == seconds(other, PIPELINE)
+
+
+def test_a_calibration_knows_how_the_ranks_of_a_series_lay() -> None:
+    """A pipeline of the same four ranks crosses the network once, or three times."""
+    found = predict(calls(made(*(series(kind, "pipeline") for kind in PLACEMENTS)), RACKS), truth())
+    assert [case.point[3] for case in found] == [CONSECUTIVE, CYCLIC]
+    assert found[1].predicted > 2 * found[0].predicted
+
+
+def collectives(kinds: dict[str, Choice], nodes: tuple[int, ...] = (2, 4)) -> Measurements:
+    """On each placement another choice is twice as fast as the default."""
+    noise = np.random.default_rng(1)
+    found = [
+        Measurement("collective", "bcast", n, 2, 2 * n, nbytes, tuple(taken), choice.algorithm,
+                    placement=kind)
+        for kind, fastest in kinds.items()
+        for n in nodes
+        for nbytes in SIZES
+        for choice in (Choice(), BINOMIAL, CHAIN)
+        for base in [1e-3 * (1 + nbytes / 1e5) * (0.5 if choice == fastest else 1.0)]
+        for taken in [(base * np.exp(0.01 * noise.standard_normal(12))).tolist()]
+    ]  # fmt: skip
+    return made(*found)
+
+
+def test_each_placement_gets_the_rules_that_it_was_measured_for() -> None:
+    measured = collectives({CONSECUTIVE: BINOMIAL, CYCLIC: CHAIN})
+    _, table = make_table(measured, truth(), topology=RACKS, shapes=[(3, 2)])
+    assert {key.shape for key in table.keys} == {
+        f"{n}x2{kind}" for n in (2, 3, 4) for kind in ("", " cyclic")
+    }
+    for key in table.keys:
+        expected = BINOMIAL if key.placement == CONSECUTIVE else CHAIN
+        chosen = {rule.choice for rule in table.ladder(key)}
+        assert chosen <= {Choice(), expected}
+        assert expected in chosen or key.nodes == 3  # not measured
+
+
+@pytest.mark.parametrize(("measured", "other"), [PLACEMENTS, PLACEMENTS[::-1]])
+def test_measurements_of_one_placement_say_nothing_of_another(measured: str, other: str) -> None:
+    found = collectives({measured: BINOMIAL})
+    rows = label(found, simulator(truth(), RACKS))
+    selector = train(rows, simulator(truth(), RACKS))
+    own = Point("bcast", 2, 2, "host", 8192, measured)
+    assert selector.choose_surely(own) == BINOMIAL
+    elsewhere = replace(own, placement=other)
+    assert selector.candidates(elsewhere) == ()
+    assert selector.choose(elsewhere) == Choice()
+    _, table = make_table(found, truth(), topology=RACKS, points=[own, elsewhere])
+    assert {key.placement for key in table.keys} == {measured}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(2, 8), st.integers(2, 4), st.sampled_from(SIZES),
+            st.sampled_from(PLACEMENTS), st.sampled_from((BINOMIAL, CHAIN)),
+        ),
+        max_size=12,
+    ),
+    st.integers(2, 8), st.integers(2, 4), st.sampled_from(SIZES), st.sampled_from(PLACEMENTS),
+)  # fmt: skip
+def test_support_never_crosses_from_one_placement_to_another(
+    found: list[tuple[int, int, int, str, Choice]], nodes: int, ppn: int, nbytes: int, kind: str
+) -> None:
+    """What speaks for a call is what would speak if nothing else had been measured."""
+    rows = [
+        row
+        for n, k, size, placement, choice in dict.fromkeys(found)
+        for row in label(made(Measurement("collective", "bcast", n, k, n * k, size, (1e-3,) * 5,
+                                          choice.algorithm, placement=placement)),
+                         lambda _point, _choice: math.nan)
+    ]  # fmt: skip
+    point = Point("bcast", nodes, ppn, "host", nbytes, kind)
+    everything = Support(rows)
+    own = Support([row for row in rows if row.point.placement == kind])
+    assert everything.ladder(point) == own.ladder(point)
+    assert everything.around(point) == own.around(point)
+    assert everything.within(point) == own.within(point)
+    for choice in (BINOMIAL, CHAIN):
+        assert everything.covers(point, choice) == own.covers(point, choice)
+
+
+def test_a_plan_measures_every_shape_in_every_placement_it_has() -> None:
+    assert shapes(REQUEST) == (Shape(4, 1), Shape(2, 2), Shape(2, 2, CYCLIC))
+    points = plan_cluster(REQUEST).points
+    names = [str(point) for point in points if point.kind == "collective"]
+    assert "collective bcast 2x2 cyclic 4096 B" in names
+    assert "collective bcast 4x1 cyclic 4096 B" not in names
+    assert len(names) == len(set(names)) == 2 * 3
+    groups = {point.placement: point.group for point in points if point.ppn == 2}
+    assert groups[CONSECUTIVE] != groups[CYCLIC]  # copies side by side are of one kind
+
+
+def test_a_plan_without_cyclic_ranks_is_the_plan_it_was() -> None:
+    """Files of older programs are resumed: their plan has the same fingerprint."""
+    plan = plan_cluster(replace(REQUEST, placements=(CONSECUTIVE,)))
+    record = asdict(plan)
+    for point in record["points"]:
+        assert point.pop("placement") == CONSECUTIVE
+    old = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
+    assert plan.fingerprint == old != plan_cluster(REQUEST).fingerprint
+
+
+def test_rounds_of_chosen_calls_are_of_either_kind() -> None:
+    chosen = [Chosen(BCAST, 2, 2, 4096, (CHAIN,), kind) for kind in PLACEMENTS]
+    points = plan_chosen(REQUEST, chosen, 1).points
+    assert [point.placement for point in points] == list(PLACEMENTS)
+
+
+@pytest.mark.parametrize("wrong", [("block",), ()])
+def test_a_placement_that_there_is_not_cannot_be_asked_for(wrong: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match=r"no placement .*: choose from consecutive, cyclic"):
+        plan_cluster(replace(REQUEST, placements=wrong))
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command prints; it must succeed."""
+    assert main([*words]) == 0
+    return " ".join("".join(capsys.readouterr()).split())
+
+
+def test_the_command_line_plans_both(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("probe", "plan", "--hosts", "a,b", "--ppn", "2", "--parts", "collectives", "--json")
+    usual = json.loads(told(capsys, *words))
+    both = json.loads(told(capsys, *words, "--placements", "consecutive,cyclic"))
+    names = [row["point"] for row in both["points"]]
+    assert any("2x2 cyclic" in name for name in names)
+    assert not any("cyclic" in row["point"] for row in usual["points"])
+    assert all(row["seconds"] > 0 for row in both["points"])
+    assert main([*words, "--placements", "block"]) == 2
+    assert "choose from consecutive, cyclic" in capsys.readouterr().err
+
+
+OF = {
+    "openmpi": "openmpi 5.0.11", "openmpi-han": "openmpi 5.0.11", "openmpi-json": "openmpi 6.0.0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", sorted(OF))
+def test_files_hold_what_they_would_hold_without_cyclic_rules(form: str) -> None:
+    found = replace_library(mixed(), OF[form])
+    text, lost = FORMATS[form].emit(found, Wish())
+    assert (text, lost) == FORMATS[form].emit(found.consecutive(), Wish())
+    assert FORMATS[form].check(found, text, Wish()) == []
+
+
+def replace_library(table: TuningTable, library: str) -> TuningTable:
+    return TuningTable(table.cluster, library, table.rules)
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_no_file_is_made_of_cyclic_rules_alone(form: str) -> None:
+    rules = tuple(rule for rule in mixed().rules if rule.key.placement == CYCLIC)
+    library = FORMATS[form].libraries[0]
+    with pytest.raises(InputError, match="all rules of the table are for cyclic ranks"):
+        FORMATS[form].emit(TuningTable(CLUSTER, f"{library} 1.0", rules), Wish())
+
+
+def test_what_a_file_leaves_out_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "t.json", str(tmp_path / "o.rules")
+    write_table(mixed(), path)
+    words = ("table", "export", str(path), "--to", "openmpi", "--out", out)
+    assert "2 for cyclic ranks left out: no file tells placements" in told(capsys, *words)
+    write_table(mixed().consecutive(), path)
+    assert "cyclic" not in told(capsys, *words)
+
+
+def test_terminals_tell_the_kinds_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    write_table(mixed().consecutive(), old)
+    write_table(mixed(), new)
+    assert "2x2 cyclic" in told(capsys, "table", "show", str(new))
+    assert "cyclic" not in told(capsys, "table", "show", str(old))
+    assert "2x2 cyclic" in told(capsys, "table", "diff", str(old), str(new))
+    changed = difference(read_table(old), read_table(new)).changes
+    assert [change.key for change in changed] == [DEALT]
+    ask = (
+        "select",
+        str(new),
+        "--collective",
+        "bcast",
+        "--p",
+        "4",
+        "--nodes",
+        "2",
+        "--size",
+        "4KiB",
+    )
+    assert told(capsys, *ask).startswith("binomial")
+    assert told(capsys, *ask, "--placement", "cyclic").startswith("chain")
+
+
+def test_a_study_keeps_the_choices_that_a_table_has_for_its_ranks() -> None:
+    usual, dealt = (rules_for(mixed(), key, 4096).choice for key in (KEY, DEALT))
+    assert (usual, dealt) == (BINOMIAL, CHAIN)
+    assert rules_for(mixed().consecutive(), DEALT, 4096).choice == BINOMIAL  # as a library does
+    cyclic = TuningTable(CLUSTER, "x", mixed().rules[2:])
+    found: Any = rules_for(cyclic, KEY, 4096).key
+    assert found is None
