@@ -116,7 +116,7 @@ class Stopwatch:
             if ended or count + 1 >= look:
                 done, rows = np.concatenate([done, self._latest(rows, len(arms))]), []
                 if not ended and self._lengthen_lead(done):
-                    done = done[:0]
+                    done, begin = done[:0], time.monotonic()
                 look = next_look(len(done), fewest)
                 enough = settled(done[:, 0], target, compete, fewest)
             if ended:
