@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError, ProbeError
+from tuner.files import require_target
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
-from tuner.measurement import Measurements
+from tuner.measurement import Cluster, Measurements
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
+from tuner.probe.file import ProbeFile
 from tuner.probe.machine import local_cluster, provenance
 from tuner.probe.messages import cost, messages, shared, sweep
 from tuner.probe.plan import Arm, Plan, Point
@@ -88,14 +90,13 @@ def _carried_out(
     budget: float, decisions: Sequence[Decisions], on_progress: Callable[[Progress], None],
     target: float | None = None,
 ) -> Measurements:  # fmt: skip
+    require_target(out)
     first = plan_cluster(request)
     further = [
         point
         for launch, chosen in enumerate(rounds, start=1)
         for point in plan_chosen(request, chosen, launch).points
     ]
-    here = local_cluster()
-    cluster = replace(here, name=name or cluster_name(request.hosts), nodes=request.nodes)
     words = (launcher.template or Template.parse(request.library)).words
     about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words),
              "plan": first.fingerprint}  # fmt: skip
@@ -107,7 +108,24 @@ def _carried_out(
         about["loopback"] = _loopback(request, launcher)
     wanted = request.target if target is None else target
     plan = replace(first, points=(*first.points, *further), target=wanted)
-    return carry_out(plan, launcher, out, cluster, about, budget, on_progress)
+    return carry_out(plan, launcher, out, _cluster(request, name), about, budget, on_progress)
+
+
+def check_probe(out: Path, request: Request, launcher: Launcher, *, name: str = "") -> None:
+    """Raises InputError where `probe_cluster` would, as far as that can be told without ranks: for
+    nonsense, a topology of other hosts, an `out` of another probe and one that cannot be written.
+    """
+    require_target(out)
+    plan = plan_cluster(request)
+    plan_chosen(request, [one for chosen in rounds_of(out) for one in chosen])
+    about = {"plan": plan.fingerprint, "budget": 0.0}
+    ProbeFile(out, _cluster(request, name), launcher.version(), plan, about).check()
+
+
+def _cluster(request: Request, name: str) -> Cluster:
+    """As it is known before its ranks have described it."""
+    here = local_cluster()
+    return replace(here, name=name or cluster_name(request.hosts), nodes=request.nodes)
 
 
 def _loopback(request: Request, launcher: Launcher) -> dict[str, Any]:
