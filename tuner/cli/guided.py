@@ -80,7 +80,7 @@ def guided(
     """Measure into `out` and make a table for all shapes and sizes of `request`.
 
     on_round    told what the table would be worth, and the seconds spent
-    on_note     told what could not be found out
+    on_note     told what could not be found out, and what was noticed about the messages
 
     Killed, the same call resumes; the time that was spent before does not count again. Raises
     InputError and ProbeError as `probe_cluster` does, and InputError as `calibrate` does; whatever
@@ -95,6 +95,8 @@ def guided(
         out, asked, launcher, name=name, budget=MESSAGES * goal.budget, decisions=known,
         on_progress=on_progress,
     )  # fmt: skip
+    for note in measurements.provenance.get("notes", ()):
+        on_note(note)
     calibration, where = _calibrated(measurements, topology, goal)
     simulate, offered = simulator(calibration, where, known), Offered(wide, constraints, known)
     grid = {point: offered(point) for point in candidates(wide, known)}

@@ -37,7 +37,11 @@ BUDGET = 300.0  # seconds
 # Settings under which ranks of one host talk over the network's transport: of Open MPI over TCP.
 OWN_HOST = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
 PATIENCE = 30.0  # seconds
-UNREACHED = "cannot be reached"  # in the sentences on hosts
+UNREACHED, DENIED = "cannot be reached", "Permission denied"  # in the sentences on hosts
+WITHOUT_LOOPBACK = (
+    "two ranks on {host} alone could not be measured ({why}): the latency of the links is less"
+    " certain, all else is as usual"
+)
 
 
 def probe_cluster(
@@ -105,7 +109,7 @@ def _carried_out(
     if decisions:
         about[DEFAULT_RUNS] = in_provenance(decisions)
     if request.nodes > 1 and "messages" in request.parts and not out.exists():
-        about["loopback"] = _loopback(request, launcher)
+        about |= _loopback(request, launcher)
     wanted = request.target if target is None else target
     plan = replace(first, points=(*first.points, *further), target=wanted)
     return carry_out(plan, launcher, out, _cluster(request, name), about, budget, on_progress)
@@ -129,23 +133,28 @@ def _cluster(request: Request, name: str) -> Cluster:
 
 
 def _loopback(request: Request, launcher: Launcher) -> dict[str, Any]:
-    """What `tuner.probe.loopback` measures between two ranks of the first host; nothing where it
-    cannot be had, for only the latency of the links depends on it. Raises ProbeError where no other
-    launch can do better."""
+    """What `tuner.probe.loopback` measures between two ranks of the first host, as provenance; a
+    note where it cannot be had, for only the latency of the links depends on it. Raises ProbeError
+    where no other launch can do better."""
+    first = Hosts(request.hosts.names[:1], 2)
     try:
         run = launcher.run(
             2, ["-m", "mpi4py", "-m", "tuner.probe.loopback"],
-            hosts=Hosts(request.hosts.names[:1], 2), ppn=2, settings=OWN_HOST[request.library],
-            timeout=PATIENCE,
+            hosts=first, ppn=2, settings=OWN_HOST[request.library], timeout=PATIENCE,
         )  # fmt: skip
         found = json.loads(run.stdout.splitlines()[-1])
-        return found if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            return {"loopback": found}
+        why = "the ranks said something else"
     except ProbeError as reason:
-        if UNREACHED in str(reason):
+        why = str(reason)
+        if UNREACHED in why and DENIED not in why:
             raise
-        return {}
-    except (InputError, ValueError, IndexError):
-        return {}
+    except InputError as reason:
+        why = str(reason)
+    except (ValueError, IndexError):
+        why = "the ranks said nothing"
+    return {"loopback": {}, "notes": [WITHOUT_LOOPBACK.format(host=first, why=why)]}
 
 
 def plan_cluster(request: Request) -> Plan:
