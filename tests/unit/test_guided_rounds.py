@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from tests.unit.test_probe_rounds import REQUEST, Ranks
+from tuner.calibrate import calibrate
 from tuner.cli.guided import ROUGH, Goal, guided
+from tuner.cost import calibration_record
 from tuner.errors import InputError
+from tuner.measurement import read_measurements
 from tuner.probe.cluster import probe_cluster
 from tuner.probe.request import Shape
 from tuner.runtime.launch import CompletedRun, Hosts
@@ -43,6 +46,18 @@ def test_messages_are_measured_to_the_target_and_rounds_roughly(
     assert rounds
     assert set(rounds) == {ROUGH}
     assert {one.subject for one in found.measurements.series} >= {"bcast", "allreduce"}
+
+
+def test_the_calibration_is_that_of_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the messages alone said that there had been no rounds."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = tmp_path / "m.ndjson"
+    found = guided(out, FEW, Ranks(), Goal(60.0, 1e-9))
+    assert calibration_record(found.calibration) == calibration_record(
+        calibrate(read_measurements(out))
+    )
 
 
 def test_what_is_forbidden_is_not_measured_and_ends_nothing(

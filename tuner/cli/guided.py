@@ -116,6 +116,7 @@ def guided(
             budget=min(left, PATIENCE * ROUND * goal.budget), target=ROUGH,
             on_progress=on_progress,
         )  # fmt: skip
+    calibration, _ = _calibrated(measurements, topology, goal)  # as anybody makes it of the file
     _, table = make_table(
         measurements, calibration, topology=topology, points=list(grid), constraints=constraints
     )
