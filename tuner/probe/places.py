@@ -14,6 +14,7 @@ from mpi4py import MPI
 from tuner.errors import ProbeError
 from tuner.probe.clock import identity
 from tuner.probe.plan import APART, NEAR, PAIRED, Place, Plan
+from tuner.units import plural
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def layout(world: MPI.Intracomm, plan: Plan) -> Layout:
 
 def _counted(sizes: list[int]) -> str:
     each = sorted(set(sizes))
-    return f"{' or '.join(map(str, each))} ranks on each of {len(sizes)} hosts"
+    return f"{' or '.join(map(str, each))} ranks on each of {plural(len(sizes), 'host')}"
 
 
 def crowded(comm: MPI.Intracomm) -> bool:
