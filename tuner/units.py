@@ -72,3 +72,8 @@ def format_time(seconds: float) -> str:
         if abs(seconds) >= TIMES[unit]:
             return f"{seconds / TIMES[unit]:.3g}{unit}"
     return f"{seconds / TIMES['ns']:.3g}ns"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 host`, `2 hosts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

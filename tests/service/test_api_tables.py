@@ -119,6 +119,44 @@ def test_a_table_with_a_fault_is_refused(
     assert message in problem(lasting.post("/v1/tables", json={**a_table(), **changes}), 422)
 
 
+def with_choice(library: str, **choice: Any) -> dict[str, Any]:
+    table = a_table()
+    table["rules"][1]["choice"] |= choice
+    return {**table, "library": library}
+
+
+@pytest.mark.parametrize(
+    ("library", "choice", "message"),
+    [
+        (LIBRARY, {"algorithm": "shout"},
+         "bcast on 4 ranks, [1024, inf) bytes: shout: Open MPI has no bcast algorithm 'shout'"),
+        ("mpich 5.0.2", {"algorithm": "chain"}, "MPICH has no bcast algorithm 'chain'"),
+        ("openmpi 99", {"params": {"radix": 3}}, "takes no parameter 'radix'"),
+        ("craympi 9", {"algorithm": "shout", "via": "schedule"}, "no bcast algorithm 'shout'"),
+    ],
+)  # fmt: skip
+def test_a_rule_with_an_algorithm_that_there_is_not_is_refused(
+    lasting: httpx.Client, library: str, choice: dict[str, Any], message: str
+) -> None:
+    said = problem(lasting.post("/v1/tables", json=with_choice(library, **choice)), 422)
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("library", "choice"),
+    [
+        ("openmpi 99", {}), ("craympi 9", {"algorithm": "shout"}),
+        ("ucc 9.9", {"algorithm": "new"}),
+        ("intelmpi 2099", {"algorithm": "preset_99"}), (LIBRARY, {"via": "schedule"}),
+        (LIBRARY, {"algorithm": "ring_ll", "via": "nccl"}),
+    ],
+)  # fmt: skip
+def test_what_nobody_here_knows_better_is_stored(
+    lasting: httpx.Client, library: str, choice: dict[str, Any]
+) -> None:
+    assert good_version(lasting, with_choice(library, **choice))
+
+
 def test_publishing_and_rolling_back_move_what_is_published(client: httpx.Client) -> None:
     where = {"cluster": "test", "library": LIBRARY}
     first, second = publish(client, a_table()), publish(client, a_table("chain"))

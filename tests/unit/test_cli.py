@@ -270,3 +270,22 @@ def test_a_time_to_wait_has_minutes_in_its_example(capsys: pytest.CaptureFixture
     ):  # fmt: skip
         assert main(words.split()) == 2
         assert "write it like 90s or 10min" in sentence(capsys)
+
+
+def test_select_says_on_how_many_nodes_a_table_has_as_many_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tuple(
+        Rule(Key(Collective.BCAST, nodes, 8 // nodes), 0, math.inf, Choice(), Evidence("none"))
+        for nodes in (2, 4)
+    )
+    path = tmp_path / "table.json"
+    write_table(TuningTable(Cluster("lab", 4, 2, "", 0), "openmpi 5.0.11", rules), path)
+    asked = ["select", str(path), "--collective", "bcast", "--size", "64KiB", "--p"]
+    assert main([*asked, "8"]) == 1
+    assert sentence(capsys).endswith(": add --nodes 2 or --nodes 4")
+    assert main([*asked, "8", "--nodes", "4"]) == 0
+    assert main([*asked, "6"]) == 1
+    assert "--nodes" not in sentence(capsys)
+    assert main([*asked, "1", "--nodes", "3"]) == 1
+    assert "1 rank cannot be spread evenly over 3 nodes" in sentence(capsys)

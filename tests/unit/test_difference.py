@@ -24,11 +24,11 @@ KIB = 1024
 
 def rule(
     lo: int, hi: float, name: str = "default", gain: float = 1.0, sizes: tuple[int, ...] = (),
-    key: Key = KEY,
+    key: Key = KEY, runner_up: str = "ring", basis: str = "measured",
 ) -> Rule:  # fmt: skip
     evidence = Evidence(
-        "measured" if sizes else "none", sizes, (1e-3,) * len(sizes), (1e-3 / gain,) * len(sizes),
-        gain=gain, gain_ci95=(gain / 1.05, gain * 1.05),
+        basis if sizes else "none", sizes, (1e-3,) * len(sizes), (1e-3 / gain,) * len(sizes),
+        gain=gain, gain_ci95=(gain / 1.05, gain * 1.05), runner_up=runner_up,
     )  # fmt: skip
     return Rule(key, lo, hi, Choice(name), evidence)
 
@@ -71,10 +71,31 @@ def test_the_evidence_is_told_in_words() -> None:
         "binomial measured at 16KiB: 1.50 times as fast as the default (1.43 to 1.58)"
     )
     assert why[1].startswith(
-        "nothing allowed is surely faster than the default at 64KiB; before, ring"
+        "of what was measured at 64KiB nothing allowed is surely faster than the default; before,"
+        " ring"
     )
     assert why[2].startswith("rabenseifner measured at 256KiB")
     assert "before, ring measured at 128KiB to 256KiB: 1.20 times" in why[2]
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (rule(0, math.inf, sizes=(64, 16 * KIB, 64 * KIB)),
+         "of what was measured at 64B to 64KiB nothing allowed is surely faster"),
+        (rule(0, math.inf, sizes=(16 * KIB,), runner_up=""),
+         "nothing allowed was measured again at 16KiB but the default; before"),
+        (rule(0, math.inf, sizes=(64, 64 * KIB)),
+         "not measured again at 16KiB, and the default holds at 64B to 64KiB; before"),
+        (rule(0, math.inf, sizes=(16 * KIB,), basis="learned"),
+         "not measured at 16KiB for the new table, and nothing allowed is believed"),
+        (rule(0, math.inf), "nothing was measured there; before"),
+    ],
+)  # fmt: skip
+def test_a_return_says_whether_anybody_looked_again(after: Rule, said: str) -> None:
+    """That nothing is faster is known only of what was measured."""
+    before = table(rule(0, math.inf, "ring", 1.2, (16 * KIB,)))
+    assert difference(before, table(after)).changes[0].why.startswith(said)
 
 
 def test_equal_tables_do_not_differ_whatever_the_order_of_their_rules() -> None:

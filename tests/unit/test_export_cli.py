@@ -108,8 +108,20 @@ def test_more_hosts_than_given_cannot_be_proved(
     made = table_of({(ALLREDUCE, 8): [(0, Choice())]}, library=launcher.version())
     rules = tuple(replace(r, key=replace(r.key, nodes=4, ppn=2)) for r in made.rules)
     write_table(TuningTable(CLUSTER, made.library, rules), tmp_path / "t.json")
-    assert main(["table", "prove", str(tmp_path / "t.json"), "--hosts", "a,b"]) == 1
-    assert "rules for 4 hosts, and 2 are given" in capsys.readouterr().err
+    for hosts, said in (("a,b", "the 2 hosts given"), ("a", "the 1 host given")):
+        assert main(["table", "prove", str(tmp_path / "t.json"), "--hosts", hosts]) == 1
+        assert f"rules for 4 hosts, more than {said}" in capsys.readouterr().err
+
+
+def test_what_is_no_text_is_no_file_of_a_library(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, file = tmp_path / "t.json", tmp_path / "rules"
+    write_table(table_of({(ALLREDUCE, 4): [(0, Choice())]}), table)
+    file.write_bytes(b"\xff\xfe\x00rules")
+    assert main(["table", "check", str(file), "--table", str(table)]) == 1
+    said = capsys.readouterr().err
+    assert said == f"tuner: {file}: no text in it: give a file in a library's own format\n"
 
 
 def test_every_format_is_documented() -> None:

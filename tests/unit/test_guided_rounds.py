@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.test_probe_rounds import REQUEST, Ranks
+from tuner.calibrate import calibrate
 from tuner.cli.guided import ROUGH, Goal, guided
+from tuner.cost import calibration_record
+from tuner.errors import InputError
+from tuner.measurement import read_measurements
+from tuner.probe.cluster import probe_cluster
 from tuner.probe.request import Shape
+from tuner.runtime.launch import CompletedRun, Hosts
+from tuner.select.constraints import Constraints
+from tuner.topologies.formats import parse_topology
+
+HALF = parse_topology("{name: half, nodes: 2, latency: 2us, bandwidth: 1GB/s}")[1]
+
+
+@dataclass(frozen=True)
+class Never(Ranks):
+    """Ranks that must not be started."""
+
+    def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
+        raise AssertionError(f"{ranks} ranks were started: {arguments}")
+
 
 FEW = replace(REQUEST, shapes=(Shape(2, 1), Shape(4, 1)), sizes=(1024, 65536))
 
@@ -25,3 +46,57 @@ def test_messages_are_measured_to_the_target_and_rounds_roughly(
     assert rounds
     assert set(rounds) == {ROUGH}
     assert {one.subject for one in found.measurements.series} >= {"bcast", "allreduce"}
+
+
+def test_the_calibration_is_that_of_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the messages alone said that there had been no rounds."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = tmp_path / "m.ndjson"
+    found = guided(out, FEW, Ranks(), Goal(60.0, 1e-9))
+    assert calibration_record(found.calibration) == calibration_record(
+        calibrate(read_measurements(out))
+    )
+
+
+def test_what_is_forbidden_is_not_measured_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    wishes = Constraints(forbidden=frozenset({"ring"}))
+    found = guided(tmp_path / "m.ndjson", FEW, Ranks(), Goal(60.0, 1e-9), constraints=wishes)
+    assert "ring" not in {one.algorithm for one in found.measurements.series}
+    assert found.table.provenance["constraints"] == {"forbidden": ["ring"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "wishes", "sentence"),
+    [
+        ({"shapes": (Shape(5, 1),)}, Constraints(), "shape 5x1 does not fit 4 hosts"),
+        ({"topology": HALF}, Constraints(), "has 2 nodes, 4 hosts are to be probed"),
+        ({"topology": HALF, "hosts": Hosts(("node0", "b"))}, Constraints(), "has no node b"),
+        ({}, Constraints(forbidden=frozenset({"rign"})), "'rign' is no algorithm"),
+        ({"hosts": Hosts(("u", "v"))}, Constraints(), "holds a probe of another cluster"),
+        ({"ppn": 2}, Constraints(), "holds a probe of another plan"),
+    ],
+)
+def test_what_needs_no_ranks_to_be_known_is_said_before_any_are_started(
+    change: dict[str, Any], wishes: Constraints, sentence: str, tmp_path: Path
+) -> None:
+    out, asked = tmp_path / "m.ndjson", replace(REQUEST, parts=("messages",))
+    probe_cluster(out, asked, Ranks())
+    before = out.read_bytes()
+    with pytest.raises(InputError, match=sentence):
+        guided(out, replace(asked, **change), Never(), Goal(60.0, 0.02), constraints=wishes)
+    assert out.read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_is_noticed_before_any_rank_is_started(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        guided(tmp_path, FEW, Never(), Goal(60.0, 0.02))
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written"):
+        probe_cluster(tmp_path / "file" / "m.ndjson", FEW, Never())

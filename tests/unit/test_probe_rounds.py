@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tuner.calibrate import calibrate
 from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
 from tuner.measurement import Measurement, read_measurements, read_partial, series_line
@@ -31,7 +32,8 @@ CALL = Chosen(Collective.ALLREDUCE, 4, 1, 65536, (RING, Choice("ring", via=SCHED
 class Ranks(Launcher):
     """They measure what `fits` says of a point and report what does not; `dies` ends a launch.
 
-    Of points that `lacks` names there is nothing to measure, and they refuse `refused`.
+    Of points that `lacks` names there is nothing to measure, and they refuse `refused`. `alone` is
+    why two of them on one host cannot be started.
     """
 
     library: str = "openmpi"
@@ -40,6 +42,7 @@ class Ranks(Launcher):
     dies: Callable[[Point], bool] = field(default=lambda _: False)
     lacks: Callable[[Point], bool] = field(default=lambda _: False)
     refused: Choice | None = None
+    alone: str = ""
     plans: list[Plan] = field(default_factory=list)
     budgets: list[float] = field(default_factory=list)
 
@@ -48,6 +51,8 @@ class Ranks(Launcher):
 
     def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
         if "tuner.probe.loopback" in arguments:
+            if self.alone:
+                raise ProbeError(self.alone)
             return CompletedRun(0, '{"frame": 102, "held": [[0.0, 3e-05]]}\n', "")
         words, on_line = arguments, known["on_line"]
         plan, out = read_plan(Path(words[-3])), Path(words[-2])
@@ -240,3 +245,25 @@ def test_other_collectives_and_our_schedules_are_planned() -> None:
 def test_collectives_that_cannot_be_measured(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         plan_cluster(replace(REQUEST, **change))
+
+
+@pytest.mark.parametrize(
+    "why",
+    ["permission denied for /opt/py: the user must be able to use it",
+     "a host cannot be reached (Permission denied): check that `ssh HOST true` works"],
+)  # fmt: skip
+def test_a_probe_does_without_two_ranks_of_one_host_and_says_so(tmp_path: Path, why: str) -> None:
+    found = probe_cluster(tmp_path / "m.ndjson", REQUEST, Ranks(alone=why))
+    assert {one.kind for one in found.series} >= {"pingpong", "overhead"}
+    notes = found.provenance["notes"]
+    assert [note for note in notes if note.startswith(f"two ranks on a alone could not be measured"
+                                                      f" ({why})")] == notes[:1]  # fmt: skip
+    assert found.provenance["loopback"] == {}
+    assert calibrate(found)
+
+
+def test_a_host_that_is_not_there_ends_a_probe_at_once(tmp_path: Path) -> None:
+    ranks = Ranks(alone="host a cannot be reached (No route to host): check that it runs")
+    with pytest.raises(ProbeError, match="host a cannot be reached"):
+        probe_cluster(tmp_path / "m.ndjson", REQUEST, ranks)
+    assert ranks.plans == []

@@ -13,7 +13,7 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.collective import Collective
 from tuner.errors import ProbeError
-from tuner.export.prove import TIMEOUT, WORD, Completed, Trial, ask
+from tuner.export.prove import START, TIMEOUT, WORD, Completed, Trial, ask
 from tuner.table import Choice
 
 RULE = table_of({(Collective.BCAST, 4): [(0, Choice())]}).rules[0]
@@ -27,17 +27,19 @@ class Hanging:
 
     def __init__(self) -> None:
         self.timeout = 0.0
+        self.first: float | None = None
         self.patience: list[float | None] = []
         self.calls: list[dict[str, Any]] = []
 
     def run(
         self, ranks: int, arguments: Sequence[str], *,
         on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
-        **_: Any,
+        patience: float | None = None, **_: Any,
     ) -> Completed:  # fmt: skip
         assert on_line is not None
         assert timeout is not None
-        self.timeout, self.calls = timeout, json.loads(Path(arguments[-1]).read_text())
+        self.timeout, self.first = timeout, patience
+        self.calls = json.loads(Path(arguments[-1]).read_text())
         answer = {"call": 0, "error": 0, "executed": [], "entered": []}
         self.patience = [on_line(line) for line in ("a banner", '{"calls": 3}', json.dumps(answer))]
         raise ProbeError(f"{ranks} ranks did not end")
@@ -47,8 +49,9 @@ def test_what_was_answered_before_a_launch_hung_counts(tmp_path: Path) -> None:
     starter = Hanging()
     assert list(ask(starter, TRIALS, tmp_path, settings={}, may_abort=True)) == [0]
     assert starter.timeout < TIMEOUT
+    assert starter.first == START
     assert starter.patience == [None, WORD, WORD]
     assert {(call["nodes"], call["ppn"]) for call in starter.calls} == {(1, 4)}
     with pytest.raises(ProbeError, match="4 ranks did not end"):
         ask(starter, TRIALS, tmp_path, settings={})
-    assert starter.patience == [None] * 3
+    assert [starter.first, *starter.patience] == [None] * 4

@@ -81,6 +81,24 @@ def test_what_no_column_says_is_told_or_demanded() -> None:
     assert "there is no collective 'sing'" in complaint(text, Told(collective="sing"))
 
 
+def test_where_there_are_no_options_a_column_is_asked_for() -> None:
+    """Of `tuner evaluate` and `tuner train`, which named options that they lack."""
+    silent, text = Told(options=False), "size_bytes,algorithm,time_us\n64,2. chain,5.25\n"
+    wanted = "add columns p and nodes, or read it by `tuner import-results` with --p and --nodes"
+    assert complaint(text, silent).endswith(wanted)
+    counted = "collective,ranks,size_bytes,time_us\nbcast,4,64,5.25\n"
+    assert ": add a column nodes, or read it by" in complaint(counted, silent)
+    placed = "nodes,ppn,size_bytes,time_us\n2,2,64,5.25\n"
+    assert "which collective was measured: add a column collective" in complaint(placed, silent)
+
+
+@pytest.mark.parametrize("form", ["auto", "csv"])
+def test_a_table_without_times_says_which_column_it_lacks(form: str) -> None:
+    text = "# mine\ncollective,nodes,ppn,algorithm,size_bytes,median\nbcast,2,2,chain,64,5.25\n"
+    with pytest.raises(InputError, match="line 2: no column says the time: call it median_us"):
+        parse_results(text, form)
+
+
 def test_pairs_of_nodes_are_runs() -> None:
     head = "cluster,nccl_version,node_a,node_b,gpus_per_node,test,size_bytes,out_of_place_us"
     text = (
@@ -111,7 +129,7 @@ def test_unknown_collectives_and_empty_times_are_read_all_the_same() -> None:
         ("bcast,", '"bcast,', "line 2: not a row of a table"),
         ("bcast,2,4,64,5.25\n", "", "line 1: no row follows the header"),
         ("size_bytes", "weight", "line 1: no column says the size"),
-        ("time_us", "cost", "line 1: results in none of the known forms"),
+        ("time_us", "cost", "line 1: no column says the time"),
         ("5.25\n", "5.25", "line 2: cut off"),
     ],
 )

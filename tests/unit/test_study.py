@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from tuner import algorithms
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.cost import Calibration, PathCost, calibration_record, write_calibration
+from tuner.cost import (
+    Calibration,
+    Estimate,
+    PathCost,
+    Segment,
+    calibration_record,
+    write_calibration,
+)
 from tuner.errors import InputError, ScheduleError
 from tuner.measurement import Cluster
 from tuner.schedule import Schedule
@@ -35,7 +42,15 @@ from tuner.table import Choice, Evidence, Key, Rule, TuningTable, table_record, 
 from tuner.topologies import given_calibration, load_topology, topology_record
 from tuner.topologies.presets import preset
 from tuner.topologies.short import machine_from, topology_from
-from tuner.topology import CUDA, NODE, NODE_OVERSUBSCRIBED, Placement, Topology
+from tuner.topology import (
+    CUDA,
+    HOST,
+    NETWORK,
+    NODE,
+    NODE_OVERSUBSCRIBED,
+    Placement,
+    Topology,
+)
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LOCAL = {"latency": "300ns", "bandwidth": "10GB/s"}
@@ -343,6 +358,26 @@ def test_the_network_of_a_preset_follows_its_axes() -> None:
     shorter, longer = seconds(1, latency=3e-6), seconds(1, latency=9e-6)
     assert longer - shorter == pytest.approx(6e-6, rel=1e-6)
     assert longer == pytest.approx(9e-6, rel=0.1)
+
+
+@pytest.mark.parametrize("factor", [0.25, 4.0])
+def test_what_the_ends_take_of_a_short_message_stays_on_another_network(factor: float) -> None:
+    """Short messages are copied after one another, which is lag; from 8 KiB on copies and network
+    work at once, and what the first copies take is in alpha. Neither is the network's: a message of
+    8 KiB still takes as long by both lines, as it would not if only one of them followed."""
+    flat = machine_from({**FLAT, "nodes": 2})
+    exact, seam, beta, lag = Estimate.exact, 8192.0, 8e-11, 2e-11
+    short = Segment(0.0, seam, exact(2e-6), exact(beta), lag=exact(lag))
+    long = Segment(seam, math.inf, exact(2e-6 + lag * seam), exact(beta))
+    paths = {**flat.calibration.paths, (NETWORK, HOST): PathCost((short, long))}
+    measured = replace(flat, calibration=replace(flat.calibration, paths=paths))
+    other = varied(measured, {"nodes": 2, "bandwidth": factor / beta}).calibration
+    below, above = other.path(NETWORK, HOST).segments
+    assert below.beta.value == pytest.approx(beta / factor)
+    assert below.lag.value == lag
+    per_byte = below.beta.value + below.lag.value
+    whole = below.alpha.value + per_byte * seam
+    assert whole == pytest.approx(above.alpha.value + above.beta.value * seam)
 
 
 def test_ranks_are_placed_as_the_study_says() -> None:

@@ -119,6 +119,7 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
         ([*HOSTS, "--target-regret", "0%"], "'0%' is no percentage"),
         ([*HOSTS, "--budget", "10"], "write it like 90s or 10min"),
         ([*HOSTS, "--shapes", "3x1"], "shape 3x1 does not fit 2 hosts"),
+        (["--hosts", "a:2", "--shapes", "3x1"], "does not fit 1 host with 2 ranks each"),
         ([*HOSTS, "--shapes", "2"], "write HOSTSxRANKS"),
         ([*HOSTS, "--collectives", "shout"], "no collective 'shout'"),
         (["--hosts", "a", "--ppn", "1"], "nobody to talk to"),

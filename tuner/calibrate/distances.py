@@ -14,7 +14,7 @@ from tuner.errors import InputError
 from tuner.locality import PATH_CLASSES
 from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, paths
 from tuner.topology.hosts import node_numbers
-from tuner.units import format_time
+from tuner.units import format_time, plural
 
 MOST_RANKS = 64  # on a node, among which a pair of a class is looked for
 
@@ -49,7 +49,7 @@ class Distances:
         if max(first, second) >= len(self._node):
             raise InputError(
                 f"host {max(first, second)} was probed, topology {self.topology.name} has"
-                f" {len(self._node)} nodes: give the topology of the probed cluster"
+                f" {plural(len(self._node), 'node')}: give the topology of the probed cluster"
             )
         ends = np.array([self._node[first], self._node[second]])
         return _way(paths(Placement(self.topology, ends), memory, np.array([0]), np.array([1])))

@@ -109,7 +109,10 @@ def run(options: argparse.Namespace) -> None:
         if len({choice for case in own for choice in case.rows}) > 1
     }
     if not found:
-        raise InputError("nothing to choose from: every call was measured with one algorithm alone")
+        raise InputError(
+            "nothing to choose from: every call was measured with one algorithm alone, as the"
+            " column `algorithm` says it"
+        )
     for name, scores in found.items():
         if OURS not in scores:
             warn(
@@ -133,7 +136,7 @@ def cases_of(path: Path, options: argparse.Namespace, simulate: Simulate) -> Seq
     """What a file of any known form has measured, read as the options say."""
     if path.suffix == ".ndjson":
         return cases_of_measurements(read_measurements(path), simulate)
-    readings = read_results(path, options.form, Told())
+    readings = read_results(path, options.form, Told(options=False))
     return cases_of_results(readings, options.libraries == "together", options.leave_out)
 
 

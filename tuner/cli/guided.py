@@ -20,7 +20,7 @@ from tuner.errors import InputError
 from tuner.libraries.decisions import Decisions, runs
 from tuner.measurement import Measurements
 from tuner.probe.calls import ITEM, divisible
-from tuner.probe.cluster import probe_chosen, probe_cluster
+from tuner.probe.cluster import check_probe, probe_chosen, probe_cluster
 from tuner.probe.plan import WARM_UP
 from tuner.probe.request import Request, Shape, shapes
 from tuner.probe.rounds import Chosen
@@ -80,18 +80,23 @@ def guided(
     """Measure into `out` and make a table for all shapes and sizes of `request`.
 
     on_round    told what the table would be worth, and the seconds spent
-    on_note     told what could not be found out
+    on_note     told what could not be found out, and what was noticed about the messages
 
     Killed, the same call resumes; the time that was spent before does not count again. Raises
-    InputError and ProbeError as `probe_cluster` does, and InputError as `calibrate` does.
+    InputError and ProbeError as `probe_cluster` does, and InputError as `calibrate` does; whatever
+    needs no ranks to be known is said before any are started.
     """
     begin, topology = time.monotonic(), request.topology
     asked, wide = _without_collectives(request), replace(request, shapes=_all_shapes(request))
+    check_probe(out, asked, launcher, name=name)
+    constraints.require_known(request.library, ((one, Choice()) for one in request.collectives))
     known = known_decisions(out, wide, launcher, on_note)
     measurements = probe_cluster(
         out, asked, launcher, name=name, budget=MESSAGES * goal.budget, decisions=known,
         on_progress=on_progress,
     )  # fmt: skip
+    for note in measurements.provenance.get("notes", ()):
+        on_note(note)
     calibration, where = _calibrated(measurements, topology, goal)
     simulate, offered = simulator(calibration, where, known), Offered(wide, constraints, known)
     grid = {point: offered(point) for point in candidates(wide, known)}
@@ -111,6 +116,7 @@ def guided(
             budget=min(left, PATIENCE * ROUND * goal.budget), target=ROUGH,
             on_progress=on_progress,
         )  # fmt: skip
+    calibration, _ = _calibrated(measurements, topology, goal)  # as anybody makes it of the file
     _, table = make_table(
         measurements, calibration, topology=topology, points=list(grid), constraints=constraints
     )

@@ -88,5 +88,7 @@ def text_of(path: Path) -> str:
     """A file's content; raises InputError."""
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path}: cannot be read: {reason}") from None
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: no text in it: give a file in a library's own format") from None

@@ -26,7 +26,7 @@ from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
 from tuner.runtime.launch import Hosts
 from tuner.runtime.nvidia import driver_loads
-from tuner.units import format_time, parse_duration
+from tuner.units import format_time, parse_duration, plural
 
 EXAMPLES = """examples:
   tuner probe --out measurements.ndjson
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
         _show_plan(options, _planned(options, there))
         return
     display = Display(console(error=True))
-    where = f" on {len(there.names)} hosts" if there.names else ""
+    where = f" on {plural(len(there.names), 'host')}" if there.names else ""
     with display.stage(f"probing {options.library}{where}") as report:
         measurements = _probed(options, there, report)
     _show(options, measurements)

@@ -25,7 +25,7 @@ from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template, available_cores
 from tuner.table import OPERATORS, Rule, TuningTable
-from tuner.units import format_size
+from tuner.units import format_size, plural
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
 ACTIVATION: Mapping[str, Callable[[Path], dict[str, str]]] = {
@@ -188,8 +188,8 @@ def spread(table: TuningTable, python: Path, there: Hosts, template: Template | 
     nodes = max(key.nodes for key in table.keys)
     if nodes > len(there.names):
         raise InputError(
-            f"the table has rules for {nodes} hosts, and {len(there.names)} are given: give more"
-            " (--hosts)"
+            f"the table has rules for {plural(nodes, 'host')}, more than the"
+            f" {plural(len(there.names), 'host')} given: give more (--hosts)"
         )
     return Spread(starter, there, max(key.ppn for key in table.keys))
 

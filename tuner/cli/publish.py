@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuner import algorithms
 from tuner.cli.output import add_json, console, emit
 from tuner.errors import InputError
-from tuner.export.ladders import describe
-from tuner.libraries import LIBRARIES
+from tuner.export.known import require_known
 from tuner.runtime import client
 from tuner.runtime.request import request_for
-from tuner.table import LIBRARY, SCHEDULE, Rule, read_table, table_record
+from tuner.table import read_table, table_record
 
 SERVICE = "http://127.0.0.1:8765"
 EXAMPLES = f"""examples:
@@ -38,11 +36,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Store the table, then publish its version; either may be repeated without harm."""
     table = read_table(options.table)
-    for rule in table.rules:
-        try:
-            _require_known(table.library, rule)
-        except InputError as reason:
-            raise InputError(f"{options.table}: {describe(rule)}: {reason}") from None
+    try:
+        require_known(table)
+    except InputError as reason:
+        raise InputError(f"{options.table}: {reason}") from None
     request = request_for(table.library, service=options.service)
     stored = client.post(request, "/v1/tables", table_record(table))
     if not options.draft:
@@ -54,13 +51,3 @@ def run(options: argparse.Namespace) -> None:
         f"version {stored['version']} for {table.library} on {table.cluster} is {what}",
         markup=False,
     ))  # fmt: skip
-
-
-def _require_known(library: str, rule: Rule) -> None:
-    """InputError for what neither a library that tables are made for nor our schedules have."""
-    collective, choice = rule.key.collective, rule.choice
-    own = LIBRARIES.get(library.partition(" ")[0])
-    if choice.via == SCHEDULE:
-        algorithms.describe(collective, choice.algorithm)
-    elif choice.via == LIBRARY and own:
-        own.settings(collective, choice)

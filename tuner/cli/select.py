@@ -15,8 +15,8 @@ from tuner.select.dataset import Point
 from tuner.select.evaluate import blind
 from tuner.select.lookup import lookup
 from tuner.select.store import read_trained
-from tuner.table import Choice, Key, Rule, read_table, rule_record
-from tuner.units import format_size, format_time, parse_size
+from tuner.table import Choice, Key, Rule, TuningTable, read_table, rule_record
+from tuner.units import format_size, format_time, parse_size, plural
 
 EXAMPLES = """examples:
   tuner select tuner-out/openmpi/table.json --collective bcast --p 4 --size 64KiB
@@ -36,7 +36,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--p", type=parsing.positive, required=True, help="ranks of the communicator"
     )
     parser.add_argument(
-        "--nodes", type=parsing.positive, default=1, help="nodes they are on (default: 1)"
+        "--nodes",
+        type=parsing.positive,
+        default=1,
+        help="on which they are, as many on each (default: 1)",
     )
     parser.add_argument(
         "--placement", choices=PLACEMENTS, default=CONSECUTIVE,
@@ -63,8 +66,8 @@ def run(options: argparse.Namespace) -> None:
     """Look the call up."""
     if options.p < 1 or options.nodes < 1 or options.p % options.nodes:
         raise InputError(
-            f"{options.p} ranks cannot be spread evenly over {options.nodes} nodes:"
-            " give --p as a multiple of --nodes"
+            f"{plural(options.p, 'rank')} cannot be spread evenly over"
+            f" {plural(options.nodes, 'node')}: give --p as a multiple of --nodes"
         )
     ppn = options.p // options.nodes
     if options.table.is_dir():
@@ -75,8 +78,22 @@ def run(options: argparse.Namespace) -> None:
     key = Key(
         options.collective, options.nodes, ppn, options.memory, options.operators, options.placement
     )
-    rule = lookup(read_table(options.table), key, options.size)
+    table = read_table(options.table)
+    try:
+        rule = lookup(table, key, options.size)
+    except InputError as reason:
+        raise InputError(f"{reason}{_other_nodes(table, key)}") from None
     return emit(options, rule_record(rule), lambda: _print(rule))
+
+
+def _other_nodes(table: TuningTable, key: Key) -> str:
+    """How to ask for as many ranks, where the table has them on other numbers of nodes."""
+    call = key.collective, key.memory, key.p, key.placement
+    known = {
+        one.nodes for one in table.keys
+        if (one.collective, one.memory, one.p, one.placement) == call
+    }  # fmt: skip
+    return f": add {' or '.join(f'--nodes {nodes}' for nodes in sorted(known))}" if known else ""
 
 
 def _ask(options: argparse.Namespace, point: Point) -> None:

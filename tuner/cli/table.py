@@ -32,6 +32,10 @@ EXAMPLES = """examples:
   tuner table prove tuner-out/openmpi/table.json
   tuner table prove table.json --hosts node1,node2,node3,node4
 
+Exit status of `prove`: 0 when every rule that the file holds was confirmed; 1 when one was refuted
+or could not be tried. What a file cannot hold is left to the default and only counted. Of `check`:
+1 when anything differs.
+
 Using an exported file (docs/formats.md has the others):
   mpirun --mca coll_tuned_use_dynamic_rules 1 \\
       --mca coll_tuned_dynamic_rules_filename $PWD/openmpi.rules ...
@@ -162,7 +166,8 @@ def run_check(options: argparse.Namespace) -> int:
 
 
 def run_prove(options: argparse.Namespace) -> int:
-    """Run the real library; status 1 when it did otherwise than a rule says."""
+    """Run the real library; status 1 when it did otherwise than a rule of the file says, or when
+    one could not be tried."""
     table = native.table_of(options.table, options)
     library = table.library.partition(" ")[0]
     if options.runtime not in (None, library):
@@ -181,6 +186,10 @@ def run_prove(options: argparse.Namespace) -> int:
 def _print_proofs(table: TuningTable, proofs: Sequence[Mapping[str, Any]]) -> None:
     print_table("", proving.COLUMNS, proving.rows(proofs), right=("ranks", "size"))
     confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
+    untried = sum(not proof["confirmed"] and not proof["sizes"] for proof in proofs)
+    refuted = len(proofs) - confirmed - untried
     left = len(proofs_of(table.consecutive(), proofs)) - len(proofs)
+    others = [(refuted, "refuted"), (untried, "not tried")]
+    said = "".join(f", {number} {what}" for number, what in others if number)
     lacking = f"; what was proved does not hold {left} of them" if left else ""
-    print(f"{confirmed} of {counted_rules(table)} confirmed{lacking}{_cyclic(table)}")
+    print(f"{confirmed} of {counted_rules(table)} confirmed{said}{lacking}{_cyclic(table)}")

@@ -29,7 +29,7 @@ from tuner.select.dataset import Row
 from tuner.select.design import Bound
 from tuner.select.make import make_table
 from tuner.table import TuningTable, table_record, write_table
-from tuner.units import parse_duration
+from tuner.units import parse_duration, plural
 
 BUDGET = 600.0  # seconds
 TARGET = 0.02  # mean regret
@@ -139,7 +139,7 @@ def _measured(options: argparse.Namespace, there: Hosts) -> TuningTable:
             f" {bound.expected:.1%}, with 95 % certainty below {bound.upper:.1%}"
         )
 
-    with display.stage(f"measuring {options.library} on {request.nodes} hosts") as report:
+    with display.stage(f"measuring {options.library} on {plural(request.nodes, 'host')}") as report:
         found = guided(
             options.measurements, request, launcher,
             Goal(options.budget, options.target_regret), name=options.name,

@@ -25,7 +25,7 @@ PROVER = ("-m", "mpi4py", "-m", "tuner.runtime.prover")  # mpi4py ends all ranks
 ITEM = 4  # bytes of the elements it sends where the size allows, else 1
 LARGEST = 1 << 25  # bytes of the largest call of a proof
 TIMEOUT = 300.0  # seconds of one launch
-START, EACH = 60.0, 2.0  # likewise, where ranks may die, and for each call
+START, EACH = 60.0, 2.0  # likewise, where ranks may die: to the first word, and for each call
 WORD = 10.0  # likewise, from one answer of theirs to the next
 NO_SIZE = "no call has a size in this range"  # why a rule cannot be tried
 Progress = Callable[[int, int], None]  # calls made, calls altogether
@@ -55,6 +55,7 @@ class Starter(Protocol):
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
+        patience: float | None = None,
         check: bool = True,
     ) -> Completed:
         """Run `python ARGUMENTS` on that many ranks."""  # fmt: skip
@@ -67,6 +68,8 @@ class RuleProof:
     confirmed   at every size the rule's algorithm ran; for a default rule: the same as without
                 the file
     reason      why not
+
+    A rule without sizes was not tried.
     """
 
     rule: Rule
@@ -74,6 +77,11 @@ class RuleProof:
     executed: tuple[Choice, ...]
     confirmed: bool
     reason: str = ""
+
+    @classmethod
+    def untried(cls, rule: Rule, reason: str) -> RuleProof:
+        """Of a rule that nothing is known about, and why."""
+        return cls(rule, (), (), False, reason)
 
 
 @dataclass(frozen=True)
@@ -169,6 +177,7 @@ def ask(
             max(trial.rule.key.p for trial in trials) + spare, [*PROVER, str(path)],
             settings=settings, environment=environment, on_line=note, check=not may_abort,
             timeout=START + EACH * len(trials) if may_abort else TIMEOUT,
+            patience=START if may_abort else None,
         )  # fmt: skip
     except ProbeError:
         if not may_abort:

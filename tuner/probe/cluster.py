@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InputError, ProbeError
+from tuner.files import require_target
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
 from tuner.locality import placed_record
-from tuner.measurement import Measurements
+from tuner.measurement import Cluster, Measurements
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
+from tuner.probe.file import ProbeFile
 from tuner.probe.machine import local_cluster, provenance
 from tuner.probe.messages import cost, messages, shared, sweep
 from tuner.probe.plan import Arm, Plan, Point
@@ -36,7 +38,11 @@ BUDGET = 300.0  # seconds
 # Settings under which ranks of one host talk over the network's transport: of Open MPI over TCP.
 OWN_HOST = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
 PATIENCE = 30.0  # seconds
-UNREACHED = "cannot be reached"  # in the sentences on hosts
+UNREACHED, DENIED = "cannot be reached", "Permission denied"  # in the sentences on hosts
+WITHOUT_LOOPBACK = (
+    "two ranks on {host} alone could not be measured ({why}): the latency of the links is less"
+    " certain, all else is as usual"
+)
 
 
 def probe_cluster(
@@ -89,14 +95,13 @@ def _carried_out(
     budget: float, decisions: Sequence[Decisions], on_progress: Callable[[Progress], None],
     target: float | None = None,
 ) -> Measurements:  # fmt: skip
+    require_target(out)
     first = plan_cluster(request)
     further = [
         point
         for launch, chosen in enumerate(rounds, start=1)
         for point in plan_chosen(request, chosen, launch).points
     ]
-    here = local_cluster()
-    cluster = replace(here, name=name or cluster_name(request.hosts), nodes=request.nodes)
     words = (launcher.template or Template.parse(request.library)).words
     about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words),
              "plan": first.fingerprint}  # fmt: skip
@@ -105,30 +110,52 @@ def _carried_out(
     if decisions:
         about[DEFAULT_RUNS] = in_provenance(decisions)
     if request.nodes > 1 and "messages" in request.parts and not out.exists():
-        about["loopback"] = _loopback(request, launcher)
+        about |= _loopback(request, launcher)
     wanted = request.target if target is None else target
     plan = replace(first, points=(*first.points, *further), target=wanted)
-    return carry_out(plan, launcher, out, cluster, about, budget, on_progress)
+    return carry_out(plan, launcher, out, _cluster(request, name), about, budget, on_progress)
+
+
+def check_probe(out: Path, request: Request, launcher: Launcher, *, name: str = "") -> None:
+    """Raises InputError where `probe_cluster` would, as far as that can be told without ranks: for
+    nonsense, a topology of other hosts, an `out` of another probe and one that cannot be written.
+    """
+    require_target(out)
+    plan = plan_cluster(request)
+    plan_chosen(request, [one for chosen in rounds_of(out) for one in chosen])
+    about = {"plan": plan.fingerprint, "budget": 0.0}
+    ProbeFile(out, _cluster(request, name), launcher.version(), plan, about).check()
+
+
+def _cluster(request: Request, name: str) -> Cluster:
+    """As it is known before its ranks have described it."""
+    here = local_cluster()
+    return replace(here, name=name or cluster_name(request.hosts), nodes=request.nodes)
 
 
 def _loopback(request: Request, launcher: Launcher) -> dict[str, Any]:
-    """What `tuner.probe.loopback` measures between two ranks of the first host; nothing where it
-    cannot be had, for only the latency of the links depends on it. Raises ProbeError where no other
-    launch can do better."""
+    """What `tuner.probe.loopback` measures between two ranks of the first host, as provenance; a
+    note where it cannot be had, for only the latency of the links depends on it. Raises ProbeError
+    where no other launch can do better."""
+    first = Hosts(request.hosts.names[:1], 2)
     try:
         run = launcher.run(
             2, ["-m", "mpi4py", "-m", "tuner.probe.loopback"],
-            hosts=Hosts(request.hosts.names[:1], 2), ppn=2, settings=OWN_HOST[request.library],
-            timeout=PATIENCE,
+            hosts=first, ppn=2, settings=OWN_HOST[request.library], timeout=PATIENCE,
         )  # fmt: skip
         found = json.loads(run.stdout.splitlines()[-1])
-        return found if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            return {"loopback": found}
+        why = "the ranks said something else"
     except ProbeError as reason:
-        if UNREACHED in str(reason):
+        why = str(reason)
+        if UNREACHED in why and DENIED not in why:
             raise
-        return {}
-    except (InputError, ValueError, IndexError):
-        return {}
+    except InputError as reason:
+        why = str(reason)
+    except (ValueError, IndexError):
+        why = "the ranks said nothing"
+    return {"loopback": {}, "notes": [WITHOUT_LOOPBACK.format(host=first, why=why)]}
 
 
 def plan_cluster(request: Request) -> Plan:

@@ -52,6 +52,12 @@ class ProbeFile:
         self.dealt = plan
         self._mine = False
 
+    def check(self) -> None:
+        """Raises InputError for a file of another probe; changes nothing."""
+        header, series = self._content()
+        if header is not None and (series or self.ended):
+            self._require_same(header)
+
     def resume(self) -> Plan:
         """What is left to measure; an unfinished file then holds just its finished points.
 

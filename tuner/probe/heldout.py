@@ -19,6 +19,7 @@ from mpi4py import MPI
 from tuner.collective import Collective
 from tuner.probe.collectives import Call
 from tuner.probe.timing import Arm, Stopwatch, wait_quietly
+from tuner.runtime import traces
 from tuner.runtime.forcing import Forcing
 
 
@@ -27,6 +28,7 @@ def main(path: str) -> None:
     order, world = json.loads(Path(path).read_text(encoding="utf-8")), MPI.COMM_WORLD
     for p in sorted({point["p"] for point in order["points"]}):
         comm = MPI.Intracomm(world.Split(0 if world.rank < p else MPI.UNDEFINED, world.rank))
+        traces.hide()
         if comm != MPI.COMM_NULL:
             # A library that is switched at start-up has one arm without variables.
             forcing = Forcing("openmpi", comm)

@@ -15,6 +15,7 @@ from tuner.errors import ProbeError
 from tuner.locality import CYCLIC
 from tuner.probe.clock import identity
 from tuner.probe.plan import APART, NEAR, Place, Plan
+from tuner.units import plural
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def layout(world: MPI.Intracomm, plan: Plan) -> Layout:
 
 def _counted(sizes: list[int]) -> str:
     each = sorted(set(sizes))
-    return f"{' or '.join(map(str, each))} ranks on each of {len(sizes)} hosts"
+    return f"{' or '.join(map(str, each))} ranks on each of {plural(len(sizes), 'host')}"
 
 
 def crowded(comm: MPI.Intracomm) -> bool:

@@ -34,6 +34,7 @@ from tuner.probe.plan import Arm, Place, Plan, Point, read_plan
 from tuner.probe.results import Results
 from tuner.probe.sampling import Account
 from tuner.probe.session import Session
+from tuner.runtime import traces
 
 STUCK = 45.0  # seconds beyond its time after which a point is given up as deadlocked
 BEAT = 5.0  # seconds between signs of life
@@ -73,6 +74,7 @@ class Probe:
         self._world = MPI.COMM_WORLD
         self._first = self._world.rank == 0
         self._layout = places.layout(self._world, plan)
+        traces.hide()
         self._mail = self._world.Dup()
         self._clock = Clock(self._world.Dup()) if plan.hosts else None
         self._crowded = places.crowded(self._world)

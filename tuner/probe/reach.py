@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tuner.errors import InputError
 from tuner.topology import HOST, Paths, Placement, Topology, paths
 from tuner.topology.hosts import node_numbers
+from tuner.units import plural
 
 MOST_PAIRS = 1 << 14  # of hosts, among which representatives are looked for
 MOST_DISTANCES = 8  # that are measured; those of most pairs
@@ -39,8 +40,8 @@ class Reach:
         numbers = node_numbers(self.topology, self.hosts)
         if len(numbers) < len(self.hosts):
             raise InputError(
-                f"topology {self.topology.name} has {len(numbers)} nodes, {len(self.hosts)} hosts"
-                " are to be probed: give the topology of these hosts"
+                f"topology {self.topology.name} has {plural(len(numbers), 'node')},"
+                f" {len(self.hosts)} hosts are to be probed: give the topology of these hosts"
             )
         return np.array(numbers[: len(self.hosts)])
 

@@ -15,6 +15,7 @@ from tuner.locality import CONSECUTIVE, PLACEMENTS, Placed
 from tuner.probe.planning import COLLECTIVE_SIZES, communicator_sizes
 from tuner.runtime.launch import Hosts
 from tuner.topology import Topology
+from tuner.units import plural
 
 SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
 RADICES = (2, 4, 8)
@@ -133,7 +134,8 @@ def check(request: Request) -> None:
     large = [s for s in request.shapes if s.nodes > request.nodes or s.ppn > request.ppn]
     if large:
         raise InputError(
-            f"shape {large[0]} does not fit {request.nodes} hosts with {request.ppn} ranks each"
+            f"shape {large[0]} does not fit {plural(request.nodes, 'host')} with"
+            f" {plural(request.ppn, 'rank')} each"
         )
     odd = [size for size in request.sizes if size < 4 or size % 4]
     if odd or not request.sizes:

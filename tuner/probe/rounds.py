@@ -21,6 +21,7 @@ from tuner.probe.calls import call, divisible
 from tuner.probe.plan import Point
 from tuner.probe.request import Request, Shape
 from tuner.table import SCHEDULE, Choice
+from tuner.units import plural
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def points_of(request: Request, chosen: Sequence[Chosen], launch: int) -> Iterat
 def _check(request: Request, one: Chosen, shape: Shape) -> None:
     if not (1 <= one.nodes <= request.nodes and 1 <= one.ppn <= request.ppn) or shape.ranks < 2:
         raise InputError(
-            f"shape {shape} does not fit {request.nodes} hosts with {request.ppn} ranks each"
+            f"shape {shape} does not fit {plural(request.nodes, 'host')} with"
+            f" {plural(request.ppn, 'rank')} each"
         )
     if one.nbytes < 4 or one.nbytes % 4 or divisible(one.collective, one.nbytes, shape) < 4:
         raise InputError(f"{one.collective} of {one.nbytes} bytes: sizes are multiples of 4 bytes")

@@ -87,5 +87,8 @@ def _recognised(lines: Lines) -> str:
         return "pico"
     header = tidy.find_header(lines.lines)
     if header is None:
-        raise InputError(f"line 1: results in none of the known forms: {', '.join(FORMS)}")
+        raise InputError(
+            tidy.timeless(lines.lines)
+            or f"line 1: results in none of the known forms: {', '.join(FORMS)}"
+        )
     return "pico" if tidy.is_pico(header.names) else "csv"

@@ -137,8 +137,8 @@ def _shape(line: int, p: int, idle: int, told: Told) -> Shape:
                          " that option out")  # fmt: skip
     ppn = told.ppn or (None if told.nodes is None else -(-started // told.nodes))
     if ppn is None:
-        raise InputError(f"line {line}: the file does not say how many ranks were on each node: add"
-                         " --ppn")  # fmt: skip
+        raise InputError(f"line {line}: the file does not say how many ranks were on each node:"
+                         f" {told.add('ppn')}")  # fmt: skip
     if told.nodes is not None and told.nodes * ppn != started:
         raise InputError(f"line {line}: {started} ranks are not {told.nodes} nodes of {ppn} ranks"
                          " each: correct --nodes or --ppn")  # fmt: skip

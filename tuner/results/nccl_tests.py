@@ -60,7 +60,7 @@ class Run:
         """Raises InputError where neither the file nor the user names the collective."""
         if not self.program and not told.collective:
             raise InputError(f"line {line}: the file does not say which collective was measured:"
-                             " add --collective")  # fmt: skip
+                             f" {told.add('collective')}")  # fmt: skip
         name = f"{self.program}_perf" if self.program else f"nccl-tests {told.collective}"
         if self.program == "sendrecv" and len(self.hosts) == 2:
             return Benchmark(name, EXCHANGE)

@@ -44,8 +44,8 @@ def parse_pico(lines: Lines, told: Told) -> Iterator[Reading]:
             f" is not like 512_ring_int32.csv: {quoted(Path(lines.source).name)}"
         )
     if told.collective not in (*Collective, ALLTOALL):
-        raise InputError(f"line {begin}: the file does not say which collective was measured: add"
-                         " --collective")  # fmt: skip
+        raise InputError(f"line {begin}: the file does not say which collective was measured:"
+                         f" {told.add('collective')}")  # fmt: skip
     samples = _samples(lines, begin, names)
     samples = samples[len(samples) // WARM_UP :]
     shape = told.shape(begin, len(names) - 1 if len(names) > 1 else None)

@@ -88,7 +88,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Told:
-    """What the user says about files that do not say it; None and "" where nothing is said."""
+    """What the user says about files that do not say it; None and "" where nothing is said.
+
+    options     whether there are options to say more with
+    """
 
     p: int | None = None
     nodes: int | None = None
@@ -97,6 +100,7 @@ class Told:
     algorithm: str = ""
     params: Mapping[str, int] = field(default_factory=dict)
     memory: str = ""
+    options: bool = True
 
     def __post_init__(self) -> None:
         for name, value in (("p", self.p), ("nodes", self.nodes), ("ppn", self.ppn)):
@@ -120,7 +124,7 @@ class Told:
         elif ppn is None and p and nodes:
             ppn = p // nodes
         if p is None or nodes is None or ppn is None:
-            raise InputError(f"line {line}: the file does not say {_missing(p, nodes)}")
+            raise InputError(f"line {line}: the file does not say {self._missing(p, nodes)}")
         if p != nodes * ppn or p >= MOST_RANKS:
             raise InputError(f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each:"
                              " correct --p, --nodes or --ppn")  # fmt: skip
@@ -130,8 +134,24 @@ class Told:
         """Of a benchmark that runs on two ranks, however many --p says for others."""
         if self.nodes is None:
             raise InputError(f"line {line}: the file does not say whether its two ranks were on one"
-                             " node: add --nodes 1, or --nodes 2 for one rank on each")  # fmt: skip
+                             f" node: {self.add('nodes')} 1, or --nodes 2 for one rank on each"
+                             )  # fmt: skip
         return Shape(2, 1, 2) if self.nodes == 1 else Shape(2, 2, 1)
+
+    def add(self, *names: str) -> str:
+        """How a sentence on what is not said ends: what to do about it."""
+        options = " and ".join(f"--{name}" for name in names)
+        if self.options:
+            return f"add {options}"
+        columns = f"{'a column' if len(names) == 1 else 'columns'} {' and '.join(names)}"
+        return f"add {columns}, or read it by `tuner import-results` with {options}"
+
+    def _missing(self, p: int | None, nodes: int | None) -> str:
+        if p is None and nodes is None:
+            return f"on how many ranks and nodes it was measured: {self.add('p', 'nodes')}"
+        if nodes is None:
+            return f"on how many nodes its {p} ranks were: {self.add('nodes')}"
+        return f"how many ranks were on each of its {nodes} nodes: {self.add('ppn')}"
 
 
 def _agreed(line: int, name: str, said: int | None, told: int | None) -> int | None:
@@ -139,11 +159,3 @@ def _agreed(line: int, name: str, said: int | None, told: int | None) -> int | N
         raise InputError(f"line {line}: the file says that {name} is {said}, but --{name} says"
                          f" {told}: leave that option out")  # fmt: skip
     return told if said is None else said
-
-
-def _missing(p: int | None, nodes: int | None) -> str:
-    if p is None and nodes is None:
-        return "on how many ranks and nodes it was measured: add --p and --nodes"
-    if nodes is None:
-        return f"on how many nodes its {p} ranks were: add --nodes"
-    return f"how many ranks were on each of its {nodes} nodes: add --ppn"

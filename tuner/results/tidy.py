@@ -86,8 +86,8 @@ def parse_tidy(lines: Lines, told: Told) -> Iterator[Reading]:
     """One reading per row. Raises InputError naming the line."""
     header = find_header(lines.lines)
     if header is None:
-        raise InputError("line 1: no line names columns of sizes and times, such as"
-                         " `collective,nodes,ppn,size_bytes,median_us`")  # fmt: skip
+        raise InputError(timeless(lines.lines) or "line 1: no line names columns of sizes and"
+                         " times, such as `collective,nodes,ppn,size_bytes,median_us`")  # fmt: skip
     if header.time is not None and "size" not in header.own:
         raise InputError(f"line {header.line}: no column says the size: call it size_bytes")
     rows = 0
@@ -104,16 +104,34 @@ def parse_tidy(lines: Lines, told: Told) -> Iterator[Reading]:
 def find_header(lines: Sequence[str]) -> Header | None:
     """The first line that names a column of times or values, and something else."""
     for line, content in enumerate(lines, 1):
-        delimiter = max(",;\t", key=content.count)
-        names = tuple(name.strip().strip('"').lower() for name in content.split(delimiter))
+        names = _names(content)
         if len(names) < 2 or len(set(names)) < len(names):
             continue
         own = {word: name for word, known in COLUMNS.items()
                for name in reversed(known) if name in names}  # fmt: skip
         time = _time_column(names)
         if time or {"value", "metric"} <= own.keys():
-            return Header(line, delimiter, names, own, time)
+            return Header(line, _delimiter(content), names, own, time)
     return None
+
+
+def timeless(lines: Sequence[str]) -> str:
+    """What is to be said of a table whose header has no column of times; "" of everything else."""
+    for line, content in enumerate(lines, 1):
+        names = _names(content)
+        known = {word for word, names_of in COLUMNS.items() if {*names} & {*names_of}}
+        if len(names) > 2 and len(known) > 2 and {"size", "collective", "algorithm"} & known:
+            return f"line {line}: no column says the time: call it median_us (or _ms, _ns, _s)"
+    return ""
+
+
+def _names(content: str) -> tuple[str, ...]:
+    """Of the columns, if a line is a header."""
+    return tuple(name.strip().strip('"').lower() for name in content.split(_delimiter(content)))
+
+
+def _delimiter(line: str) -> str:
+    return max(",;\t", key=line.count)
 
 
 def is_pico(names: Sequence[str]) -> bool:
@@ -178,8 +196,8 @@ def _memory(line: int, said: str, told: Told, library: str) -> str:
 def _benchmark(line: int, own: Mapping[str, str], told: Told, shape: Shape) -> Benchmark:
     name = own.get("collective") or told.collective
     if not name:
-        raise InputError(f"line {line}: the file does not say which collective was measured: add"
-                         " --collective")  # fmt: skip
+        raise InputError(f"line {line}: the file does not say which collective was measured:"
+                         f" {told.add('collective')}")  # fmt: skip
     plain = name.lower().removeprefix("mpi_").removesuffix("_perf")
     subject = _NAMES.get(plain, plain)
     if subject == "sendrecv" and shape.p == 2:

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from tuner.runtime import traces
+
 ITEM = 4  # bytes of an element where the size allows, else 1
 WATCHES_FUNCTIONS = hasattr(ctypes.CDLL(None), "tuner_entered")
 
@@ -91,6 +93,7 @@ def main(path: str) -> None:
     world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
     operators = {True: MPI.SUM, False: MPI.Op.Create(left, commute=False)}
     host, local = place(world)
+    traces.hide()
     calls = json.loads(Path(path).read_text(encoding="utf-8"))
     comms: dict[tuple[int, int], MPI.Comm] = {}
     if first:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
 from tuner.interpret import interpret
@@ -61,16 +62,20 @@ class Constraints:
             library, collective, choice
         )
 
-    def require_known(self, choices: Iterable[tuple[str, Choice]]) -> None:
-        """Raises InputError for a forbidden algorithm that is none of these of a collective: it is
-        misspelt, and the one that was meant would be allowed.
+    def require_known(self, library: str, choices: Iterable[tuple[str, Choice]]) -> None:
+        """Raises InputError for a forbidden algorithm that neither is one of these of a collective
+        nor `library` has for one of these collectives: it is misspelt, and the one that was meant
+        would be allowed.
         """
-        pairs = {(collective, choice.algorithm) for collective, choice in choices}
+        measured = {(collective, choice.algorithm) for collective, choice in choices}
+        own = libraries.named(library).ALGORITHMS
+        collectives = {collective for collective, _ in measured}
+        pairs = measured | {(one, name) for one in collectives for name in own.get(one, ())}
         known = {name for _, name in pairs} | {f"{one}:{name}" for one, name in pairs}
         for name in sorted(self.forbidden - known):
             raise InputError(
-                f"{quoted(name)} is no algorithm that was measured, so it cannot be forbidden;"
-                f" these were: {', '.join(sorted({name for _, name in pairs} - {DEFAULT}))}"
+                f"{quoted(name)} is no algorithm of what is measured, so it cannot be forbidden;"
+                f" these are: {', '.join(sorted({name for _, name in pairs} - {DEFAULT}))}"
             )
 
     def record(self) -> dict[str, Any]:

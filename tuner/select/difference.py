@@ -56,10 +56,30 @@ class Change:
     def why(self) -> str:
         """The evidence in words."""
         if self.kind == RETURNS:
-            return f"{_nothing(self.after.evidence)}; before, {_said(self.before)}"
+            return f"{self._nothing}; before, {_said(self.before)}"
         if self.kind == DEPARTS:
             return _said(self.after)
         return f"{_said(self.after)}; before, {_said(self.before)}"
+
+    @property
+    def _nothing(self) -> str:
+        """Why the default is back: what spoke for another choice does so no longer, or nobody
+        looked again."""
+        evidence, there = self.after.evidence, _sizes(self.after.evidence.nbytes)
+        if not evidence.nbytes:
+            return "nothing was measured there"
+        if evidence.basis != MEASURED:
+            return (
+                f"not measured at {there} for the new table, and nothing allowed is believed to be"
+                " surely faster than the default"
+            )
+        told = self.before.evidence
+        spoke = [nbytes for nbytes in told.nbytes if self.lo <= nbytes < self.hi]
+        if told.basis == MEASURED and spoke and not set(spoke) & set(evidence.nbytes):
+            return f"not measured again at {_sizes(spoke)}, and the default holds at {there}"
+        if not evidence.runner_up and len(evidence.nbytes) == 1:
+            return f"nothing allowed was measured again at {there} but the default"
+        return f"of what was measured at {there} nothing allowed is surely faster than the default"
 
 
 @dataclass(frozen=True)
@@ -212,12 +232,5 @@ def _said(rule: Rule) -> str:
     )
 
 
-def _nothing(evidence: Evidence) -> str:
-    if not evidence.nbytes:
-        return "nothing was measured there"
-    return f"nothing allowed is surely faster than the default at {_sizes(evidence.nbytes)}"
-
-
 def _sizes(nbytes: Sequence[int]) -> str:
-    first, last = format_size(nbytes[0]), format_size(nbytes[-1])
-    return first if len(nbytes) == 1 else f"{first} to {last}"
+    return " to ".join(dict.fromkeys(format_size(n) for n in (*nbytes[:1], *nbytes[-1:])))

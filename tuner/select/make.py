@@ -57,7 +57,9 @@ def make_table(
         for row in label(measurements, simulate, progress)
         if library.in_rules(row.point.key().collective, row.choice)
     ]
-    constraints.require_known((row.point.collective, row.choice) for row in rows)
+    constraints.require_known(
+        measurements.library, ((row.point.collective, row.choice) for row in rows)
+    )
     designed = bool(measurements.provenance.get(DESIGNED))
     if designed:
         rows = _without_wrong(rows, measurements)

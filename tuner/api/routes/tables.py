@@ -28,6 +28,7 @@ from tuner.api.schemas import (
     example,
 )
 from tuner.api.service import Service, Serving
+from tuner.export.known import require_known
 from tuner.select.difference import difference, difference_record
 from tuner.table import parse_table
 
@@ -129,9 +130,13 @@ IfNoneMatch = Annotated[str | None, Header()]
 def store(
     service: Serving, body: Raw, response: Response, source: Annotated[MadeFrom, Query()]
 ) -> Any:  # fmt: skip
-    """Store the record of a table file as a new version; 200 when its content is there already."""
+    """Store the record of a table file as a new version; 200 when its content is there already.
+
+    422 for a rule with an algorithm that Open MPI, MPICH or our schedules do not have.
+    """
     record_of(body)
     table = parse_table(body)
+    require_known(table)
     with db.transaction(service.engine) as session:
         stored = db.store_table(session, table, source.measurements, source.calibration)
         response.status_code = 201 if stored.new else 200

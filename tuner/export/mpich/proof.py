@@ -7,12 +7,11 @@ algorithm aborts the program, so one launch per rule shows that exactly its call
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.errors import InputError, ProbeError
 from tuner.export.ladders import every_ladder
 from tuner.export.mpich.emitter import check, grown, guarded
 from tuner.export.mpich.selection import Call, Tree
@@ -30,7 +29,6 @@ from tuner.files import write_atomically
 from tuner.table import Choice, Rule, TuningTable
 
 FORCING = r"MPIR_CVAR_\w+_INTRA_ALGORITHM"  # control variables that come before any file
-SECONDS = 120.0  # after which no further rule is tried
 
 
 def activation(tuning_file: Path) -> dict[str, str]:
@@ -48,32 +46,36 @@ def prove(
     starter: Starter,
     directory: Path,
     *,
-    seconds: float = SECONDS,
     progress: Progress | None = None,
 ) -> list[RuleProof]:
     """Run every rule of the table in the real library: one launch each, on one of the shapes that
     have as many ranks and so share a leaf.
 
-    seconds     rules whose turn comes later are not confirmed, and say so
+    Each launch has its own limit of time (`ask`). Where ranks answer nothing that no poison
+    explains, the rules that remain are not confirmed, and say so.
 
-    Raises InputError when the file is not that of the table.
+    Raises InputError when the file is not that of the table, ProbeError when no rank ever answers.
     """
     differences = check(table, tuning_file.read_text(encoding="utf-8"), generic)
     if differences:
         raise InputError(f"{tuning_file}: not the file of this table: {differences[0]}")
     require_unset(FORCING)
-    trials = _trials(table)
-    rules = list(dict.fromkeys(trial.rule for trial in trials))
-    deadline, proofs = time.monotonic() + seconds, list[RuleProof]()
+    trials, lost = _trials(table), ""
+    rules, proofs = list(dict.fromkeys(trial.rule for trial in trials)), list[RuleProof]()
     for rule in rules:
         alike = _same_leaf(rule, (proof.rule for proof in proofs))
         if alike:
             proofs.append(replace(proofs[rules.index(alike[0])], rule=rule))
-        elif time.monotonic() > deadline:
-            late = f"not tried: {seconds:g} s were spent on the rules before"
-            proofs.append(RuleProof(rule, (), (), False, late))
+        elif lost:
+            proofs.append(RuleProof.untried(rule, lost))
         else:
-            proofs.append(_prove_rule(table, generic, rule, trials, starter, directory))
+            try:
+                proofs.append(_prove_rule(table, generic, rule, trials, starter, directory))
+            except ProbeError as reason:
+                if not proofs:
+                    raise
+                lost = f"not tried: {reason}"
+                proofs.append(RuleProof.untried(rule, lost))
         if progress:
             progress(len(proofs), len(rules))
     return proofs
@@ -110,13 +112,13 @@ def _prove_rule(
     table: TuningTable, generic: Tree, rule: Rule, trials: Sequence[Trial], starter: Starter,
     directory: Path,
 ) -> RuleProof:  # fmt: skip
-    def answered(poisoned: Collection[Rule], calls: Sequence[Trial]) -> int:
+    def answered(poisoned: Collection[Rule], calls: Sequence[Trial], *, dying: bool = True) -> int:
         """The library calls collectives on all ranks while it starts: a spare rank keeps these
         from having the number of ranks that the rule is for."""
         path = directory / "poisoned.json"
         write_atomically(path, json.dumps(grown(table, generic, poisoned)))
         settings = activation(path)
-        return len(ask(starter, calls, directory, settings=settings, may_abort=True, spare=1))
+        return len(ask(starter, calls, directory, settings=settings, may_abort=dying, spare=1))
 
     here = [t for t in trials if t.rule.key.p == rule.key.p]
     alike = _same_leaf(rule, (t.rule for t in here))
@@ -127,6 +129,7 @@ def _prove_rule(
         # Making a communicator calls this rule: poison the others, and its own call must live.
         others = {t.rule for t in neighbours if t.collective is rule.key.collective}
         if answered(others, [own]) == 0:
+            answered((), [own], dying=False)  # which says what is wrong if it is not the file
             reason = f"a call of {own.nbytes} bytes reaches another rule"
     elif done > len(neighbours):
         reason = f"a call of {own.nbytes} bytes does not reach this rule"

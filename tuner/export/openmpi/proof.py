@@ -168,7 +168,7 @@ def _by_poison(
             write_atomically(poisoned, _poisoned(text, collective, starts))
             settings = activation(poisoned, han_file)
             answers = ask(starter, trials, directory, settings=settings, spare=1)
-            failed = {trials[i].rule: set[int]() for i in answers}
+            failed = {rule: set[int]() for rule in mine}
             for i, answer in answers.items():
                 if answer.error:
                     failed[trials[i].rule].add(trials[i].nbytes)

@@ -39,9 +39,14 @@ FAILURES = (  # what the launchers print, and what to say instead
         " password, or leave it out of --hosts",
     ),
     (
-        r"(?:[Pp]ermission denied|Host key verification failed|Connection (?:refused|timed out)"
-        r"|No route to host)",
+        r"(?:Permission denied(?= \(|, please)|Host key verification failed"
+        r"|Connection (?:refused|timed out)|No route to host)",
         "a host cannot be reached ({text}): check that `ssh HOST true` works without a password",
+    ),
+    (
+        r"(/[^\s'\"\u2019:]+)['\"\u2019]?: [Pp]ermission denied",
+        "permission denied for {detail}: the user who starts the ranks must be able to use it on"
+        " every host",
     ),
     ("not enough slots", "too few slots for {ranks} ranks on {place}: ask for fewer ranks"),
     (

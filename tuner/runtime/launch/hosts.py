@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tuner.errors import InputError, quoted
 from tuner.hostlist import expanded
+from tuner.units import plural
 
 MOST_HOSTS = 100_000
 SHOWN = 8  # of many
@@ -40,7 +41,9 @@ class Hosts:
     def first(self, count: int) -> Hosts:
         """The first `count` of them; raises InputError when there are fewer."""
         if not 1 <= count <= len(self.names):
-            raise InputError(f"{count} hosts were asked for, {len(self.names)} are there")
+            raise InputError(
+                f"{plural(count, 'host')} asked for, {len(self.names)} there: name more"
+            )
         return Hosts(self.names[:count], self.slots)
 
 
@@ -75,8 +78,10 @@ def read(path: Path | str) -> Hosts:
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InputError(f"{path}: cannot be read as a list of hosts: {reason}") from None
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be read as a list of hosts: {reason.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: cannot be read as a list of hosts: no text in it") from None
     entries = [
         _entry(content, f"{path}, line {number}")
         for number, line in enumerate(lines, start=1)

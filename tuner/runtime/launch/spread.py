@@ -38,6 +38,7 @@ class Spread:
         environment: Mapping[str, str] | None = None,
         on_line: Callable[[str], float | None] | None = None,
         timeout: float | None = None,
+        patience: float | None = None,
         check: bool = True,
     ) -> CompletedRun:
         """As `Launcher.run`, of all hosts; what is preloaded here is so there, too."""
@@ -48,5 +49,5 @@ class Spread:
             given[PRELOAD] = ":".join(filter(None, [os.environ.get(PRELOAD), given[PRELOAD]]))
         return self.launcher.run(
             ppn * len(self.hosts.names), arguments, hosts=self.hosts, ppn=ppn, settings=settings,
-            environment=given, on_line=on_line, timeout=timeout, check=check,
+            environment=given, on_line=on_line, timeout=timeout, patience=patience, check=check,
         )  # fmt: skip

@@ -144,7 +144,8 @@ def _changed(link: Link, ports: set[str], latency: Value | None, capacity: Value
 def _with_network(machine: Machine, at: Place) -> Calibration:
     """A calibration with a cost of its own for the network follows its links.
 
-    One message between nodes gains as many seconds as asked for, and slows down as its link does.
+    One message between nodes gains as many seconds as asked for, and keeps its ports busy as much
+    longer as its link is slower.
     """
     costs, topology = machine.calibration, machine.topology
     ports = set(topology.ports)
@@ -160,7 +161,11 @@ def _with_network(machine: Machine, at: Place) -> Calibration:
 
 
 def _network_cost(cost: PathCost, latency: Value | None, slower: float) -> PathCost:
-    """The links have the latency asked for; what is left of alpha comes on top."""
+    """The links have the latency asked for; what is left of alpha comes on top.
+
+    Lag stays, as alpha does, which it becomes where messages are long: both are what the ends do
+    before and after the network has its part.
+    """
     own = cost.segments[0].alpha.value if latency is not None else 0.0
     segments = tuple(
         replace(

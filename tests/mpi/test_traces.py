@@ -1,0 +1,67 @@
+"""What ranks of MPICH that die leave behind on their host."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tuner import processes
+from tuner.export.prove import PROVER
+from tuner.probe.run import Progress, probe
+from tuner.runtime.launch import Launcher
+
+SHARED = re.compile(r"/dev/shm/mpich_shm_\w+")
+
+
+def mapped(ranks: Iterable[int]) -> set[str]:
+    """The shared memory of MPICH that these have, whether it still has a name or not."""
+    found = set[str]()
+    for rank in ranks:
+        try:
+            found |= set(SHARED.findall(Path(f"/proc/{rank}/maps").read_text()))
+        except OSError:
+            continue
+    return found
+
+
+def require_gone(names: set[str]) -> None:
+    if not names:
+        pytest.skip("this MPICH gives its shared memory no such name")
+    assert [name for name in names if Path(name).exists()] == []
+
+
+def test_an_interrupted_probe_leaves_no_shared_memory(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    out, names = tmp_path / "m.ndjson", set[str]()
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done:
+            names.update(mapped(processes.with_words(str(out))))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        probe(
+            out, library="mpich", python=mpich_launcher.python, ranks=2, budget=3.0, sizes=(64,),
+            on_progress=interrupt,
+        )  # fmt: skip
+    require_gone(names)
+
+
+def test_ranks_that_abort_in_a_proof_leave_no_shared_memory(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    calls, names = tmp_path / "calls.json", set[str]()
+    call = {"nodes": 1, "ppn": 2, "nbytes": 64, "commutative": True}
+    calls.write_text(json.dumps([{**call, "collective": name} for name in ("bcast", "shout")]))
+
+    def look(_: str) -> None:
+        names.update(mapped(processes.with_words(str(calls))))
+
+    run = mpich_launcher.run(2, [*PROVER, str(calls)], on_line=look, check=False)
+    assert run.returncode != 0
+    require_gone(names)
