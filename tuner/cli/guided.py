@@ -83,13 +83,11 @@ def guided(
     on_note     told what could not be found out, and what was noticed about the messages
 
     Killed, the same call resumes; the time that was spent before does not count again. Raises
-    InputError and ProbeError as `probe_cluster` does, and InputError as `calibrate` does; whatever
-    needs no ranks to be known is said before any are started.
+    InputError and ProbeError as `probe_cluster` and `calibrate` do, before any ranks where it can.
     """
     begin, topology = time.monotonic(), request.topology
     asked, wide = _without_collectives(request), replace(request, shapes=_all_shapes(request))
-    check_probe(out, asked, launcher, name=name)
-    constraints.require_known(request.library, ((one, Choice()) for one in request.collectives))
+    _check(out, asked, launcher, constraints, name)
     known = known_decisions(out, wide, launcher, on_note)
     measurements = probe_cluster(
         out, asked, launcher, name=name, budget=MESSAGES * goal.budget, decisions=known,
@@ -116,11 +114,31 @@ def guided(
             budget=min(left, PATIENCE * ROUND * goal.budget), target=ROUGH,
             on_progress=on_progress,
         )  # fmt: skip
-    calibration, _ = _calibrated(measurements, topology, goal)  # as anybody makes it of the file
+    return _made(measurements, goal, topology, list(grid), constraints, bound)
+
+
+def _made(
+    measurements: Measurements,
+    goal: Goal,
+    topology: Topology | None,
+    points: list[Point],
+    constraints: Constraints,
+    bound: Bound,
+) -> Guided:
+    """Of everything that was measured; the calibration is what anybody makes of the file."""
+    calibration, _ = _calibrated(measurements, topology, goal)
     _, table = make_table(
-        measurements, calibration, topology=topology, points=list(grid), constraints=constraints
+        measurements, calibration, topology=topology, points=points, constraints=constraints
     )
     return Guided(measurements, calibration, table, bound)
+
+
+def _check(
+    out: Path, asked: Request, launcher: Launcher, constraints: Constraints, name: str
+) -> None:
+    """Whatever needs no ranks to be known."""
+    check_probe(out, asked, launcher, name=name)
+    constraints.require_known(asked.library, ((one, Choice()) for one in asked.collectives))
 
 
 def _without_collectives(request: Request) -> Request:
