@@ -24,9 +24,8 @@ from tuner.probe.clock import Clock
 from tuner.probe.plan import FEWEST, WARM_UP
 from tuner.probe.sampling import MOST, next_look, order, settled
 
-LEAD_CALLS = 15  # tell how long ranks take from the agreement to the call,
+LEAD_CALLS = 15  # show whether ranks are ready in time,
 LEAD_SECONDS = 0.1  # unless fewer already take so long
-LATE = 0.02  # of its time by which a sample may begin late
 SLEEP = 0.005  # seconds between two looks of a rank that must stay quiet
 
 
@@ -70,7 +69,7 @@ class Stopwatch:
         self._crowded = crowded
         self._now = time.monotonic if clock is None else clock.now
         self._clock = clock
-        self._lead, self._lengthened = 0.0, False
+        self._lead = 0.0
         self.spread = np.zeros(0)  # seconds by which the latest rank began late, per sample
 
     def sample(
@@ -109,14 +108,12 @@ class Stopwatch:
                 if sample is None:
                     ended = True
                     break
-                row[:, number] = sample
+                row[:, number] = sample[:2]
             self._leave_cores()
             if not ended:
                 rows.append(row)
             if ended or count + 1 >= look:
                 done, rows = np.concatenate([done, self._latest(rows, len(arms))]), []
-                if not ended and self._lengthen_lead(done):
-                    done, begin = done[:0], time.monotonic()
                 look = next_look(len(done), fewest)
                 enough = settled(done[:, 0], target, compete, fewest)
             if ended:
@@ -133,9 +130,10 @@ class Stopwatch:
     def _warm_up(self, arms: Sequence[Arm]) -> float | None:
         """Seconds of a repetition, roughly; None if it is too late for as much as that.
 
-        The calls begin as soon as ranks are ready, which tells the lead that samples need. A rank
-        may leave an agreement later right after a call than it otherwise would: the library still
-        has that call's messages to finish.
+        The first calls begin as soon as all are there, and show how long ranks then take to be
+        ready; some more show whether the lead suffices. It may not: right after a call the library
+        may still have messages to finish, on which others wait, and a rank that waits for the
+        start does not look after them.
         """
         self._lead, late = 0.0, list[float]()
         begin = time.monotonic()
@@ -144,27 +142,23 @@ class Stopwatch:
                 sample = self._once(arm, self._late())
                 if sample is None:
                     return None
-                late += [sample[1]] * (turn > 0)
+                late += [sample[2]] * (turn > 0)
         lap = (time.monotonic() - begin) / WARM_UP
-        for arm in islice(cycle(arms), max(LEAD_CALLS - len(late), 0)):
-            sample = self._once(arm, self._late() or time.monotonic() > begin + LEAD_SECONDS)
+        self._lengthen_lead(late)
+        end, late = time.monotonic() + LEAD_SECONDS, [0.0]
+        for arm in islice(cycle(arms), LEAD_CALLS):
+            sample = self._once(arm, self._late() or time.monotonic() > end)
             if sample is None:
                 break
-            late.append(sample[1])
-        lead = np.array([2 * float(np.median(late))])
-        self._comm.Allreduce(MPI.IN_PLACE, lead, MPI.MAX)
-        self._lead, self._lengthened = float(lead[0]), False
+            late.append(sample[2])
+        self._lengthen_lead(late)
         return lap
 
-    def _lengthen_lead(self, done: NDArray[np.float64]) -> bool:
-        """Whether most samples began late, so that they do not count; once, and among hosts, where
-        a rank that waits may have left a message in its library on which another waits.
-        """
-        if self._clock is None or self._lengthened:
-            return False
-        self._lengthened = bool(np.median(done[:, 1] / done[:, 0]) > LATE)
-        self._lead += 2 * float(np.median(done[:, 1])) * self._lengthened
-        return self._lengthened
+    def _lengthen_lead(self, late: Sequence[float]) -> None:
+        """By twice what the rank is late that usually is ready last; not if it is in time."""
+        more = np.array([2 * max(float(np.median(late)), 0.0)])
+        self._comm.Allreduce(MPI.IN_PLACE, more, MPI.MAX)
+        self._lead += float(more[0])
 
     def _late(self, needed: float = 0.0) -> bool:
         """Whether something that takes so many seconds would end too late."""
@@ -176,21 +170,24 @@ class Stopwatch:
         self._comm.Allreduce(MPI.IN_PLACE, together, MPI.MAX)
         return together
 
-    def _once(self, arm: Arm, stop: bool = False) -> tuple[float, float] | None:
-        """Seconds of a call and by how many it began late here; None when rank 0 says `stop`."""
+    def _once(self, arm: Arm, stop: bool = False) -> tuple[float, float, float] | None:
+        """Seconds of a call, by how many it began late here, and by how many this rank was ready
+        late (negative: in time); None when rank 0 says `stop`.
+        """
         self._alive()
         arm.warm()
         start = self._agree(self._lead, stop)
         if start is None:
             return None
         arm.before()
+        ready = self._now()
         self._wait(start)
         begin = self._now()
         for _ in range(arm.repeat):
             arm.call()
         end = self._now()
         arm.after()
-        return (end - start) / arm.repeat, begin - start
+        return (end - start) / arm.repeat, begin - start, ready - start
 
     def _wait(self, start: float) -> None:
         if self._crowded and self._clock is not None:
