@@ -1,4 +1,4 @@
-"""Where ranks and buffers are, and what may lie between two ranks: the names alone.
+"""Where ranks and buffers are, and what may lie between two ranks: their names.
 
 Programs and ranks of a probe, which load hardly more than numpy and mpi4py, know them too.
 """

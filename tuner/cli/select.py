@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +83,17 @@ def run(options: argparse.Namespace) -> None:
     try:
         rule = lookup(table, key, options.size)
     except InputError as reason:
-        raise InputError(f"{reason}{_other_nodes(table, key)}") from None
+        raise InputError(f"{reason}{_other_nodes(table, key, options.placement)}") from None
     return emit(options, rule_record(rule), lambda: _print(rule))
 
 
-def _other_nodes(table: TuningTable, key: Key) -> str:
+def _other_nodes(table: TuningTable, key: Key, placement: str) -> str:
     """How to ask for as many ranks, where the table has them on other numbers of nodes."""
-    call = key.collective, key.memory, key.p, key.placement
+    call = key.collective, key.memory, key.p
     known = {
         one.nodes for one in table.keys
-        if (one.collective, one.memory, one.p, one.placement) == call
+        if (one.collective, one.memory, one.p) == call
+        and one == replace(one, placement=placement)
     }  # fmt: skip
     return f": add {' or '.join(f'--nodes {nodes}' for nodes in sorted(known))}" if known else ""
 

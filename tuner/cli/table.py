@@ -123,7 +123,9 @@ def run_export(options: argparse.Namespace) -> None:
     if apart := _commutative(table.consecutive(), options):
         said += f"; {apart} for commutative operators alone left out: --commutative-only has them"
     said += _cyclic(table)
-    record = {"to": options.to, "rules": len(table.rules), "left_to_default": list(lost),
+    held = len(table.consecutive().rules)
+    record = {"to": options.to, "rules": held, "cyclic_left_out": len(table.rules) - held,
+              "left_to_default": list(lost),
               **({"out": str(options.out)} if options.out else {"text": text})}  # fmt: skip
     emit(options, record, lambda: print(f"{options.out}: {said}"))
 

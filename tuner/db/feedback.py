@@ -18,7 +18,7 @@ from tuner.db.mapping import FeedbackRow
 from tuner.db.pages import PAGE, Page, page_of
 from tuner.db.tables import describe_table, load_table
 from tuner.gain import over_launches
-from tuner.locality import CONSECUTIVE
+from tuner.locality import CONSECUTIVE, placed_record
 from tuner.table import Evidence, Key, Rule, TuningTable
 
 SLOWER, FASTER = 1.25, 0.8  # times as long as measured: from there on the table is stale
@@ -67,7 +67,8 @@ def store_feedback(session: Session, version: int, report: Mapping[str, Any]) ->
     Raises NotFoundError when there is no such version.
     """
     describe_table(session, version)
-    told = {name: report[name] for name in ("cluster", "library", "ranks", "items")}
+    told = {name: report[name] for name in ("cluster", "library", "ranks")}
+    told["items"] = [placed_record({"placement": CONSECUTIVE, **item}) for item in report["items"]]
     values = {**told, "version": version, "digest": digest_of([version, told])}
     return store_once(session, FeedbackRow.id, values, "digest")
 

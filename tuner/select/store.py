@@ -65,7 +65,9 @@ class Trained:
         """Learn from all cases. Raises InputError where there are none, and for ranks that are not
         consecutive: the columns say nothing of placements.
         """
-        if {case.point.placement for case in cases} != {CONSECUTIVE}:
+        if not cases:
+            raise InputError("there are no calls of consecutive ranks to train a selector on")
+        if any(case.point.placement != CONSECUTIVE for case in cases):
             raise InputError("a selector is trained on calls of consecutive ranks and no others")
         rows = [
             (case.group, *_call(case.point), json.dumps(asdict(row.choice), sort_keys=True),

@@ -33,15 +33,15 @@ class Rules:
 
 
 def rules_for(table: TuningTable, call: Key, nbytes: int) -> Rules:
-    """As a library reads its rules: those of the same ranks, else of the most ranks below. Rules
-    for consecutive ranks hold for others where there are none of their own.
+    """As a library reads its rules: those of the same ranks, else of the most ranks below, which
+    know consecutive ranks alone. Rules for cyclic ranks are followed by just these.
 
     For operators that commute, as the usual ones do.
     """
     fitting = [
         key for key in table.keys
         if (key.collective, key.memory) == (call.collective, call.memory) and key.p <= call.p
-        and key.placement in (call.placement, CONSECUTIVE)
+        and (key.placement == CONSECUTIVE or key.shape == call.shape)
     ]  # fmt: skip
     key = max(fitting, key=lambda key: _closeness(key, call), default=None)
     rule = None if key is None else table.lookup(key, nbytes)
@@ -49,8 +49,8 @@ def rules_for(table: TuningTable, call: Key, nbytes: int) -> Rules:
 
 
 def _closeness(key: Key, call: Key) -> tuple[bool, bool, int, int, bool]:
-    same, alike = (key.nodes, key.ppn) == (call.nodes, call.ppn), key.placement == call.placement
-    return (same, alike, key.p, -abs(key.ppn - call.ppn), key.operators == "commutative")
+    same, alike = (key.nodes, key.ppn) == (call.nodes, call.ppn), key.shape == call.shape
+    return (alike, same, key.p, -abs(key.ppn - call.ppn), key.operators == "commutative")
 
 
 def kept(rules: Rules, timings: Sequence[Timing]) -> Kept:
