@@ -30,6 +30,8 @@ from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS
 from tuner.measurement import Cluster, Measurement, Measurements, read_measurements
 from tuner.probe.cluster import plan_chosen, plan_cluster
 from tuner.probe.merge import merge
+from tuner.probe.plan import Arm, Plan
+from tuner.probe.plan import Point as Probed
 from tuner.probe.request import Request, Shape, shapes
 from tuner.probe.rounds import Chosen
 from tuner.runtime.launch import Hosts
@@ -364,3 +366,13 @@ def test_a_study_keeps_the_choices_that_a_table_has_for_its_ranks() -> None:
     cyclic = TuningTable(CLUSTER, "x", mixed().rules[2:])
     found: Any = rules_for(cyclic, KEY, 4096).key
     assert found is None
+
+
+def test_files_from_before_there_were_placements_name_the_same_points() -> None:
+    """What a probe left out stands in its file by the keys of its points."""
+    usual = Probed("collective", "bcast", 4, 1024, (Arm(),), 1.0, nodes=2, ppn=2)
+    cyclic = replace(usual, placement=CYCLIC)
+    left = Plan("openmpi", 4, 4, 0.03, "any", (usual, cyclic)).less(
+        [[0, "collective", "bcast", 2, 2, 4, 1024, 0, "host"]]
+    )
+    assert left.points == (cyclic,)

@@ -29,11 +29,13 @@ class Ranks:
     """Ranks that read the file as MPICH does and die where it says so; `launches` of them.
 
     lasting     launches until their host is lost
+    lost        a launch, counted from 1, that ends before its first answer
     """
 
     library: str = "mpich"
     launches: list[int] = field(default_factory=list)
     lasting: int = 1_000_000
+    lost: int = 0
 
     def run(
         self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
@@ -46,6 +48,8 @@ class Ranks:
         if len(self.launches) > self.lasting:
             if check:
                 raise ProbeError("host node1 was lost")
+            return CompletedRun(255, "", "")
+        if len(self.launches) == self.lost:
             return CompletedRun(255, "", "")
         for number, call in enumerate(json.loads(Path(arguments[-1]).read_text())):
             made = mpich.Call(call["nodes"] * call["ppn"], call["nbytes"], ppn=call["ppn"])
@@ -87,9 +91,18 @@ def test_ranks_that_answer_no_more_end_the_proof_and_keep_what_was_proved(tmp_pa
     assert [proof.confirmed for proof in proofs] == [True, True, False, False]
     assert [proof.reason for proof in proofs[2:]] == ["not tried: host node1 was lost"] * 2
     assert [proof.sizes for proof in proofs[2:]] == [(), ()]
-    assert len(ranks.launches) == 2 + 3
+    assert len(ranks.launches) == 2 + 4
 
 
 def test_ranks_that_never_answer_are_said_so(tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match="host node1 was lost"):
         proved(table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lasting=0), tmp_path)
+
+
+def test_a_launch_that_was_lost_is_no_evidence(tmp_path: Path) -> None:
+    """Nor does it confirm a rule: one that is called when communicators are made looks the same."""
+    table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lost=2)
+    proofs = proved(table, ranks, tmp_path)
+    assert [proof.confirmed for proof in proofs] == [True, False, True, True]
+    assert proofs[1].sizes == ()
+    assert proofs[1].reason == "two launches under the same file ended differently"

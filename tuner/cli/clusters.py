@@ -33,7 +33,8 @@ def arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--placements", type=_placements, default=(CONSECUTIVE,), metavar="KIND,...",
         help="of ranks on hosts, in which communicators with several on each of several hosts are"
-        " measured: consecutive (default), or cyclic, dealt to the hosts one by one",
+        " measured: consecutive (default), or cyclic, dealt to the hosts one by one; without hosts"
+        " a table has rules for those that were measured",
     )  # fmt: skip
     group.add_argument(
         "--topology", type=Path, metavar="FILE",

@@ -92,7 +92,7 @@ def _other_nodes(table: TuningTable, key: Key, placement: str) -> str:
     call = key.collective, key.memory, key.p
     known = {
         one.nodes for one in table.keys
-        if (one.collective, one.memory, one.p) == call
+        if (one.collective, one.memory, one.p) == call and one.nodes != key.nodes
         and one == replace(one, placement=placement)
     }  # fmt: skip
     return f": add {' or '.join(f'--nodes {nodes}' for nodes in sorted(known))}" if known else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.cli import clusters, native, proving
 from tuner.cli.environments import interpreter
-from tuner.cli.output import add_action, console, emit, print_table
+from tuner.cli.output import add_action, console, emit, print_table, warn
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
 from tuner.errors import InputError
@@ -114,17 +114,19 @@ def run_export(options: argparse.Namespace) -> None:
     text, lost = form.emit(table, native.wish(options))
     for rule in lost:
         console(error=True).print(f"left to the default, {options.to} lacks it: {rule}")
+    held = table.consecutive()
     if options.out is None and not options.json:
+        warn(_cyclic(table).removeprefix("; "))
         print(text, end="")
         return
     if options.out is not None:
         write_atomically(options.out, text)
-    said = f"the decisions of {counted_rules(table)}, {len(lost)} of them lost to the default"
-    if apart := _commutative(table.consecutive(), options):
+    said = f"the decisions of {counted_rules(held)}, {len(lost)} of them lost to the default"
+    if apart := _commutative(held, options):
         said += f"; {apart} for commutative operators alone left out: --commutative-only has them"
     said += _cyclic(table)
-    held = len(table.consecutive().rules)
-    record = {"to": options.to, "rules": held, "cyclic_left_out": len(table.rules) - held,
+    record = {"to": options.to, "rules": len(held.rules),
+              "cyclic_left_out": len(table.rules) - len(held.rules),
               "left_to_default": list(lost),
               **({"out": str(options.out)} if options.out else {"text": text})}  # fmt: skip
     emit(options, record, lambda: print(f"{options.out}: {said}"))
@@ -160,7 +162,7 @@ def run_check(options: argparse.Namespace) -> int:
             print(each)
         print(
             f"{options.file}: {len(differences) or 'no'} differences from the"
-            f" {counted_rules(table)} of {options.table}"
+            f" {counted_rules(table.consecutive())} of {options.table}{_cyclic(table)}"
         )
 
     emit(options, record, show)
@@ -194,4 +196,5 @@ def _print_proofs(table: TuningTable, proofs: Sequence[Mapping[str, Any]]) -> No
     others = [(refuted, "refuted"), (untried, "not tried")]
     said = "".join(f", {number} {what}" for number, what in others if number)
     lacking = f"; what was proved does not hold {left} of them" if left else ""
-    print(f"{confirmed} of {counted_rules(table)} confirmed{said}{lacking}{_cyclic(table)}")
+    rules = counted_rules(table.consecutive())
+    print(f"{confirmed} of {rules} confirmed{said}{lacking}{_cyclic(table)}")

@@ -9,10 +9,9 @@
  * Not everything is announced by a descriptor: ranks of one host write into shared memory, and a
  * library may need a few more looks until it has finished what it just sent (MPICH's UCX does). So a
  * sleep also ends by itself, the first after something came in soon, each further one after twice the
- * time: up to 1 ms, but
- * with several ranks per host no more than the cores can stand, since all that wait wake up so often. A
- * look costs some 5 us, so 8 us for each rank of the launch leave two cores mostly free. Launchers tell
- * their ranks how many there are, in all and on this host. */
+ * time: up to 1 ms, but with several ranks per host no more than the cores can stand, since all that
+ * wait wake up so often. A look costs some 5 us, so 8 us for each rank of the launch leave two cores
+ * mostly free. Launchers tell their ranks how many there are, in all and on this host. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>

@@ -12,8 +12,9 @@ from tuner.locality import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
 from tuner.measurement import Measurement
 from tuner.table import LIBRARY, SCHEDULE, Choice
 
-# launch, kind, subject, nodes, ppn, p, nbytes, number, memory, placement
-Key = tuple[int, str, str, int, int, int, int, int, str, str]
+# launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement where it is not
+# consecutive: files keep keys
+Key = tuple[int | str, ...]
 Place = tuple[int, int, int, tuple[int, ...], str]  # nodes, ppn, first, hosts, manner
 
 DELAY = 2e-3  # seconds a receiver does not ask for a message, to see whether the sender waits
@@ -90,7 +91,7 @@ class Point(Placed):
         """What identifies the point in its plan."""
         return (
             self.launch, self.kind, self.subject, self.nodes, self.ppn or self.p, self.p,
-            self.nbytes, self.number, self.memory, self.placement,
+            self.nbytes, self.number, self.memory, *_unusual(self.placement),
         )  # fmt: skip
 
     @property
@@ -221,8 +222,12 @@ def _key(series: Measurement) -> Key:
     kind = "collective" if series.kind == SCHEDULE else series.kind
     return (
         series.launch, kind, series.subject, series.nodes, series.ppn, series.p, nbytes,
-        series.params.get("of", 0), series.memory, series.placement,
+        series.params.get("of", 0), series.memory, *_unusual(series.placement),
     )  # fmt: skip
+
+
+def _unusual(placement: str) -> tuple[str, ...]:
+    return () if placement == CONSECUTIVE else (placement,)
 
 
 def _lacking(point: Point, measured: Collection[tuple[object, ...]]) -> list[Arm]:

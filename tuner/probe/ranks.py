@@ -74,10 +74,10 @@ class Probe:
         self._world = MPI.COMM_WORLD
         self._first = self._world.rank == 0
         self._layout = places.layout(self._world, plan)
-        traces.hide()
         self._mail = self._world.Dup()
         self._clock = Clock(self._world.Dup()) if plan.hosts else None
         self._crowded = places.crowded(self._world)
+        traces.hide()
         self._results = Results(results) if self._first else None
         self._account = Account(budget, [point.weight for point in plan.points])
         self._done, self._beat, self._patience = 0, 0.0, STUCK

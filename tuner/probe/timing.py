@@ -24,7 +24,7 @@ from tuner.probe.clock import Clock
 from tuner.probe.plan import FEWEST, WARM_UP
 from tuner.probe.sampling import MOST, next_look, order, settled
 
-LEAD_CALLS = 15  # show whether ranks are ready in time,
+LEAD_CALLS = 15  # at least show whether ranks are ready in time,
 LEAD_SECONDS = 0.1  # unless fewer already take so long
 SLEEP = 0.005  # seconds between two looks of a rank that must stay quiet
 
@@ -145,8 +145,8 @@ class Stopwatch:
                 late += [sample[2]] * (turn > 0)
         lap = (time.monotonic() - begin) / WARM_UP
         self._lengthen_lead(late)
-        end, late = time.monotonic() + LEAD_SECONDS, [0.0]
-        for arm in islice(cycle(arms), LEAD_CALLS):
+        end, late = time.monotonic() + LEAD_SECONDS, []
+        for arm in islice(cycle(arms), max(LEAD_CALLS, len(arms))):
             sample = self._once(arm, self._late() or time.monotonic() > end)
             if sample is None:
                 break
@@ -156,7 +156,7 @@ class Stopwatch:
 
     def _lengthen_lead(self, late: Sequence[float]) -> None:
         """By twice what the rank is late that usually is ready last; not if it is in time."""
-        more = np.array([2 * max(float(np.median(late)), 0.0)])
+        more = np.array([2 * max(float(np.median(late)), 0.0) if late else 0.0])
         self._comm.Allreduce(MPI.IN_PLACE, more, MPI.MAX)
         self._lead += float(more[0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 MAPPED = Path("/proc/self/maps")  # proc_pid_maps(5): the name of a file that is gone ends otherwise
@@ -16,10 +17,8 @@ def hide() -> None:
     and nobody looks for it by name once all ranks of the host have begun: call this after the first
     collective of all ranks. Nothing where another library, or another system, names it otherwise.
     """
-    try:
-        lines = MAPPED.read_text().splitlines()
-    except OSError:
-        return
-    for name in {line.split()[-1] for line in lines}:
-        if name.startswith(NAMED):
-            Path(name).unlink(missing_ok=True)
+    with suppress(OSError):
+        lines = MAPPED.read_text(encoding="utf-8", errors="replace").splitlines()
+        for name in {line.split()[-1] for line in lines}:
+            if name.startswith(NAMED):
+                Path(name).unlink(missing_ok=True)

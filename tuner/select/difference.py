@@ -69,9 +69,10 @@ class Change:
         if not evidence.nbytes:
             return "nothing was measured there"
         if evidence.basis != MEASURED:
+            each = "" if len(evidence.nbytes) == 1 else "every size of "
             return (
-                f"not measured at {there} for the new table, and nothing allowed is believed to be"
-                " surely faster than the default"
+                f"not measured at {each}{there} for the new table, and nothing allowed is believed"
+                " to be surely faster than the default"
             )
         told = self.before.evidence
         spoke = [nbytes for nbytes in told.nbytes if self.lo <= nbytes < self.hi]

@@ -125,6 +125,9 @@ def _prove_rule(
     neighbours = [t for t in here if t.rule not in alike]
     own = _own(rule, trials)
     done, reason = answered(alike, [*neighbours, own]), ""
+    if done != len(neighbours) and answered(alike, [*neighbours, own]) != done:
+        # A host that was lost, or a busy one, ends a launch early, too, but not twice alike.
+        return RuleProof.untried(rule, "two launches under the same file ended differently")
     if done == 0:
         # Making a communicator calls this rule: poison the others, and its own call must live.
         others = {t.rule for t in neighbours if t.collective is rule.key.collective}
