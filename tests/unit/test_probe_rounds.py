@@ -262,6 +262,21 @@ def test_a_probe_does_without_two_ranks_of_one_host_and_says_so(tmp_path: Path, 
     assert calibrate(found)
 
 
+def test_a_probe_killed_before_its_first_sample_measures_the_loopback_again(tmp_path: Path) -> None:
+    out = tmp_path / "m.ndjson"
+    with pytest.raises(ProbeError, match="a host was lost"):
+        probe_cluster(out, REQUEST, Ranks(dies=lambda _: True))
+    assert out.exists()
+    assert probe_cluster(out, REQUEST, Ranks()).provenance["loopback"] != {}
+
+
+def test_a_file_that_is_no_text_ends_a_probe_with_a_sentence(tmp_path: Path) -> None:
+    out = tmp_path / "m.ndjson"
+    out.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="m.ndjson"):
+        probe_cluster(out, REQUEST, Ranks())
+
+
 def test_a_host_that_is_not_there_ends_a_probe_at_once(tmp_path: Path) -> None:
     ranks = Ranks(alone="host a cannot be reached (No route to host): check that it runs")
     with pytest.raises(ProbeError, match="host a cannot be reached"):

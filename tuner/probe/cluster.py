@@ -18,7 +18,7 @@ from tuner.errors import InputError, ProbeError
 from tuner.files import require_target
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
 from tuner.locality import placed_record
-from tuner.measurement import Cluster, Measurements
+from tuner.measurement import Cluster, Measurements, read_partial, unreadable
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.file import ProbeFile
@@ -109,11 +109,19 @@ def _carried_out(
         about["rounds"] = [[placed_record(asdict(one)) for one in chosen] for chosen in rounds]
     if decisions:
         about[DEFAULT_RUNS] = in_provenance(decisions)
-    if request.nodes > 1 and "messages" in request.parts and not out.exists():
+    if request.nodes > 1 and "messages" in request.parts and not _begun(out):
         about |= _loopback(request, launcher)
     wanted = request.target if target is None else target
     plan = replace(first, points=(*first.points, *further), target=wanted)
     return carry_out(plan, launcher, out, _cluster(request, name), about, budget, on_progress)
+
+
+def _begun(out: Path) -> bool:
+    """Whether there are samples in the file: what its first line says is kept then."""
+    try:
+        return out.exists() and bool(read_partial(out)[1])
+    except (OSError, UnicodeDecodeError) as reason:
+        raise unreadable(out, reason) from None
 
 
 def check_probe(out: Path, request: Request, launcher: Launcher, *, name: str = "") -> None:
