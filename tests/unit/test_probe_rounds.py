@@ -273,7 +273,7 @@ def test_a_probe_killed_before_its_first_sample_measures_the_loopback_again(tmp_
 def test_a_file_that_is_no_text_ends_a_probe_with_a_sentence(tmp_path: Path) -> None:
     out = tmp_path / "m.ndjson"
     out.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="m.ndjson"):
+    with pytest.raises(InputError, match=r"m\.ndjson"):
         probe_cluster(out, REQUEST, Ranks())
 
 
