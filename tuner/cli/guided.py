@@ -95,7 +95,7 @@ def guided(
     )  # fmt: skip
     for note in measurements.provenance.get("notes", ()):
         on_note(note)
-    calibration, where = _calibrated(measurements, topology, goal)
+    calibration, where = _calibrated(_first_launch(measurements), topology, goal)
     simulate, offered = simulator(calibration, where, known), Offered(wide, constraints, known)
     grid = {point: offered(point) for point in candidates(wide, known)}
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
@@ -145,6 +145,12 @@ def _without_collectives(request: Request) -> Request:
     """These are chosen on the way."""
     parts = tuple(part for part in request.parts if part != "collectives")
     return replace(request, parts=parts)
+
+
+def _first_launch(measurements: Measurements) -> Measurements:
+    """What the first round was chosen by, also for who goes on with a file of several."""
+    first = tuple(one for one in measurements.series if one.launch == 0)
+    return replace(measurements, series=first)
 
 
 def _calibrated(
