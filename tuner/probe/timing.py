@@ -24,8 +24,8 @@ from tuner.probe.clock import Clock
 from tuner.probe.plan import FEWEST, WARM_UP
 from tuner.probe.sampling import MOST, next_look, order, settled
 
-LEAD_CALLS = 15  # at least show whether ranks are ready in time,
-LEAD_SECONDS = 0.1  # unless fewer already take so long
+LEAD_CALLS = 15  # at least show whether ranks of several hosts are ready in time,
+LEAD_SECONDS = 0.05  # unless fewer already take so long
 SLEEP = 0.005  # seconds between two looks of a rank that must stay quiet
 
 
@@ -130,10 +130,7 @@ class Stopwatch:
     def _warm_up(self, arms: Sequence[Arm]) -> float | None:
         """Seconds of a repetition, roughly; None if it is too late for as much as that.
 
-        The first calls begin as soon as all are there, and show how long ranks then take to be
-        ready; some more show whether the lead suffices. It may not: right after a call the library
-        may still have messages to finish, on which others wait, and a rank that waits for the
-        start does not look after them.
+        The calls begin as soon as all are there, and show how long ranks then take to be ready.
         """
         self._lead, late = 0.0, list[float]()
         begin = time.monotonic()
@@ -145,14 +142,23 @@ class Stopwatch:
                 late += [sample[2]] * (turn > 0)
         lap = (time.monotonic() - begin) / WARM_UP
         self._lengthen_lead(late)
-        end, late = time.monotonic() + LEAD_SECONDS, []
+        if self._clock is not None:
+            self._try_lead(arms)
+        return lap
+
+    def _try_lead(self, arms: Sequence[Arm]) -> None:
+        """Some calls more, which show whether the lead suffices among hosts.
+
+        It may not: right after a call the library may still have messages to finish, on which
+        others wait, and a rank that waits for the start does not look after them.
+        """
+        end, late = time.monotonic() + LEAD_SECONDS, list[float]()
         for arm in islice(cycle(arms), max(LEAD_CALLS, len(arms))):
             sample = self._once(arm, self._late() or time.monotonic() > end)
             if sample is None:
                 break
             late.append(sample[2])
         self._lengthen_lead(late)
-        return lap
 
     def _lengthen_lead(self, late: Sequence[float]) -> None:
         """By twice what the rank is late that usually is ready last; not if it is in time."""
