@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,7 @@ def test_events_follow_a_job_to_its_end_and_resume(client: httpx.Client, databas
     assert states[0] in ("queued", "running")  # who runs it may be faster than who asks
     assert "running" in states
     assert states[-1] == "cancelled"
-    assert len({event for event, _ in seen}) == len(seen)
+    assert all(before != after for (before, _), (after, _) in pairwise(seen))  # each is news
     progress = [job["progress"] for _, job in seen]
     assert progress == sorted(progress)
     ((event, job),) = events(client, number, last=seen[-2][0])
