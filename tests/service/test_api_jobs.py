@@ -64,17 +64,19 @@ def ended(client: httpx.Client, number: int) -> dict[str, Any]:
 
 
 def events(client: httpx.Client, number: int, last: str = "") -> Iterator[tuple[str, Any]]:
-    """(id, job) of every event."""
+    """(id, job) of every event; comments between them keep the connection open, no more."""
     headers = {"Last-Event-ID": last} if last else {}
     with client.stream("GET", f"/v1/jobs/{number}/events", headers=headers) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         event: dict[str, str] = {}
         for line in response.iter_lines():
-            name, _, value = line.partition(": ")
-            event[name] = value
-            if not line and "data" in event:
+            if line:
+                name, _, value = line.partition(": ")
+                event[name] = value
+            elif "data" in event:
                 assert event["event"] == "progress"
                 yield event["id"], json.loads(event["data"])
+                event = {}
 
 
 def test_calibrating_and_tuning_make_what_the_command_line_makes(
