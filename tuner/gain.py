@@ -16,8 +16,7 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from tuner.statistics import LEVEL, median_interval
 
@@ -88,7 +87,7 @@ def separate_gain(
 def _geometric(logs: NDArray[np.float64], level: float) -> tuple[float, float, float]:
     """Geometric mean and Student's interval of numbers given by their logarithms."""
     spread = logs.std(ddof=1) / math.sqrt(len(logs))
-    half = float(student.ppf((1 + level) / 2, len(logs) - 1) * spread)
+    half = float(stdtrit(len(logs) - 1, (1 + level) / 2) * spread)
     centre = float(logs.mean())
     return math.exp(centre), math.exp(centre - half), math.exp(centre + half)
 
@@ -106,7 +105,7 @@ def _widened(
 @cache
 def _quantile(level: float) -> float:
     """Of the normal distribution, of a two-sided interval."""
-    return float(norm.ppf((1 + level) / 2))
+    return float(ndtri((1 + level) / 2))
 
 
 def _bootstrap(

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 from scipy.stats import trim_mean
 
 from tuner.cost import Estimate
@@ -152,5 +152,5 @@ def _widening(count: int) -> float:
     """By how much resamples of `count` numbers spread too little to hold the truth."""
     if count < 2:
         return 1.0
-    quantile = float(student.ppf(0.975, count - 1))
+    quantile = float(stdtrit(count - 1, 0.975))
     return quantile / NORMAL * math.sqrt(count / (count - 1))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import gamma
+from scipy.special import gammaincinv
 
 from tuner.errors import InputError
 from tuner.select.belief import Belief, Beliefs, Pair, variance
@@ -110,7 +110,7 @@ class Design:
         variance = self._influence.spread(spread / len(spread))
         if mean <= 0 or variance <= 0:
             return Bound(max(mean, 0.0), max(mean, 0.0), len(expected))
-        upper = float(gamma.ppf(LEVEL, mean**2 / variance, scale=variance / mean))
+        upper = float(gammaincinv(mean**2 / variance, LEVEL) * variance / mean)
         return Bound(mean, max(upper, mean), len(expected))
 
     def next(self, seconds: float) -> tuple[Task, ...]:

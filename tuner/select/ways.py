@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from tuner.select.dataset import Point, Row, by_point
 from tuner.statistics import LEVEL
@@ -90,4 +90,4 @@ def _surely_less(losses: NDArray[np.float64], than: NDArray[np.float64]) -> bool
     if len(saved) < 2:
         return False
     error = saved.std(ddof=1) / math.sqrt(len(saved))
-    return bool(saved.mean() > student.ppf(LEVEL, len(saved) - 1) * error)
+    return bool(saved.mean() > stdtrit(len(saved) - 1, LEVEL) * error)
