@@ -53,6 +53,8 @@ class PathCost:
     eager_limit: float = 0.0  # messages of fewer bytes do not wait for the receiver
     overhead: Estimate = field(default_factory=lambda: Estimate.exact(0.0))
     # s both ports stay busy per message, beyond the flow
+    acknowledged_from: float = math.inf
+    # senders of at least so many bytes go on when they hear that all has arrived: a latency later
 
     def segment(self, nbytes: float) -> Segment:
         """The segment that a message of `nbytes` falls into."""

@@ -95,7 +95,7 @@ def placements(draw: st.DrawFn, most: int = 9) -> Placement:
 
 @st.composite
 def path_costs(draw: st.DrawFn) -> PathCost:
-    """Two segments with a jump between them, eager below some size."""
+    """Two segments with a jump between them, eager below some size, acknowledged from some on."""
     bound = draw(st.sampled_from([100.0, 1000.0]))
     lower, upper = (
         (Estimate.exact(draw(TIMES)), Estimate.exact(1 / draw(RATES))) for _ in range(2)
@@ -106,7 +106,8 @@ def path_costs(draw: st.DrawFn) -> PathCost:
         Segment(bound, math.inf, *upper, draw(st.booleans()), lag),
     )
     return PathCost(segments, draw(st.sampled_from([0.0, 64.0, 500.0, math.inf])),
-                    Estimate.exact(draw(TIMES)))  # fmt: skip
+                    Estimate.exact(draw(TIMES)),
+                    draw(st.sampled_from([math.inf, 0.0, 64.0, 1000.0])))  # fmt: skip
 
 
 def _exact(value: float) -> Estimate:

@@ -82,9 +82,12 @@ class Machine:
         placement = Placement(self.topology, np.array(hosts))
         return simulate(schedule, placement, self.calibration, nbytes * messages)
 
-    def rows(self, nbytes: int, count: int, ring: int) -> float:
-        """Seconds of `count` exchanges of all nodes in a row, in pairs or round a ring."""
-        ranks = np.arange(len(self.topology.nodes))
+    def rows(self, nbytes: int, count: int, ring: int, nodes: int = 0) -> float:
+        """Seconds of `count` exchanges in a row, in pairs or round a ring.
+
+        Of the first `nodes` nodes, or of all.
+        """
+        ranks = np.arange(nodes or len(self.topology.nodes))
         p = len(ranks)
         peers = [[partners(r, p, bool(ring), row)[0] for r in range(p)] for row in range(count)]
         schedule = Schedule(

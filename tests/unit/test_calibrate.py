@@ -1,5 +1,6 @@
 """Calibration of clusters: the simulator gives back what was measured on a simulated machine."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from tuner.calibrate.compare import compare
 from tuner.cost import Calibration, Estimate
 from tuner.errors import InputError
 from tuner.gain import BETWEEN_LAUNCHES
+from tuner.measurement import Measurement
 
 RACKS = racks(4)
 MACHINE = Machine(RACKS, truth())
@@ -228,6 +230,48 @@ def test_rows_whose_partners_change_count_before_those_that_keep_in_step() -> No
     ]  # fmt: skip
     found = calibrate(met.measured(met.messages(), iter(rows)), RACKS).path("exchange")
     assert found.segments[-1].beta.value == pytest.approx(2 * LONG[1], rel=0.03)
+
+
+def pairs_at_once(machine: Machine) -> list[Measurement]:
+    """Exchanges of the first two hosts alone."""
+    return [
+        one
+        for nbytes in EXCHANGED
+        for one in machine.series("exchange", "network", 2, nbytes, machine.rows(nbytes, 1, 0, 2))
+    ]
+
+
+def acknowledging(begin: float) -> Machine:
+    """Its senders wait for acknowledgements from `begin` bytes on."""
+    price = replace(truth().path("network"), acknowledged_from=begin)
+    return replace(MACHINE, calibration=replace(truth(), paths={("network", "host"): price}))
+
+
+def test_exchanges_show_who_waits_for_an_acknowledgement() -> None:
+    told = acknowledging(1024)
+    rings = [
+        one
+        for nbytes in EXCHANGED
+        for count in (1, 5)
+        for one in told.series(
+            "exchange", "network", 8, nbytes, told.rows(nbytes, count, 1), rows=count, ring=1
+        )
+    ]
+    found = calibrate(told.measured(told.messages(), iter([*pairs_at_once(told), *rings])), RACKS)
+    assert 8 < found.path("network").acknowledged_from <= 1024
+    assert found.path("ring").acknowledged_from == found.path("network").acknowledged_from
+    again = replace(told, calibration=found)
+    for nbytes in (2000, 20_000):
+        assert again.rows(nbytes, 3, 1) == pytest.approx(told.rows(nbytes, 3, 1), rel=0.03)
+        assert again.rows(nbytes, 3, 1) > 1.15 * MACHINE.rows(nbytes, 3, 1)
+
+
+def test_where_nobody_waits_for_one_nothing_is_found() -> None:
+    whole = MACHINE.measured(MACHINE.messages(), iter(pairs_at_once(MACHINE)))
+    assert calibrate(whole, RACKS).path("network").acknowledged_from == math.inf
+    told = acknowledging(1024)
+    unknown = calibrate(told.measured(told.messages(), iter(pairs_at_once(told))))  # no topology
+    assert unknown.path("network").acknowledged_from == math.inf
 
 
 def meeting(name: str, factor: float) -> Calibration:

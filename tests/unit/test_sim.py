@@ -214,6 +214,30 @@ def test_eager_does_not_wait_but_rendezvous_does(engine: str) -> None:
     np.testing.assert_allclose(quick, [0.2e-6, 1.2e-6, 2.2e-6])
 
 
+@ENGINES
+def test_who_waits_for_an_acknowledgement_goes_on_a_latency_later(engine: str) -> None:
+    """Rank 0 sends to rank 1, then to rank 2; who passed it on at once was free 1.1 us earlier."""
+    made = schedule(BCAST, 3, 1, [Round.of(0, 1, 0), Round.of(0, 2, 0)])
+    placement = flat(3)
+    path = ("2 links, 1us, 1e+09B/s", "host")
+    for begin, expected in ((100.0, [4.2e-6, 1.1e-6, 3.2e-6]), (101.0, [0.2e-6, 1.1e-6, 1.2e-6])):
+        cost = replace(PathCost.line(1e-6, 1e-9, math.inf), acknowledged_from=begin)
+        told = replace(given_calibration(placement.topology), paths={path: cost})
+        times = finish_times(made, placement, told, 100, engine=engine)
+        np.testing.assert_allclose(times, expected)
+
+
+def test_a_schedule_that_awaits_nothing_hears_no_acknowledgement() -> None:
+    made, placement = algorithms.build(BCAST, "binomial", 8), flat(8)
+    path = ("2 links, 1us, 1e+09B/s", "host")
+    eager = given_calibration(placement.topology)
+    eager = replace(eager, paths={path: PathCost.line(1e-6, 1e-9, math.inf)})
+    told = replace(eager, paths={path: replace(eager.paths[path], acknowledged_from=0.0)})
+    posted = replace(made, unawaited=True)
+    assert simulate(made, placement, told, 100) > simulate(made, placement, eager, 100)
+    assert simulate(posted, placement, told, 100) == simulate(made, placement, eager, 100)
+
+
 def test_trace_has_every_transfer() -> None:
     placement = flat(4)
     made = algorithms.build(BCAST, "binomial", 4)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.calibrate.acknowledged import acknowledged, acknowledged_from
 from tuner.calibrate.capacities import capacities
 from tuner.calibrate.devices import devices
 from tuner.calibrate.distances import Distances
@@ -106,6 +107,9 @@ def _paths(
                     series, one, subject, _latency(series, one, distances)
                 )
         between, unknown = network(series, memory, distances)
+        if between:
+            begin = acknowledged_from(series, between[NETWORK].ladder, distances)
+            between = {name: acknowledged(one, begin) for name, one in between.items()}
         met, unmet = meetings(series, memory, between[NETWORK], distances) if between else ({}, [])
         found |= {(name, memory): one for name, one in {**between, **met}.items()}
         gaps += [*unknown, *unmet]

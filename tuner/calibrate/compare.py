@@ -102,6 +102,8 @@ def _of_path(
 ) -> Iterator[Named]:
     yield f"{name}: overhead", cost.overhead
     yield f"{name}: eager limit", Estimate.exact(cost.eager_limit)
+    if cost.acknowledged_from < math.inf:
+        yield f"{name}: acknowledged from", Estimate.exact(cost.acknowledged_from)
     for both in pairs or [(own, own) for own in cost.segments]:
         # called after the segment of the first calibration, so that both names are equal
         span = f"[{format_size(round(both[0].lo))}, {format_size(_whole(both[0].hi))})"

@@ -2,7 +2,8 @@
 
 Ranks that start together exchange at once. In what follows they are out of step, and a message may
 take twice as long as alone (docs/decisions/0015-exchanges.md): k exchanges in a row less a single
-one, over k - 1, is what one of them takes.
+one, over k - 1, is what one of them takes. The acknowledgement that a sender waits for is part of
+that, and is priced apart.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.calibrate.acknowledged import PAIR, acknowledged
 from tuner.calibrate.distances import Distances
 from tuner.calibrate.draws import QUARTILES, Floats
 from tuner.calibrate.ladders import Ladder, drawn_at
@@ -22,8 +24,6 @@ from tuner.topology import EXCHANGE, NETWORK, RING
 
 AROUND = {EXCHANGE: 0, RING: 1}  # path class -> `ring` of its exchanges
 Flags = NDArray[np.bool_]
-
-PAIR = 2  # ranks: two alone keep in step
 
 
 def meetings(
@@ -45,11 +45,12 @@ def meetings(
                 f"{name}: rows of exchanges of all hosts at {SHORTEST} sizes; priced as {NETWORK}"
             )
         else:
-            latency = alone.latency
+            latency, begin = alone.latency, alone.cost.acknowledged_from
             if distances is not None:
                 latency = _latency(distances, ring, _turns(series, memory), memory)
-            own = _ladder(name, alone, drawn, latency - alone.latency)
-            found[name] = fitted(series, own, NETWORK, latency)
+            lone = {n: each - latency * (n >= begin) for n, each in drawn.items()}
+            own = _ladder(name, alone, lone, latency - alone.latency)
+            found[name] = acknowledged(fitted(series, own, NETWORK, latency), begin)
     return found, gaps
 
 

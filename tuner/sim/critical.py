@@ -119,8 +119,8 @@ def visits(traffic: Traffic, bars: Sequence[Bar]) -> Visits:
     rank = np.repeat(np.arange(traffic.p), np.diff(traffic.visit_start))
     owner = np.repeat(rank, np.diff(traffic.post_start))
     sends = traffic.src[traffic.posts] == owner
-    early = sends & traffic.eager[traffic.posts]
-    done = np.where(early, released[traffic.posts], arrived[traffic.posts])
+    heard = np.maximum(released, arrived + traffic.answer)  # by the sender
+    done = np.where(sends, heard[traffic.posts], arrived[traffic.posts])
     entered, copied, complete, left = (np.zeros(len(rank)) for _ in range(4))
     for visit in range(len(rank)):
         first = visit == traffic.visit_start[rank[visit]]
@@ -198,9 +198,13 @@ class _Walk:
         return int(min(last, key=lambda number: self.visit_of[1, number] != visit))
 
     def _complete(self, number: int, visit: int) -> float:
-        early = self.traffic.eager[number] and self.visit_of[0, number] == visit
         bar = self.bars[number]
-        return bar.released if early else bar.arrived
+        return self._heard(number) if self.visit_of[0, number] == visit else bar.arrived
+
+    def _heard(self, number: int) -> float:
+        """When the sender of a transfer went on."""
+        bar = self.bars[number]
+        return max(bar.released, bar.arrived + float(self.traffic.answer[number]))
 
     def _through(self, number: int, rank: int) -> Generator[Span, None, int]:
         """Back through a transfer, and those before it at its ports, to a visit that made it wait.
@@ -208,8 +212,10 @@ class _Walk:
         Returns the visit before that one.
         """
         bar = self.bars[number]
-        early = self.traffic.eager[number] and rank == bar.src
-        if not early:
+        heard = self._heard(number) if rank == bar.src else bar.arrived
+        if heard > bar.arrived:
+            yield Span(LATENCY, bar.src, bar.arrived, heard, number)
+        if heard > bar.released:
             yield Span(LATENCY, bar.dst, bar.released, bar.arrived, number)
         while True:
             yield from self._flow(number)

@@ -47,7 +47,9 @@ class Tariff(NamedTuple):
 
     lo, alpha, beta, lag,   shape (kinds, most segments); lo is infinite where there is no segment
     way
-    overhead, eager_limit   shape (kinds,)
+    overhead, eager_limit,  shape (kinds,)
+    acknowledged_from
+    answer                  seconds that an acknowledgement is under way, shape (kinds,)
     stripe_from             bytes, shape (kinds,): infinite where nothing is striped
     shared_from, envelope   of the calibration
     """
@@ -59,9 +61,19 @@ class Tariff(NamedTuple):
     way: Ints
     overhead: Floats
     eager_limit: Floats
+    acknowledged_from: Floats
+    answer: Floats
     stripe_from: Floats
     shared_from: float
     envelope: float
+
+
+class Price(NamedTuple):
+    """Of a kind of lane: its cost, and in seconds what links add to alpha and what they have."""
+
+    cost: PathCost
+    more: float = 0.0
+    latency: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,15 @@ def way_of(way: Ints, stripe_from: Floats, kind: int, segment: int, size: float)
     return STRIPED if own == STRAIGHT and size >= stripe_from[kind] else own
 
 
+@njit(cache=True)
+def answer_of(tariff: Tariff, kind: int, size: float) -> float:
+    """Seconds from the arrival of a message until its sender goes on; -inf if that does not wait
+    for the arrival."""
+    if size >= tariff.acknowledged_from[kind]:
+        return float(tariff.answer[kind])
+    return -np.inf if size < tariff.eager_limit[kind] else 0.0
+
+
 def lanes(
     placement: Placement, calibration: Calibration, source: Ints, target: Ints, cuda: Flags,
     manner: Ints,
@@ -123,11 +144,11 @@ def lanes(
         return _joined(parts, len(source))
 
     straight = on()
-    kind, costs = _kinds(placement, calibration, straight, cuda, manner)
+    kind, own = _kinds(placement, calibration, straight, cuda, manner)
     remote = straight.path_class == PATH_CLASSES.index(NETWORK)
-    between = np.zeros(len(costs), bool)
+    between = np.zeros(len(own), bool)
     between[kind[remote]] = True
-    tariff = tariff_of(calibration, costs, between)
+    tariff = tariff_of(calibration, own, between)
     ways = {STRAIGHT: straight}
     if (tariff.way == STAGED).any():
         ways[STAGED] = on(staged=True)
@@ -142,12 +163,11 @@ def charged(schedule: Schedule, calibration: Calibration) -> Calibration:
     """What a schedule pays: where nobody waits for arrivals, all messages are eager."""
     if not schedule.unawaited:
         return calibration
-    return replace(
-        calibration,
-        paths={
-            name: replace(cost, eager_limit=math.inf) for name, cost in calibration.paths.items()
-        },
-    )
+    paths = {
+        name: replace(cost, eager_limit=math.inf, acknowledged_from=math.inf)
+        for name, cost in calibration.paths.items()
+    }
+    return replace(calibration, paths=paths)
 
 
 def _pieces(lanes: Ints) -> list[Ints]:
@@ -194,8 +214,8 @@ def _capacity(placement: Placement, calibration: Calibration) -> Floats:
 
 def _kinds(
     placement: Placement, calibration: Calibration, straight: Paths, cuda: Flags, manner: Ints
-) -> tuple[Ints, list[tuple[PathCost, float]]]:
-    """The kind of each lane; of each kind its cost, and the latency that comes on top of it."""
+) -> tuple[Ints, list[Price]]:
+    """The kind of each lane, and the price of each kind."""
     figures = (straight.path_class, straight.hops, straight.latency, straight.bandwidth, cuda,
                manner)  # fmt: skip
     code = np.zeros(len(cuda), np.int64)
@@ -211,7 +231,7 @@ def _kinds(
 def _cost(
     placement: Placement, calibration: Calibration, number: float, hops: float, latency: float,
     width: float, cuda: float, manner: float,
-) -> tuple[PathCost, float]:  # fmt: skip
+) -> Price:  # fmt: skip
     """A measured path class if the calibration has it, else what the topology itself says.
 
     A class of paths says what ends and software cost: the latency of the links comes on top.
@@ -220,46 +240,46 @@ def _cost(
     exact = f"{int(hops)} links, {format_time(latency)}, {width:.4g}B/s"
     meeting = CLASSES.get(int(manner), "") if name == NETWORK else ""
     if (meeting, memory) in calibration.paths:
-        return calibration.path(meeting, memory), latency
+        return Price(calibration.path(meeting, memory), latency, latency)
     if name == NETWORK and (exact, memory) in calibration.paths:
-        return calibration.path(exact, memory), 0.0
+        return Price(calibration.path(exact, memory), 0.0, latency)
     if (name, memory) not in calibration.paths and name == NODE_OVERSUBSCRIBED:
         name = NODE  # hosts were probed with as many ranks as they are used with
     if (name, memory) in calibration.paths:
-        return calibration.path(name, memory), latency
+        return Price(calibration.path(name, memory), latency, latency)
     if not calibration.given:
-        return calibration.path(exact if name == NETWORK else name, memory), 0.0
+        return Price(calibration.path(exact if name == NETWORK else name, memory))
     topology = placement.topology
     if name not in (NODE, NODE_OVERSUBSCRIBED):
-        return PathCost.line(latency, 1.0 / width), 0.0
+        return Price(PathCost.line(latency, 1.0 / width))
     if topology.local_latency is None or topology.local_bandwidth is None:
         raise UnpricedError(
             f"topology {topology.name} does not say what a message inside a node costs; use"
             " --ppn 1 or add `local: {latency: ..., bandwidth: ...}`"
         )
-    return PathCost.line(topology.local_latency, 1.0 / topology.local_bandwidth), 0.0
+    return Price(PathCost.line(topology.local_latency, 1.0 / topology.local_bandwidth))
 
 
-def tariff_of(
-    calibration: Calibration, costs: list[tuple[PathCost, float]], between_nodes: Flags
-) -> Tariff:
-    """Costs and the latency on top of each as compiled code reads them; one kind for each."""
-    most = max((len(cost.segments) for cost, _ in costs), default=1)
-    lo = np.full((len(costs), most), math.inf)
+def tariff_of(calibration: Calibration, of: list[Price], between_nodes: Flags) -> Tariff:
+    """Prices as compiled code reads them; one kind for each."""
+    most = max((len(own.cost.segments) for own in of), default=1)
+    lo = np.full((len(of), most), math.inf)
     alpha, beta = np.zeros_like(lo), np.full_like(lo, math.inf)  # no speed where no segment is
     lag, way = np.zeros_like(lo), np.full(lo.shape, STRAIGHT)
-    for number, (cost, extra) in enumerate(costs):
+    for number, (cost, more, _) in enumerate(of):
         own = slice(0, len(cost.segments))
         lo[number, own] = [s.lo for s in cost.segments]
-        alpha[number, own] = [s.alpha.value + extra for s in cost.segments]
+        alpha[number, own] = [s.alpha.value + more for s in cost.segments]
         beta[number, own] = [s.beta.value for s in cost.segments]
         lag[number, own] = [s.lag.value for s in cost.segments]
         way[number, own] = [STAGED if s.staged else STRAIGHT for s in cost.segments]
     striped = np.where(between_nodes, calibration.stripe_from, math.inf)
     return Tariff(
-        lo, alpha, beta, lag, way, np.array([cost.overhead.value for cost, _ in costs]),
-        np.array([cost.eager_limit for cost, _ in costs]), striped,
-        calibration.shared_from, calibration.envelope,
+        lo, alpha, beta, lag, way, np.array([own.cost.overhead.value for own in of]),
+        np.array([own.cost.eager_limit for own in of]),
+        np.array([own.cost.acknowledged_from for own in of]),
+        np.array([own.latency for own in of]), striped, calibration.shared_from,
+        calibration.envelope,
     )  # fmt: skip
 
 

@@ -18,7 +18,17 @@ from tuner.errors import InputError
 from tuner.schedule import NO_REDUCTION, Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, together
-from tuner.sim.lanes import Tariff, charged, lanes, segment_of, table, tariff_of, way_of
+from tuner.sim.lanes import (
+    Price,
+    Tariff,
+    answer_of,
+    charged,
+    lanes,
+    segment_of,
+    table,
+    tariff_of,
+    way_of,
+)
 from tuner.sim.manner import told_apart
 from tuner.sim.rows import Rows, rows_of
 from tuner.topology import CUDA, HOST, Placement
@@ -38,6 +48,8 @@ class Traffic:
     out, back                   ports of sender and receiver, of 2 p, shape (k,)
     nbytes, alpha, beta,
     overhead, eager, shared     price of each transfer, shape (k,); nbytes with envelope
+    answer                      seconds from its arrival until its sender goes on, shape (k,); -inf
+                                if that does not wait for it
     port_share                  what of its bytes passes the port of sender and receiver, shape
                                 (k, 2): 1, or less where the network replicates or combines
     path                        row of `links` and `use` of each transfer, shape (k,)
@@ -64,6 +76,7 @@ class Traffic:
     overhead: Floats
     eager: Flags
     shared: Flags
+    answer: Floats
     port_share: Floats
     path: Ints
     links: Ints
@@ -151,13 +164,13 @@ class _Moves:
         visits = _visits(self.p, rows.src, rows.dst, rows.round, self.moves, copying, folding)
         moving, there, size = self.moving, self.lanes, size[self.moves]
         kind = there.kind[self.lane]
-        alpha, beta, way = prices(there.tariff, kind, size)
+        alpha, beta, answer, way = prices(there.tariff, kind, size)
         return Traffic(
             self.p, moving.src, moving.dst, moving.round, there.out[self.lane],
             there.back[self.lane], size + calibration.envelope, alpha, beta,
             there.tariff.overhead[kind], size < there.tariff.eager_limit[kind],
-            self.in_network | (size >= calibration.shared_from), *self.crossed(way.tobytes()),
-            there.capacity, *visits,
+            self.in_network | (size >= calibration.shared_from), answer,
+            *self.crossed(way.tobytes()), there.capacity, *visits,
         )  # fmt: skip
 
     @cached_property
@@ -207,8 +220,8 @@ def copy_cost(calibration: Calibration, memory: str, staging: bool) -> PathCost:
 def copy_tariff(calibration: Calibration) -> Tariff:
     """Copies within host memory, within device memory and between them: kinds 0, 1 and 2."""
     kinds = ((HOST, False), (CUDA, False), (CUDA, True))
-    costs = [(copy_cost(calibration, memory, staging), 0.0) for memory, staging in kinds]
-    return tariff_of(calibration, costs, np.zeros(len(costs), bool))
+    own = [Price(copy_cost(calibration, memory, staging)) for memory, staging in kinds]
+    return tariff_of(calibration, own, np.zeros(len(own), bool))
 
 
 def _folding(calibration: Calibration, rows: Rows, size: Floats) -> Floats:
@@ -227,7 +240,7 @@ def _copying(calibration: Calibration, rows: Rows, size: Floats) -> Floats:
     tariff = copy_tariff(calibration)
     copies = np.flatnonzero((rows.src == rows.dst) & (rows.reduce == NO_REDUCTION))
     kind = np.where(rows.staging, 2, rows.cuda)[copies].astype(np.int64)
-    alpha, beta, _ = prices(tariff, kind, size[copies])
+    alpha, beta, _, _ = prices(tariff, kind, size[copies])
     seconds = np.zeros(len(rows.src))
     seconds[copies] = (tariff.overhead[kind] + alpha) + beta * size[copies]
     return seconds
@@ -271,13 +284,15 @@ def _visits(
 
 
 @njit(cache=True)
-def prices(tariff: Tariff, kind: Ints, size: Floats) -> tuple[Floats, Floats, Ints]:
-    """alpha with the lag, beta and way of messages of these sizes on lanes of these kinds."""
-    alpha, beta = np.empty(len(kind)), np.empty(len(kind))
+def prices(tariff: Tariff, kind: Ints, size: Floats) -> tuple[Floats, Floats, Floats, Ints]:
+    """alpha with the lag, beta, answer and way of messages of these sizes on lanes of these
+    kinds."""
+    alpha, beta, answer = np.empty((3, len(kind)))
     way = np.empty(len(kind), np.int64)
     for i in range(len(kind)):
         at = segment_of(tariff.lo, kind[i], size[i])
         alpha[i] = tariff.alpha[kind[i], at] + tariff.lag[kind[i], at] * size[i]
         beta[i] = tariff.beta[kind[i], at]
+        answer[i] = answer_of(tariff, kind[i], size[i])
         way[i] = way_of(tariff.way, tariff.stripe_from, kind[i], at, size[i])
-    return alpha, beta, way
+    return alpha, beta, answer, way
