@@ -66,11 +66,12 @@ class Machine:
     launches: int = 1
 
     def one_way(self, hosts: Sequence[int], nbytes: int) -> float:
-        """Seconds of messages from hosts[2i] to hosts[2i + 1], all at once."""
+        """Seconds until messages from hosts[2i] to hosts[2i + 1], all at once, are there."""
         ranks = np.arange(len(hosts))
         schedule = Schedule(
-            Collective.BCAST, len(hosts), 1, lambda: [Round.of(ranks[::2], ranks[1::2], 0)]
-        )
+            Collective.BCAST, len(hosts), 1, lambda: [Round.of(ranks[::2], ranks[1::2], 0)],
+            unawaited=True,
+        )  # fmt: skip
         placement = Placement(self.topology, np.array(hosts))
         return simulate(schedule, placement, self.calibration, nbytes)
 

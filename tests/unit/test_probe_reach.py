@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tuner.probe.cluster import plan_cluster
 from tuner.probe.places import Layout, socket, two_of
 from tuner.probe.plan import APART, NEAR, Plan, Point
 from tuner.probe.reach import Reach
-from tuner.probe.request import Request
+from tuner.probe.request import Request, Shape
 from tuner.runtime.launch import Hosts
 from tuner.topologies import parse_topology
 from tuner.topology import Topology
@@ -49,6 +50,26 @@ def test_pairs_of_an_uplink_all_cross_it_in_one_direction() -> None:
     assert len({n for pair in pairs for n in pair}) == 6
     assert racks_of in ([[True, False]] * 3, [[False, True]] * 3)
     assert Reach(FLAT, ("a", "b", "c", "d")).uplinks() == []
+
+
+def test_sets_of_hosts_side_by_side_lie_alike_and_share_no_links() -> None:
+    reach = Reach(TWO, NAMES)
+    assert [reach.copies(n) for n in (1, 2, 3, 4, 5)] == [
+        list(range(8)), [0, 2, 4, 6], [0, 4], [0, 4], [0],
+    ]  # fmt: skip
+    three = racks(3)
+    assert Reach(three, tuple(node.name for node in three.nodes)).copies(2) == [0, 3]
+    assert Reach(TWO, MIXED).copies(2) == [0]  # each pair crosses the racks: over one uplink
+    names = tuple(f"node{n}" for n in range(4))
+    assert Reach(FLAT, names).copies(2) == [0, 2]
+
+
+def test_a_shape_is_measured_where_it_means_the_same() -> None:
+    """Three of eight hosts: two in one rack and one in the other are something else."""
+    request = Request("openmpi", Hosts(NAMES), 1, (Shape(3, 1),), parts=("collectives",))
+    for topology, begins in ((TWO, {0, 4}), (None, {0, 3})):
+        points = plan_cluster(replace(request, topology=topology)).points
+        assert {q.first for q in points if q.kind == "collective"} == begins
 
 
 def test_kinds_of_uplinks_are_told_apart() -> None:

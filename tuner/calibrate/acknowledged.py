@@ -1,8 +1,8 @@
 """From which size on a sender goes on only when it hears that its message arrived.
 
-A ping-pong does not show it, for the answer is under way as long as the next message. Two ranks that
-send to one another at the same time do: they then take a latency longer than one message (MPICH
-over UCX and TCP, from some hundred bytes on; docs/decisions/0033-acknowledged.md).
+A ping-pong does not show it, for the answer is under way as long as the next message. Two ranks
+that send to one another at the same time do: they then take a latency longer than one message
+(MPICH over UCX and TCP, from some hundred bytes on; docs/decisions/0033-acknowledged.md).
 """
 
 from __future__ import annotations

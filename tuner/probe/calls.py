@@ -10,6 +10,7 @@ from tuner.algorithms import describe, offered
 from tuner.collective import Collective
 from tuner.probe.messages import PER_BYTE, PER_CALL, PER_MESSAGE
 from tuner.probe.plan import Arm, Point
+from tuner.probe.reach import Reach
 from tuner.probe.request import ALL, Request, Shape
 from tuner.table import SCHEDULE, Choice
 
@@ -63,18 +64,28 @@ def _own(collective: Collective, one: Shape, nbytes: int, request: Request) -> I
 
 
 def side_by_side(request: Request, points: Iterable[Point]) -> Iterator[Point]:
-    """Points of one shape dealt out over disjoint copies of it, in the order of shapes."""
+    """Points of one shape dealt out over disjoint copies of it, in the order of shapes.
+
+    With a topology they are alike and share no links; without one nothing is known of that.
+    """
     by_shape: dict[Shape, list[Point]] = {}
     for point in points:
         shape = Shape(point.nodes, point.ppn, point.placement)
         by_shape.setdefault(shape, []).append(point)
     for number, (shape, found) in enumerate(by_shape.items(), start=1):
-        nodes = shape.nodes
-        copies = request.nodes // nodes
+        begins = _copies(request, shape.nodes)
+        copies = len(begins)
         heaviest = sorted(found, key=lambda point: -point.weight)
         dealt = [
             replace(point, weight=point.weight / copies, group=number if copies > 1 else 0,
-                    first=(turn % copies) * nodes)
+                    first=begins[turn % copies])
             for turn, point in enumerate(heaviest)
         ]  # fmt: skip
         yield from sorted(dealt, key=lambda point: (point.first, point.weight))
+
+
+def _copies(request: Request, nodes: int) -> list[int]:
+    """The first hosts of each."""
+    if request.topology is None:
+        return list(range(0, request.nodes - nodes + 1, nodes))
+    return Reach(request.topology, request.hosts.names).copies(nodes)

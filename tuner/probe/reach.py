@@ -1,5 +1,5 @@
-"""Which pairs of hosts stand for the paths of a topology: for each distance one, and for each kind
-of link between switches some that share one."""
+"""Which hosts stand for others on a topology: a pair for each distance, pairs for each kind of link
+between switches that share one, and sets of hosts that lie to one another as the first ones do."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ MOST_PAIRS = 1 << 14  # of hosts, among which representatives are looked for
 MOST_DISTANCES = 8  # that are measured; those of most pairs
 MOST_KINDS = 4  # of uplinks that are measured; those that most pairs cross
 FULLEST = 4  # links of a kind, among which the one with most pairs is looked for
+MOST_STARTS = 256  # at which hosts are looked for that lie as the first ones do
 SAME = 12  # decimals of a second in which two latencies are one
 
 Pair = tuple[int, int]
@@ -96,6 +97,37 @@ class Reach:
         found = paths(Placement(self.topology, self._nodes), HOST, ends, others)
         near = np.lexsort((-found.bandwidth, found.hops, np.round(found.latency, SAME)))
         return [int(n) for n in others[near[:count]]]
+
+    def copies(self, nodes: int) -> list[int]:
+        """First hosts of sets of `nodes` that follow one another, the first of them host 0.
+
+        Hosts of each lie to one another as those of the first do, and the links between them are
+        links of no other set: what is measured in one of them is so in all, also at once.
+        """
+        alike, taken = self._within(0, nodes)
+        found, begin = [0], nodes
+        for _ in range(MOST_STARTS):
+            if begin + nodes > len(self.hosts):
+                break
+            own, links = self._within(begin, nodes)
+            if np.array_equal(own, alike) and not taken & links:
+                found.append(begin)
+                taken |= links
+            begin += nodes if begin == found[-1] else 1
+        return found
+
+    def _within(self, begin: int, nodes: int) -> tuple[NDArray[np.float64], set[int]]:
+        """Latency, links and rate of each pair so many hosts apart, and the links they cross.
+
+        Between 1, 2, 4, ... hosts, both ways: with whom ranks of most algorithms talk.
+        """
+        steps = [1 << k for k in range((nodes - 1).bit_length())]
+        low = np.concatenate([np.arange(nodes - step) for step in steps] or [np.arange(0)])
+        high = low + np.repeat(steps, [nodes - step for step in steps]).astype(np.int64)
+        ends = begin + np.concatenate([low, high]), begin + np.concatenate([high, low])
+        found = paths(Placement(self.topology, self._nodes), HOST, *ends)
+        own = np.stack([np.round(found.latency, SAME), found.hops, found.bandwidth])
+        return own, set(found.links[found.links >= 0].tolist())
 
     def _pair(self, number: int) -> Pair:
         return int(self._pairs[0][number]), int(self._pairs[1][number])

@@ -30,9 +30,9 @@ NONE = -1
 # behind_...: the next transfer in the queue of the sender's, the receiver's port
 CALL = np.dtype([
     ("alpha", "f8"), ("overhead", "f8"), ("arrival", "f8"), ("joined", "f8"), ("release", "f8"),
-    ("answer", "f8"), ("src", "i4"), ("dst", "i4"), ("out", "i4"), ("back", "i4"), ("behind_send", "i4"),
-    ("behind_receive", "i4"), ("eager", "i1"), ("shared", "i1"), ("sides", "i1"),
-    ("received", "i1"), ("started", "i1"),
+    ("answer", "f8"), ("src", "i4"), ("dst", "i4"), ("out", "i4"), ("back", "i4"),
+    ("behind_send", "i4"), ("behind_receive", "i4"), ("eager", "i1"), ("shared", "i1"),
+    ("sides", "i1"), ("received", "i1"), ("started", "i1"),
 ], align=True)  # fmt: skip
 # the visit a rank is in, how many of its parts are not complete, when the last complete one was;
 # when all is done
