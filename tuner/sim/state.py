@@ -72,7 +72,8 @@ class State(NamedTuple):
     Of a row: when both sides are ready, when it begins to flow (or for how long it will), when it
     frees its sender and arrives, how long after that its sender hears of it; bytes per second,
     bytes, alpha; bytes left at `since` and shares being worked out; how many of its chunks are
-    longer ones (`whole`: none, all, some); its way; and lists of places in `Groups.rows`: of flows that have not ended, that flow, whose rates grow.
+    longer ones (`whole`: none, all, some); its way; and lists of places in `Groups.rows`: of flows
+    that have not ended, that flow, whose rates grow.
     """
 
     time: Floats
