@@ -47,14 +47,19 @@ class Segment:
 
 @dataclass(frozen=True)
 class PathCost:
-    """How one message travels on one path class in one kind of memory."""
+    """How one message travels on one path class in one kind of memory.
 
-    segments: tuple[Segment, ...]  # contiguous from 0 to infinity
-    eager_limit: float = 0.0  # messages of fewer bytes do not wait for the receiver
+    segments            contiguous from 0 to infinity
+    eager_limit         messages of fewer bytes do not wait for the receiver
+    overhead            seconds that both ports stay busy per message, beyond the flow
+    acknowledged_from   senders of this many bytes and more go on when they hear that all has
+                        arrived: one latency of the topology's links after it has
+    """
+
+    segments: tuple[Segment, ...]
+    eager_limit: float = 0.0
     overhead: Estimate = field(default_factory=lambda: Estimate.exact(0.0))
-    # s both ports stay busy per message, beyond the flow
     acknowledged_from: float = math.inf
-    # senders of at least so many bytes go on when they hear that all has arrived: a latency later
 
     def segment(self, nbytes: float) -> Segment:
         """The segment that a message of `nbytes` falls into."""
@@ -137,10 +142,18 @@ def calibration_record(calibration: Calibration) -> dict[str, Any]:
     record = asdict(calibration)
     record["version"] = 1
     record["paths"] = [
-        {"path_class": path_class, "memory": memory, **asdict(cost)}
+        {"path_class": path_class, "memory": memory, **_cost_record(cost)}
         for (path_class, memory), cost in calibration.paths.items()
     ]
     return dict(finite(record))
+
+
+def _cost_record(cost: PathCost) -> dict[str, Any]:
+    """Where nothing is acknowledged, as it was before anything was: its digest stays."""
+    record = asdict(cost)
+    if cost.acknowledged_from == math.inf:
+        del record["acknowledged_from"]
+    return record
 
 
 def calibration_from_record(content: Mapping[str, Any]) -> Calibration:
@@ -167,6 +180,8 @@ def _require_sound(calibration: Calibration) -> None:
     for cost in calibration.reduction.values():
         estimates += [cost.launch, cost.gamma]
     for path in calibration.paths.values():
+        if not (path.eager_limit >= 0.0 and path.acknowledged_from >= 0.0):
+            raise ValueError("eager_limit and acknowledged_from must not be below 0")
         estimates.append(path.overhead)
         estimates += [estimate for s in path.segments for estimate in (s.alpha, s.beta, s.lag)]
         ends = [0.0, *(segment.hi for segment in path.segments)]

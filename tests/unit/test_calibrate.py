@@ -232,12 +232,14 @@ def test_rows_whose_partners_change_count_before_those_that_keep_in_step() -> No
     assert found.segments[-1].beta.value == pytest.approx(2 * LONG[1], rel=0.03)
 
 
-def pairs_at_once(machine: Machine) -> list[Measurement]:
-    """Exchanges of the first two hosts alone."""
+def pairs_at_once(machine: Machine, slower: float = 1.0, more: float = 0.0) -> list[Measurement]:
+    """Exchanges of the first two hosts alone, that much slower, and so many seconds more."""
     return [
         one
-        for nbytes in EXCHANGED
-        for one in machine.series("exchange", "network", 2, nbytes, machine.rows(nbytes, 1, 0, 2))
+        for nbytes in (8, 128, 256, 1024, 2048, *EXCHANGED[3:])
+        for one in machine.series(
+            "exchange", "network", 2, nbytes, machine.rows(nbytes, 1, 0, 2) * slower + more
+        )
     ]
 
 
@@ -248,7 +250,7 @@ def acknowledging(begin: float) -> Machine:
 
 
 def test_exchanges_show_who_waits_for_an_acknowledgement() -> None:
-    told = acknowledging(1024)
+    told = acknowledging(200)
     rings = [
         one
         for nbytes in EXCHANGED
@@ -258,7 +260,7 @@ def test_exchanges_show_who_waits_for_an_acknowledgement() -> None:
         )
     ]
     found = calibrate(told.measured(told.messages(), iter([*pairs_at_once(told), *rings])), RACKS)
-    assert 8 < found.path("network").acknowledged_from <= 1024
+    assert 128 < found.path("network").acknowledged_from < 256
     assert found.path("ring").acknowledged_from == found.path("network").acknowledged_from
     again = replace(told, calibration=found)
     for nbytes in (2000, 20_000):
@@ -266,12 +268,47 @@ def test_exchanges_show_who_waits_for_an_acknowledgement() -> None:
         assert again.rows(nbytes, 3, 1) > 1.1 * MACHINE.rows(nbytes, 3, 1)
 
 
-def test_where_nobody_waits_for_one_nothing_is_found() -> None:
-    whole = MACHINE.measured(MACHINE.messages(), iter(pairs_at_once(MACHINE)))
+@pytest.mark.parametrize(
+    "measured",
+    [
+        pairs_at_once(MACHINE),
+        pairs_at_once(MACHINE, 1.15),  # half-duplex, say: longer by no latency
+        pairs_at_once(acknowledging(200), 3.0),  # by more than one
+        [
+            *pairs_at_once(MACHINE, 1, 6e-5),
+            *MACHINE.series("call", "null", 1, 0, 3e-5),
+        ],  # two calls
+    ],
+)
+def test_what_takes_longer_for_another_reason_is_no_acknowledgement(
+    measured: list[Measurement],
+) -> None:
+    whole = MACHINE.measured(MACHINE.messages(), iter(measured))
     assert calibrate(whole, RACKS).path("network").acknowledged_from == math.inf
-    told = acknowledging(1024)
-    unknown = calibrate(told.measured(told.messages(), iter(pairs_at_once(told))))  # no topology
-    assert unknown.path("network").acknowledged_from == math.inf
+
+
+def test_who_waits_for_acknowledgements_is_open_without_a_topology_or_exchanges() -> None:
+    told = acknowledging(200)
+    exchanged = iter(pairs_at_once(told))
+    for found in (
+        calibrate(told.measured(told.messages(), exchanged)),
+        calibrate(told.measured(told.messages()), RACKS),
+    ):
+        assert found.path("network").acknowledged_from == math.inf
+        assert any("acknowledgements" in gap for gap in found.provenance["undetermined"])
+
+
+def test_the_pair_that_exchanged_is_the_nearest_one() -> None:
+    """Hosts 0 and 1 may be of different racks, with more latency between them."""
+    told = acknowledging(200)
+    names = ["n0", "n4", "n1", "n5", "n2", "n6", "n3", "n7"]
+    named = [
+        replace(one, params={"first": 0, "second": 2}) if one.kind == "pingpong" else one
+        for one in told.messages()
+    ]
+    whole = told.measured(iter(named), iter(pairs_at_once(told)))
+    dealt = replace(whole, provenance={**whole.provenance, "hosts": names})
+    assert 128 < calibrate(dealt, RACKS).path("network").acknowledged_from < 256
 
 
 def meeting(name: str, factor: float) -> Calibration:

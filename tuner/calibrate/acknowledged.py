@@ -1,8 +1,8 @@
-"""From which size on a sender goes on only when it hears that its message arrived.
+"""Which messages are acknowledged before their senders go on.
 
-A ping-pong does not show it, for the answer is under way as long as the next message. Two ranks
-that send to one another at the same time do: they then take a latency longer than one message
-(MPICH over UCX and TCP, from some hundred bytes on; docs/decisions/0033-acknowledged.md).
+A ping-pong does not show it, for the acknowledgement is under way as long as the next message. Two
+ranks that send to one another at the same time do: they then take a latency longer than one message
+(MPICH over TCP, from some hundred bytes on; docs/decisions/0033-acknowledged.md).
 """
 
 from __future__ import annotations
@@ -12,47 +12,57 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.calibrate.distances import Distances
-from tuner.calibrate.ladders import Ladder, drawn_at
+from tuner.calibrate.draws import estimate
+from tuner.calibrate.ladders import drawn_at
 from tuner.calibrate.messages import Fitted
 from tuner.calibrate.series import Series
 from tuner.topology import NETWORK
 
 PAIR = 2  # ranks: two alone keep in step
-VISIBLE = 0.1  # of a message's time: what the links' latency must be to be told from noise
+CALLS = 2  # of an exchange: everything is started, and waited for
+VISIBLE = 0.2  # of a message's time: what the links' latency must be to be told from noise
+LEAST, MOST = 0.5, 2.0  # latencies that an acknowledgement takes; what takes more is something else
+FEWEST = 2  # sizes that must show it: one alone may be off
 
 
 def acknowledged(one: Fitted, begin: float) -> Fitted:
-    """The same, its senders waiting for an acknowledgement from `begin` bytes on."""
+    """The same, its messages of `begin` bytes and more acknowledged."""
     return replace(one, cost=replace(one.cost, acknowledged_from=begin))
 
 
-def acknowledged_from(series: Series, alone: Ladder, distances: Distances | None) -> float:
-    """Bytes; infinite if no exchange took longer for it, or without a topology.
+def acknowledged_from(series: Series, alone: Fitted) -> tuple[float, str]:
+    """Bytes, infinite if nobody waits for it, and a sentence if the series do not show it.
 
-    alone       times of messages between two neighbours that nobody else sends to or from
+    alone       price of messages between the hosts that exchanged them, with nobody else about
+
+    Where it begins is the size that the fewest other sizes contradict.
     """
-    if distances is None:
-        return math.inf
-    latency = distances.between(0, 1, alone.memory).latency
-    largest_not, begin = 0.0, math.inf
-    for nbytes, excess in _excesses(series, alone, latency):
-        if excess < latency / 2:
-            largest_not, begin = nbytes, math.inf
-        elif begin == math.inf:
-            begin = math.sqrt(max(largest_not, 1.0) * nbytes)
-    return begin
+    seen = _seen(series, alone)
+    if len(seen) < FEWEST:
+        return math.inf, (
+            f"{NETWORK}: whether senders wait for acknowledgements, no exchanges of two hosts"
+            " whose links, on a topology, have a latency to be seen; they are taken not to"
+        )
+    sizes, waits = [size for size, _ in seen], [wait for _, wait in seen]
+    contradicted = [sum(waits[:k]) + waits[k:].count(False) for k in range(len(seen) + 1)]
+    begin = min(range(len(seen), -1, -1), key=contradicted.__getitem__)
+    if sum(waits[begin:]) < FEWEST:
+        return math.inf, ""
+    return (math.sqrt(sizes[begin - 1] * sizes[begin]) if begin else 0.0), ""
 
 
-def _excesses(series: Series, alone: Ladder, latency: float) -> list[tuple[float, float]]:
-    """(bytes, seconds that an exchange of two takes longer than one message), ascending.
+def _seen(series: Series, alone: Fitted) -> list[tuple[float, bool]]:
+    """(bytes, whether an exchange of two takes an acknowledgement longer than one message).
 
-    Of sizes at which a latency is more than noise.
+    Ascending; of sizes at which the latency of the links is more than noise.
     """
     found = []
-    for one in series.of("exchange", NETWORK, alone.memory):
-        nbytes = float(one[0].nbytes)
-        message = float(drawn_at(alone, np.array([nbytes]))[0, 0])
-        if one[0].p == PAIR and latency >= VISIBLE * message:
-            found.append((nbytes, float(series.median(one)[0]) - message))
+    for one in series.of("exchange", NETWORK, alone.ladder.memory):
+        size = np.array([float(one[0].nbytes)])
+        message = drawn_at(alone.ladder, size)[:, 0]
+        if one[0].p != PAIR or alone.latency < VISIBLE * message[0]:
+            continue
+        longer = estimate(series.median(one) - CALLS * np.asarray(series.call) - message)
+        low, high = LEAST * alone.latency, MOST * alone.latency
+        found.append((float(size[0]), longer.low > low and longer.value < high))
     return sorted(found)

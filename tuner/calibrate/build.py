@@ -108,8 +108,9 @@ def _paths(
                 )
         between, unknown = network(series, memory, distances)
         if between:
-            begin = acknowledged_from(series, between[NETWORK].ladder, distances)
+            begin, unseen = acknowledged_from(series, between[NETWORK])
             between = {name: acknowledged(one, begin) for name, one in between.items()}
+            gaps += [unseen] if unseen else []
         met, unmet = meetings(series, memory, between[NETWORK], distances) if between else ({}, [])
         found |= {(name, memory): one for name, one in {**between, **met}.items()}
         gaps += [*unknown, *unmet]
@@ -137,7 +138,7 @@ def _latency(series: Series, one: Ladder, distances: Distances | None) -> float:
 def _discipline(series: Series, found: Mapping[tuple[str, str], Fitted]) -> tuple[float, list[str]]:
     """Of the ports: of the network if there is one, else of the first path."""
     name = (NETWORK, HOST) if (NETWORK, HOST) in found else next(iter(found))
-    begin, gap = shared_from(series, found[name].ladder, name[0], found[name].cost.overhead)
+    begin, gap = shared_from(series, found[name], name[0])
     return begin, [gap] if gap else []
 
 

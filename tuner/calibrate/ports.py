@@ -17,6 +17,7 @@ import numpy as np
 
 from tuner.calibrate.draws import estimate
 from tuner.calibrate.ladders import Ladder, busy, marginal, parameters
+from tuner.calibrate.messages import Fitted
 from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import Estimate
 
@@ -28,21 +29,19 @@ ALONE, BESIDE = 0.25, 0.75
 APART = 1.2  # times as long as one message all together must take to tell anything
 
 
-def shared_from(
-    series: Series, ladder: Ladder, subject: str, overhead: Estimate
-) -> tuple[float, str]:
+def shared_from(series: Series, one: Fitted, subject: str) -> tuple[float, str]:
     """Bytes from which on messages share a port, infinite if none do, and a sentence about what
     fans and bursts do not say; empty if they say it."""
-    told = _of_bursts(series, ladder, subject, overhead)
-    waits = fans(series, subject, ladder.memory)
-    for one in waits:
-        if one["high"] < ALONE or one["low"] > BESIDE:
-            told[one["nbytes"]] = one["low"] > BESIDE
+    told = _of_bursts(series, one.ladder, subject, one.cost.overhead)
+    waits = fans(series, subject, one)
+    for fan in waits:
+        if fan["high"] < ALONE or fan["low"] > BESIDE:
+            told[fan["nbytes"]] = fan["low"] > BESIDE
     queue = max((nbytes for nbytes, beside in told.items() if not beside), default=-1)
     begin = min((n for n, beside in told.items() if beside and n > queue), default=math.inf)
     if begin < math.inf:
         return float(begin), ""
-    beyond = [one for one in waits if one["nbytes"] > queue]
+    beyond = [fan for fan in waits if fan["nbytes"] > queue]
     if not beyond and waits:
         return math.inf, ""
     reach = f"up to {queue} B messages queue; larger ones" if queue >= 0 else "messages"
@@ -53,11 +52,14 @@ def shared_from(
     )
 
 
-def fans(series: Series, subject: str, memory: str) -> list[dict[str, Any]]:
+def fans(series: Series, subject: str, price: Fitted) -> list[dict[str, Any]]:
     """How much of the time of the others the first of several messages waits for, ascending in
-    bytes; of the most peers. Sizes at which further messages take no longer are left out."""
+    bytes; of the most peers. Sizes at which further messages take no longer are left out.
+
+    What the sender measures, one message and all of them, is without the acknowledgement.
+    """
     by_size: dict[int, dict[tuple[int, int], Launches]] = {}
-    for one in series.of("fan", subject, memory):
+    for one in series.of("fan", subject, price.ladder.memory):
         key = params(one, "peers"), params(one, "nth")
         by_size.setdefault(one[0].nbytes, {})[key] = one
     found = []
@@ -67,6 +69,8 @@ def fans(series: Series, subject: str, memory: str) -> list[dict[str, Any]]:
         if peers < 2 or None in wanted:
             continue
         alone, first, last = (series.median(one) for one in wanted if one)
+        heard = price.latency * (nbytes >= price.cost.acknowledged_from)
+        alone, last = alone - heard, last - heard
         if estimate(last / alone).low < APART:
             continue
         share = estimate((first - alone) / (last - alone))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 
 from tuner import algorithms, libraries
 from tuner.algorithms import describe, offered
@@ -68,17 +69,18 @@ def side_by_side(request: Request, points: Iterable[Point]) -> Iterator[Point]:
 
     With a topology they are alike and share no links; without one nothing is known of that.
     """
+    begins = cache(partial(_copies, request))
     by_shape: dict[Shape, list[Point]] = {}
     for point in points:
         shape = Shape(point.nodes, point.ppn, point.placement)
         by_shape.setdefault(shape, []).append(point)
     for number, (shape, found) in enumerate(by_shape.items(), start=1):
-        begins = _copies(request, shape.nodes)
-        copies = len(begins)
+        places = begins(shape.nodes)
+        copies = len(places)
         heaviest = sorted(found, key=lambda point: -point.weight)
         dealt = [
             replace(point, weight=point.weight / copies, group=number if copies > 1 else 0,
-                    first=begins[turn % copies])
+                    first=places[turn % copies])
             for turn, point in enumerate(heaviest)
         ]  # fmt: skip
         yield from sorted(dealt, key=lambda point: (point.first, point.weight))

@@ -160,7 +160,7 @@ class ProbeFile:
         same = all(here[name] == there.get(name) for name in names)
         theirs = (header["library"], header["provenance"].get("plan"))
         if not same or theirs != (self.version, self.about["plan"]):
-            plan = "plan, of other ranks, sizes, algorithms or parts"
+            plan = "plan, of other ranks, hosts, sizes, algorithms or parts"
             other = "cluster" if not same else "library" if theirs[0] != self.version else plan
             raise InputError(
                 f"{self.path} holds a probe of another {other} (its cluster is called"

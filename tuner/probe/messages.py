@@ -20,6 +20,7 @@ from tuner.probe.reach import Pair, Reach
 from tuner.probe.request import Request
 from tuner.topology import CROSS_SOCKET, MEMORY_BUS, NETWORK, NODE
 
+ACKNOWLEDGED_SIZES = (128, 256, 2048)  # among which libraries begin to acknowledge messages
 EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**19)
 LEAST_LARGEST = 2**18  # bytes: both protocols show up to there
 ROWS = 5  # exchanges that follow one another at once
@@ -103,7 +104,8 @@ def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point
     for nbytes in BURST_SIZES:
         yield point("burst", nbytes, bursts, 4.0)
     yield point("overhead", 0, _ladder(OVERHEAD_SIZES), 1.0)
-    yield point("exchange", 0, _ladder(_up_to(EXCHANGE_SIZES, largest)), 2.0)
+    sizes = sorted({*EXCHANGE_SIZES, *ACKNOWLEDGED_SIZES})
+    yield point("exchange", 0, _ladder(_up_to(sizes, largest)), 2.0)
 
 
 def _fan(request: Request, host: int) -> Point:

@@ -19,7 +19,7 @@ MOST_PAIRS = 1 << 14  # of hosts, among which representatives are looked for
 MOST_DISTANCES = 8  # that are measured; those of most pairs
 MOST_KINDS = 4  # of uplinks that are measured; those that most pairs cross
 FULLEST = 4  # links of a kind, among which the one with most pairs is looked for
-MOST_STARTS = 256  # at which hosts are looked for that lie as the first ones do
+MOST_UNLIKE = 256  # sets of hosts that may lie otherwise before no more are looked for
 SAME = 12  # decimals of a second in which two latencies are one
 
 Pair = tuple[int, int]
@@ -101,33 +101,42 @@ class Reach:
     def copies(self, nodes: int) -> list[int]:
         """First hosts of sets of `nodes` that follow one another, the first of them host 0.
 
-        Hosts of each lie to one another as those of the first do, and the links between them are
-        links of no other set: what is measured in one of them is so in all, also at once.
+        Hosts of each are alike and lie to one another as those of the first do, and the links
+        between them are links of no other set: what is measured in one of them is so in all, also
+        at once. `nodes` are at most all hosts.
         """
-        alike, taken = self._within(0, nodes)
-        found, begin = [0], nodes
-        for _ in range(MOST_STARTS):
-            if begin + nodes > len(self.hosts):
-                break
-            own, links = self._within(begin, nodes)
-            if np.array_equal(own, alike) and not taken & links:
+        wanted, taken = self._set(0, nodes)
+        found, begin, unlike = [0], nodes, 0
+        while begin + nodes <= len(self.hosts) and unlike < MOST_UNLIKE:
+            own, links = self._set(begin, nodes)
+            if own == wanted and not taken & links:
                 found.append(begin)
                 taken |= links
-            begin += nodes if begin == found[-1] else 1
+                begin += nodes
+            else:
+                begin, unlike = begin + 1, unlike + 1
         return found
 
-    def _within(self, begin: int, nodes: int) -> tuple[NDArray[np.float64], set[int]]:
-        """Latency, links and rate of each pair so many hosts apart, and the links they cross.
+    def _set(self, begin: int, nodes: int) -> tuple[object, set[int]]:
+        """What says whether sets of hosts are alike, and the links between its hosts.
 
-        Between 1, 2, 4, ... hosts, both ways: with whom ranks of most algorithms talk.
+        Looked at are hosts 1, 2, 4, ... apart, round the set: with whom ranks of most algorithms
+        talk. Links are told by when they are first crossed, with their capacity.
         """
-        steps = [1 << k for k in range((nodes - 1).bit_length())]
-        low = np.concatenate([np.arange(nodes - step) for step in steps] or [np.arange(0)])
-        high = low + np.repeat(steps, [nodes - step for step in steps]).astype(np.int64)
+        steps = np.array([1 << k for k in range((nodes - 1).bit_length())], dtype=np.int64)
+        low = np.tile(np.arange(nodes), len(steps))
+        high = (low + np.repeat(steps, nodes)) % nodes
         ends = begin + np.concatenate([low, high]), begin + np.concatenate([high, low])
         found = paths(Placement(self.topology, self._nodes), HOST, *ends)
-        own = np.stack([np.round(found.latency, SAME), found.hops, found.bandwidth])
-        return own, set(found.links[found.links >= 0].tolist())
+        crossed = list(dict.fromkeys(found.links[found.links >= 0].tolist()))
+        name = {link: number for number, link in enumerate(crossed)} | {-1: -1}
+        there = [self.topology.nodes[node] for node in self._nodes[begin : begin + nodes]]
+        alike = (
+            [(node.cores, node.interior) for node in there],
+            [name[link] for link in found.links.ravel().tolist()],
+            self.topology.capacity[crossed].tolist(), np.round(found.latency, SAME).tolist(),
+        )  # fmt: skip
+        return alike, set(crossed)
 
     def _pair(self, number: int) -> Pair:
         return int(self._pairs[0][number]), int(self._pairs[1][number])

@@ -30,7 +30,7 @@ NONE = -1
 # behind_...: the next transfer in the queue of the sender's, the receiver's port
 CALL = np.dtype([
     ("alpha", "f8"), ("overhead", "f8"), ("arrival", "f8"), ("joined", "f8"), ("release", "f8"),
-    ("answer", "f8"), ("src", "i4"), ("dst", "i4"), ("out", "i4"), ("back", "i4"),
+    ("acknowledgement", "f8"), ("src", "i4"), ("dst", "i4"), ("out", "i4"), ("back", "i4"),
     ("behind_send", "i4"), ("behind_receive", "i4"), ("eager", "i1"), ("shared", "i1"),
     ("sides", "i1"), ("received", "i1"), ("started", "i1"),
 ], align=True)  # fmt: skip
@@ -103,7 +103,8 @@ def outcome(traffic: Traffic) -> Outcome:
 def _played(traffic: Traffic) -> _Agenda:
     p, k = traffic.p, len(traffic.src)
     call, rank, port = np.zeros(k, CALL), np.zeros(p, RANK), np.zeros(2 * p, PORT)
-    for name in ("alpha", "overhead", "answer", "src", "dst", "out", "back", "eager", "shared"):
+    for name in ("alpha", "overhead", "acknowledgement", "src", "dst", "out", "back", "eager",
+                 "shared"):  # fmt: skip
         call[name] = getattr(traffic, name)
     call["arrival"] = np.inf
     call["behind_send"] = call["behind_receive"] = NONE
@@ -265,6 +266,6 @@ def _finish(agenda: Any, f: Flows, number: int, now: float) -> None:
         _look(agenda, sender.head_send)
         _look(agenda, receiver.head_receive)
     call.release, call.arrival = now, now + call.alpha
-    _complete(agenda, call.src, max(now, call.arrival + call.answer))
+    _complete(agenda, call.src, max(now, call.arrival + call.acknowledgement))
     if call.received:
         _complete(agenda, call.dst, call.arrival)

@@ -28,7 +28,7 @@ LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = PARTS = (
     "latency", "bandwidth", "contention", "reduction", "copying", "overhead",
 )  # fmt: skip
 MEANING: Mapping[str, str] = {
-    LATENCY: "last bytes on their way (alpha)",
+    LATENCY: "last bytes on their way (alpha), and acknowledgements",
     BANDWIDTH: "bytes flowing as fast as they can alone (beta)",
     CONTENTION: "flowing longer, because others share a link",
     REDUCTION: "arrivals being reduced (gamma)",
@@ -119,7 +119,7 @@ def visits(traffic: Traffic, bars: Sequence[Bar]) -> Visits:
     rank = np.repeat(np.arange(traffic.p), np.diff(traffic.visit_start))
     owner = np.repeat(rank, np.diff(traffic.post_start))
     sends = traffic.src[traffic.posts] == owner
-    heard = np.maximum(released, arrived + traffic.answer)  # by the sender
+    heard = np.maximum(released, arrived + traffic.acknowledgement)  # by the sender
     done = np.where(sends, heard[traffic.posts], arrived[traffic.posts])
     entered, copied, complete, left = (np.zeros(len(rank)) for _ in range(4))
     for visit in range(len(rank)):
@@ -204,7 +204,7 @@ class _Walk:
     def _heard(self, number: int) -> float:
         """When the sender of a transfer went on."""
         bar = self.bars[number]
-        return max(bar.released, bar.arrived + float(self.traffic.answer[number]))
+        return max(bar.released, bar.arrived + float(self.traffic.acknowledgement[number]))
 
     def _through(self, number: int, rank: int) -> Generator[Span, None, int]:
         """Back through a transfer, and those before it at its ports, to a visit that made it wait.

@@ -49,7 +49,7 @@ class Tariff(NamedTuple):
     way
     overhead, eager_limit,  shape (kinds,)
     acknowledged_from
-    answer                  seconds that an acknowledgement is under way, shape (kinds,)
+    acknowledgement         seconds that one is under way, shape (kinds,)
     stripe_from             bytes, shape (kinds,): infinite where nothing is striped
     shared_from, envelope   of the calibration
     """
@@ -62,14 +62,14 @@ class Tariff(NamedTuple):
     overhead: Floats
     eager_limit: Floats
     acknowledged_from: Floats
-    answer: Floats
+    acknowledgement: Floats
     stripe_from: Floats
     shared_from: float
     envelope: float
 
 
 class Price(NamedTuple):
-    """Of a kind of lane: its cost, and in seconds what links add to alpha and what they have."""
+    """Of a kind of lane: its cost; seconds on top of alpha; and the latency of its links."""
 
     cost: PathCost
     more: float = 0.0
@@ -115,11 +115,11 @@ def way_of(way: Ints, stripe_from: Floats, kind: int, segment: int, size: float)
 
 
 @njit(cache=True)
-def answer_of(tariff: Tariff, kind: int, size: float) -> float:
+def acknowledgement_of(tariff: Tariff, kind: int, size: float) -> float:
     """Seconds from the arrival of a message until its sender goes on; -inf if that does not wait
     for the arrival."""
     if size >= tariff.acknowledged_from[kind]:
-        return float(tariff.answer[kind])
+        return float(tariff.acknowledgement[kind])
     return -np.inf if size < tariff.eager_limit[kind] else 0.0
 
 
@@ -260,13 +260,13 @@ def _cost(
     return Price(PathCost.line(topology.local_latency, 1.0 / topology.local_bandwidth))
 
 
-def tariff_of(calibration: Calibration, of: list[Price], between_nodes: Flags) -> Tariff:
+def tariff_of(calibration: Calibration, prices: list[Price], between_nodes: Flags) -> Tariff:
     """Prices as compiled code reads them; one kind for each."""
-    most = max((len(own.cost.segments) for own in of), default=1)
-    lo = np.full((len(of), most), math.inf)
+    most = max((len(price.cost.segments) for price in prices), default=1)
+    lo = np.full((len(prices), most), math.inf)
     alpha, beta = np.zeros_like(lo), np.full_like(lo, math.inf)  # no speed where no segment is
     lag, way = np.zeros_like(lo), np.full(lo.shape, STRAIGHT)
-    for number, (cost, more, _) in enumerate(of):
+    for number, (cost, more, _) in enumerate(prices):
         own = slice(0, len(cost.segments))
         lo[number, own] = [s.lo for s in cost.segments]
         alpha[number, own] = [s.alpha.value + more for s in cost.segments]
@@ -275,10 +275,10 @@ def tariff_of(calibration: Calibration, of: list[Price], between_nodes: Flags) -
         way[number, own] = [STAGED if s.staged else STRAIGHT for s in cost.segments]
     striped = np.where(between_nodes, calibration.stripe_from, math.inf)
     return Tariff(
-        lo, alpha, beta, lag, way, np.array([own.cost.overhead.value for own in of]),
-        np.array([own.cost.eager_limit for own in of]),
-        np.array([own.cost.acknowledged_from for own in of]),
-        np.array([own.latency for own in of]), striped, calibration.shared_from,
+        lo, alpha, beta, lag, way, np.array([price.cost.overhead.value for price in prices]),
+        np.array([price.cost.eager_limit for price in prices]),
+        np.array([price.cost.acknowledged_from for price in prices]),
+        np.array([price.latency for price in prices]), striped, calibration.shared_from,
         calibration.envelope,
     )  # fmt: skip
 

@@ -159,7 +159,7 @@ class Network:
         if not self.traffic.shared[number]:
             self.sending[self.traffic.out[number]].popleft()
             self.receiving[self.traffic.back[number]].popleft()
-        if self.traffic.answer[number] == -math.inf:
+        if self.traffic.acknowledgement[number] == -math.inf:
             transfer.sent.succeed()
         arrival = self.clock.now + float(self.traffic.alpha[number])
         self.clock.at(arrival, partial(self._arrive, transfer))
@@ -167,8 +167,8 @@ class Network:
 
     def _arrive(self, transfer: Transfer) -> None:
         transfer.arrived = self.clock.now
-        answer = float(self.traffic.answer[transfer.number])
-        if answer >= 0.0:
-            self.clock.at(transfer.arrived + answer, transfer.sent.succeed)
+        acknowledgement = float(self.traffic.acknowledgement[transfer.number])
+        if acknowledgement >= 0.0:
+            self.clock.at(transfer.arrived + acknowledgement, transfer.sent.succeed)
         if transfer.receive_posted:
             transfer.received.succeed()

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tuner.sim.compiled import compiled
-from tuner.sim.lanes import answer_of, segment_of, way_of
+from tuner.sim.lanes import acknowledgement_of, segment_of, way_of
 from tuner.sim.rounds import begins, compete, fastest, folding, longer_chunks, passes, size_of
 from tuner.sim.state import PARTLY
 
@@ -31,7 +31,7 @@ class Lines(NamedTuple):
     rate            shape (sizes, rows), like
     alpha, lag,
     overhead, eager,
-    answer, way
+    acknowledgement, way
     back            the receiver's port of each row
     memory          that is reduced in: 0 host, 1 device
     valid           of each size; not if there are empty messages
@@ -45,7 +45,7 @@ class Lines(NamedTuple):
     lag: Floats
     overhead: Floats
     eager: Flags
-    answer: Floats
+    acknowledgement: Floats
     way: Ints
     back: Ints
     memory: int
@@ -57,7 +57,7 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
     """Prices of a plain pattern whose rows have `count` chunks."""
     shape = (len(sizes.share), len(lane))
     rate, alpha = np.empty(shape), np.empty(shape)
-    lag, overhead, answer = np.empty((3, *shape))
+    lag, overhead, acknowledgement = np.empty((3, *shape))
     flow, late, fold = np.empty((3, shape[0], 2, shape[1]))
     eager, valid = np.empty(shape, np.bool_), np.ones(shape[0], np.bool_)
     ways = np.zeros(shape, np.int64)
@@ -71,11 +71,11 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
             at = segment_of(tariff.lo, kind, low)
             way = way_of(tariff.way, tariff.stripe_from, kind, at, low)
             eager[z, i] = low < tariff.eager_limit[kind]
-            answer[z, i] = answer_of(tariff, kind, low)
+            acknowledgement[z, i] = acknowledgement_of(tariff, kind, low)
             same = at == segment_of(tariff.lo, kind, high)
             same &= way == way_of(tariff.way, tariff.stripe_from, kind, at, high)
             same &= eager[z, i] == (high < tariff.eager_limit[kind])
-            same &= answer[z, i] == answer_of(tariff, kind, high)
+            same &= acknowledgement[z, i] == acknowledgement_of(tariff, kind, high)
             if low == 0.0 or not same:
                 valid[z] = False
                 break
@@ -91,8 +91,8 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
                 folding(m.folding, memory, low),
                 folding(m.folding, memory, high),
             )
-    return Lines(flow, late, fold, rate, alpha, lag, overhead, eager, answer, ways, m.back[lane],
-                 memory, valid)  # fmt: skip
+    return Lines(flow, late, fold, rate, alpha, lag, overhead, eager, acknowledgement, ways,
+                 m.back[lane], memory, valid)  # fmt: skip
 
 
 @compiled()
@@ -136,20 +136,20 @@ def _pay(state: Any, m: Any, sizes: Any, prices: Any, z: int, count: Ints32) -> 
         state.left[i] = size_of(state, sizes, z, i, count) + m.tariff.envelope
         state.rate[i], state.way[i] = prices.rate[z, i], prices.way[z, i]
         state.flows[i] = prices.overhead[z, i]
-        state.answer[i] = prices.answer[z, i]
+        state.acknowledgement[i] = prices.acknowledgement[z, i]
 
 
 @compiled()
 def _pass(state: Any, prices: Any, z: int, rows: int) -> None:
     """From `ready`, `flows` and `alpha` to `sent` and `arrived`; the size dies of a message too
     early."""
-    alpha, overhead, answer = state.alpha, prices.overhead[z], prices.answer[z]
+    alpha, overhead, acknowledgement = state.alpha, prices.overhead[z], prices.acknowledgement[z]
     if not state.eager[z]:
         for i in range(rows):
             state.begun[i] = state.ready[i] + overhead[i]
             state.since[i] = state.begun[i] + state.flows[i]
             state.arrived[i] = state.since[i] + alpha[i]
-            state.sent[i] = state.arrived[i] + answer[i]
+            state.sent[i] = state.arrived[i] + acknowledgement[i]
         return
     in_turn = True
     for i in range(rows):
@@ -159,7 +159,7 @@ def _pass(state: Any, prices: Any, z: int, rows: int) -> None:
         release = state.since[i] = state.begun[i] + state.flows[i]
         in_turn &= passes(port, state.ready[i], start, release)
         state.arrived[i] = release + alpha[i]
-        state.sent[i] = max(release, state.arrived[i] + answer[i])
+        state.sent[i] = max(release, state.arrived[i] + acknowledgement[i])
     state.alive[z] = in_turn
 
 

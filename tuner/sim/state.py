@@ -85,7 +85,7 @@ class State(NamedTuple):
     flows: Floats
     sent: Floats
     arrived: Floats
-    answer: Floats
+    acknowledgement: Floats
     rate: Floats
     size: Floats
     alpha: Floats
@@ -109,8 +109,8 @@ class State(NamedTuple):
 
 
 FLOATS_OF_ROWS = (
-    "ready", "flows", "sent", "arrived", "answer", "rate", "size", "alpha", "left", "since",
-    "level", "narrow", "begun", "turn",
+    "ready", "flows", "sent", "arrived", "acknowledgement", "rate", "size", "alpha", "left",
+    "since", "level", "narrow", "begun", "turn",
 )  # fmt: skip
 INTS_OF_ROWS = ("more", "whole", "way", "unfinished", "flowing", "growing")
 

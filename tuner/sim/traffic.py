@@ -21,7 +21,7 @@ from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, toge
 from tuner.sim.lanes import (
     Price,
     Tariff,
-    answer_of,
+    acknowledgement_of,
     charged,
     lanes,
     segment_of,
@@ -48,7 +48,7 @@ class Traffic:
     out, back                   ports of sender and receiver, of 2 p, shape (k,)
     nbytes, alpha, beta,
     overhead, eager, shared     price of each transfer, shape (k,); nbytes with envelope
-    answer                      seconds from its arrival until its sender goes on, shape (k,); -inf
+    acknowledgement             seconds from its arrival until its sender goes on, shape (k,); -inf
                                 if that does not wait for it
     port_share                  what of its bytes passes the port of sender and receiver, shape
                                 (k, 2): 1, or less where the network replicates or combines
@@ -76,7 +76,7 @@ class Traffic:
     overhead: Floats
     eager: Flags
     shared: Flags
-    answer: Floats
+    acknowledgement: Floats
     port_share: Floats
     path: Ints
     links: Ints
@@ -164,12 +164,12 @@ class _Moves:
         visits = _visits(self.p, rows.src, rows.dst, rows.round, self.moves, copying, folding)
         moving, there, size = self.moving, self.lanes, size[self.moves]
         kind = there.kind[self.lane]
-        alpha, beta, answer, way = prices(there.tariff, kind, size)
+        alpha, beta, acknowledgement, way = prices(there.tariff, kind, size)
         return Traffic(
             self.p, moving.src, moving.dst, moving.round, there.out[self.lane],
             there.back[self.lane], size + calibration.envelope, alpha, beta,
             there.tariff.overhead[kind], size < there.tariff.eager_limit[kind],
-            self.in_network | (size >= calibration.shared_from), answer,
+            self.in_network | (size >= calibration.shared_from), acknowledgement,
             *self.crossed(way.tobytes()), there.capacity, *visits,
         )  # fmt: skip
 
@@ -285,14 +285,13 @@ def _visits(
 
 @njit(cache=True)
 def prices(tariff: Tariff, kind: Ints, size: Floats) -> tuple[Floats, Floats, Floats, Ints]:
-    """alpha with the lag, beta, answer and way of messages of these sizes on lanes of these
-    kinds."""
-    alpha, beta, answer = np.empty((3, len(kind)))
+    """alpha with the lag, beta, acknowledgement and way of messages of these sizes and kinds."""
+    alpha, beta, acknowledgement = np.empty((3, len(kind)))
     way = np.empty(len(kind), np.int64)
     for i in range(len(kind)):
         at = segment_of(tariff.lo, kind[i], size[i])
         alpha[i] = tariff.alpha[kind[i], at] + tariff.lag[kind[i], at] * size[i]
         beta[i] = tariff.beta[kind[i], at]
-        answer[i] = answer_of(tariff, kind[i], size[i])
+        acknowledgement[i] = acknowledgement_of(tariff, kind[i], size[i])
         way[i] = way_of(tariff.way, tariff.stripe_from, kind[i], at, size[i])
-    return alpha, beta, answer, way
+    return alpha, beta, acknowledgement, way
