@@ -52,6 +52,8 @@ class PathCost:
     segments            contiguous from 0 to infinity
     eager_limit         messages of fewer bytes do not wait for the receiver
     overhead            seconds that both ports stay busy per message, beyond the flow
+    ahead_limit         messages of fewer bytes are under way before the receiver asks for them, as
+                        eager ones are, though their senders wait until it has
     acknowledged_from   senders of this many bytes and more go on when they hear that all has
                         arrived: one latency of the topology's links after it has
     """
@@ -60,6 +62,7 @@ class PathCost:
     eager_limit: float = 0.0
     overhead: Estimate = field(default_factory=lambda: Estimate.exact(0.0))
     acknowledged_from: float = math.inf
+    ahead_limit: float = 0.0
 
     def segment(self, nbytes: float) -> Segment:
         """The segment that a message of `nbytes` falls into."""
@@ -149,10 +152,11 @@ def calibration_record(calibration: Calibration) -> dict[str, Any]:
 
 
 def _cost_record(cost: PathCost) -> dict[str, Any]:
-    """Where nothing is acknowledged, as it was before anything was: its digest stays."""
-    record = asdict(cost)
-    if cost.acknowledged_from == math.inf:
-        del record["acknowledged_from"]
+    """Without what is not so: calibrations from before anybody asked keep their digests."""
+    record, neutral = asdict(cost), PathCost(())
+    for name in ("acknowledged_from", "ahead_limit"):
+        if record[name] == getattr(neutral, name):
+            del record[name]
     return record
 
 
@@ -180,8 +184,8 @@ def _require_sound(calibration: Calibration) -> None:
     for cost in calibration.reduction.values():
         estimates += [cost.launch, cost.gamma]
     for path in calibration.paths.values():
-        if not (path.eager_limit >= 0.0 and path.acknowledged_from >= 0.0):
-            raise ValueError("eager_limit and acknowledged_from must not be below 0")
+        if not min(path.eager_limit, path.acknowledged_from, path.ahead_limit) >= 0.0:
+            raise ValueError("eager_limit, acknowledged_from or ahead_limit is below 0")
         estimates.append(path.overhead)
         estimates += [estimate for s in path.segments for estimate in (s.alpha, s.beta, s.lag)]
         ends = [0.0, *(segment.hi for segment in path.segments)]

@@ -107,7 +107,8 @@ def path_costs(draw: st.DrawFn) -> PathCost:
     )
     return PathCost(segments, draw(st.sampled_from([0.0, 64.0, 500.0, math.inf])),
                     Estimate.exact(draw(TIMES)),
-                    draw(st.sampled_from([math.inf, 0.0, 64.0, 1000.0])))  # fmt: skip
+                    draw(st.sampled_from([math.inf, 0.0, 64.0, 1000.0])),
+                    draw(st.sampled_from([0.0, 200.0, math.inf])))  # fmt: skip
 
 
 def _exact(value: float) -> Estimate:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tuner.calibrate.draws import INSTANT, Floats, estimate
-from tuner.calibrate.ladders import ALIKE, Ladder, busy, eager, parameters
+from tuner.calibrate.ladders import ALIKE, Ladder, busy, drawn_at, eager, parameters
 from tuner.calibrate.piecewise import breaks
 from tuner.calibrate.series import Launches, Series, params
 from tuner.cost import PathCost, Segment
 
+AHEAD = 0.5  # of the time of a message: who asked late and has it sooner need not wait for it
 WAITED = 1e-3  # s; half of what a probe's receiver stays away: a sender that took less did not wait
 
 
@@ -58,7 +59,8 @@ def fitted(series: Series, ladder: Ladder, subject: str, latency: float = 0.0) -
         )
         for k in range(len(ladder.lines))
     )  # fmt: skip
-    cost = PathCost(segments, limit, estimate(overhead))
+    ahead = _ahead_limit(series, subject, ladder)
+    cost = PathCost(segments, limit, estimate(overhead), ahead_limit=ahead)
     gaps = tuple(_gaps(series, ladder, subject, cost, latency))
     return Fitted(ladder, cost, latency, gaps, {"eager_limit": known, "overhead": source})
 
@@ -91,6 +93,24 @@ def _eager_limit(series: Series, subject: str, ladder: Ladder) -> tuple[float, s
     if float(np.median(found[0][0].samples)) < WAITED:
         return float(size), f"no sender waited for its receiver up to {size} B, the largest tried"
     return float(size), f"measured: from {size} B on a sender waits for its receiver"
+
+
+def _ahead_limit(series: Series, subject: str, ladder: Ladder) -> float:
+    """Bytes below which a message is on its way before it is asked for, infinite if all are.
+
+    A receiver that asks late then has it in less than half the time that it takes.
+    """
+    ahead, waits = 0.0, math.inf
+    for one in series.of("ahead", subject, ladder.memory):
+        nbytes = float(one[0].nbytes)
+        message = float(drawn_at(ladder, np.array([nbytes]))[0, 0])
+        if float(series.median(one)[0]) < AHEAD * message:
+            ahead = max(ahead, nbytes)
+        else:
+            waits = min(waits, nbytes)
+    if ahead == 0.0 or ahead > waits:
+        return 0.0
+    return math.sqrt(ahead * waits)
 
 
 def _bursts(series: Series, subject: str, memory: str) -> list[Launches]:

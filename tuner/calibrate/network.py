@@ -18,7 +18,6 @@ from tuner.calibrate.draws import INSTANT, Floats, estimate
 from tuner.calibrate.ladders import Ladder, busy, drawn_at, ladder, parameters
 from tuner.calibrate.messages import Fitted, fitted
 from tuner.calibrate.series import Launches, Series, params
-from tuner.cost import PathCost
 from tuner.topology import NETWORK
 
 WHOLE = 8  # sizes among which protocols can be found; fewer only show what another distance adds
@@ -153,6 +152,6 @@ def _shifted(series: Series, near: Ladder, name: str, shift: Shift) -> Fitted:
         replace(line, alpha=s.alpha.value + overhead, beta=s.beta.value + s.lag.value)
         for line, s in zip(near.lines, segments, strict=True)
     )
-    cost = PathCost(segments, base.cost.eager_limit, base.cost.overhead)
+    cost = replace(base.cost, segments=segments)
     source = {**base.sources, "line": "the nearest pair's, moved by what other sizes show"}
     return Fitted(replace(moved, lines=lines), cost, 0.0, (), source, moved=True)

@@ -20,6 +20,7 @@ from tuner.probe.reach import Pair, Reach
 from tuner.probe.request import Request
 from tuner.topology import CROSS_SOCKET, MEMORY_BUS, NETWORK, NODE
 
+AHEAD_SIZES = (65536, 2**18)  # of messages that a late receiver may find there already
 ACKNOWLEDGED_SIZES = (128, 256, 2048)  # among which libraries begin to acknowledge messages
 EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**19)
 LEAST_LARGEST = 2**18  # bytes: both protocols show up to there
@@ -100,6 +101,8 @@ def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point
 
     yield point("eager", 0, (Arm(),), 20.0)
     yield _pingpong(subject, nodes, ppn, _ladder(_up_to(PINGPONG_SIZES, largest)))
+    for nbytes in _up_to(AHEAD_SIZES, largest) if subject == NETWORK else ():
+        yield point("ahead", nbytes, (Arm(),), 30.0)
     bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
     for nbytes in BURST_SIZES:
         yield point("burst", nbytes, bursts, 4.0)

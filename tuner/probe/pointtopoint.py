@@ -17,6 +17,7 @@ Empty = Callable[[int], Bytes]  # makes memory that MPI takes, of the host or of
 
 SHORT, SHORT_REPEAT = 16384, 10  # calls below this many bytes are too short to time singly
 EAGER_TRIALS = 5
+LATER = 3.0  # times as long as it takes: when a receiver that comes late asks for a message
 OTHER_TAG = 1  # no message carries it
 
 
@@ -204,6 +205,32 @@ def eager_limit(
         else:
             waits, blocked = middle, seconds
     return waits, blocked
+
+
+def received_late(comm: MPI.Comm, nbytes: int, empty: Empty = zeros) -> list[float]:
+    """Seconds each Recv of rank 1 took that asked for a message after it could have been there.
+
+    Known to both ranks. Much less than the message takes: it was sent ahead, whether or not its
+    sender goes on before it is asked for. Meanwhile the receiver is inside the library.
+    """
+    buffer, taken, away = empty(nbytes), list[float](), 0.0
+    for trial in range(1 + EAGER_TRIALS):
+        comm.Barrier()
+        begin = time.monotonic()
+        if comm.rank == 0:
+            comm.Send(buffer, 1)
+            continue
+        while time.monotonic() < begin + away:
+            comm.Iprobe(0, OTHER_TAG)
+        asked = time.monotonic()
+        comm.Recv(buffer, 0)
+        seconds = time.monotonic() - asked
+        if trial == 0:
+            away = DELAY + LATER * seconds
+        else:
+            taken.append(seconds)
+    known: list[float] = comm.bcast(taken, 1)
+    return known
 
 
 def _sends(comm: MPI.Comm, buffer: Bytes) -> list[float]:

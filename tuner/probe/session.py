@@ -88,6 +88,9 @@ class Session:
             empty = pointtopoint.zeros if point.memory == HOST else self._on_devices().empty
             nbytes, blocked = pointtopoint.eager_limit(self._comm, LARGEST_EAGER, empty)
             return lines(point, [Arm(nbytes=nbytes)], np.array([blocked]).T)
+        if point.kind == "ahead":
+            seconds_late = pointtopoint.received_late(self._comm, point.nbytes)
+            return lines(point, [Arm(nbytes=point.nbytes)], np.array([seconds_late]).T)
         if point.kind == "sweep":
             return self._sweep(point)
         arms = self._admitted(point)

@@ -32,7 +32,7 @@ CALL = np.dtype([
     ("alpha", "f8"), ("overhead", "f8"), ("arrival", "f8"), ("joined", "f8"), ("release", "f8"),
     ("acknowledgement", "f8"), ("src", "i4"), ("dst", "i4"), ("out", "i4"), ("back", "i4"),
     ("behind_send", "i4"), ("behind_receive", "i4"), ("eager", "i1"), ("shared", "i1"),
-    ("sides", "i1"), ("received", "i1"), ("started", "i1"),
+    ("sides", "i1"), ("received", "i1"), ("started", "i1"), ("awaited", "i1"),
 ], align=True)  # fmt: skip
 # the visit a rank is in, how many of its parts are not complete, when the last complete one was;
 # when all is done
@@ -104,7 +104,7 @@ def _played(traffic: Traffic) -> _Agenda:
     p, k = traffic.p, len(traffic.src)
     call, rank, port = np.zeros(k, CALL), np.zeros(p, RANK), np.zeros(2 * p, PORT)
     for name in ("alpha", "overhead", "acknowledgement", "src", "dst", "out", "back", "eager",
-                 "shared"):  # fmt: skip
+                 "shared", "awaited"):  # fmt: skip
         call[name] = getattr(traffic, name)
     call["arrival"] = np.inf
     call["behind_send"] = call["behind_receive"] = NONE
@@ -185,7 +185,10 @@ def _enter(agenda: Any, number: int, now: float) -> None:
         if not sends:
             call.received = 1
             if call.arrival < np.inf:
-                _complete(agenda, number, max(now, call.arrival))
+                arrival = max(now, call.arrival)
+                _complete(agenda, number, arrival)
+                if call.awaited:
+                    _complete(agenda, call.src, arrival + call.acknowledgement)
 
 
 @compiled(inline="always")
@@ -266,6 +269,7 @@ def _finish(agenda: Any, f: Flows, number: int, now: float) -> None:
         _look(agenda, sender.head_send)
         _look(agenda, receiver.head_receive)
     call.release, call.arrival = now, now + call.alpha
-    _complete(agenda, call.src, max(now, call.arrival + call.acknowledgement))
+    if call.received or not call.awaited:
+        _complete(agenda, call.src, max(now, call.arrival + call.acknowledgement))
     if call.received:
         _complete(agenda, call.dst, call.arrival)

@@ -115,11 +115,10 @@ def explain(
 def visits(traffic: Traffic, bars: Sequence[Bar]) -> Visits:
     """From the times of all transfers, in the order of `traffic`."""
     arrived = np.array([bar.arrived for bar in bars])
-    released = np.array([bar.released for bar in bars])
     rank = np.repeat(np.arange(traffic.p), np.diff(traffic.visit_start))
     owner = np.repeat(rank, np.diff(traffic.post_start))
     sends = traffic.src[traffic.posts] == owner
-    heard = np.maximum(released, arrived + traffic.acknowledgement)  # by the sender
+    heard = np.array([bar.heard for bar in bars])
     done = np.where(sends, heard[traffic.posts], arrived[traffic.posts])
     entered, copied, complete, left = (np.zeros(len(rank)) for _ in range(4))
     for visit in range(len(rank)):
@@ -199,12 +198,7 @@ class _Walk:
 
     def _complete(self, number: int, visit: int) -> float:
         bar = self.bars[number]
-        return self._heard(number) if self.visit_of[0, number] == visit else bar.arrived
-
-    def _heard(self, number: int) -> float:
-        """When the sender of a transfer went on."""
-        bar = self.bars[number]
-        return max(bar.released, bar.arrived + float(self.traffic.acknowledgement[number]))
+        return bar.heard if self.visit_of[0, number] == visit else bar.arrived
 
     def _through(self, number: int, rank: int) -> Generator[Span, None, int]:
         """Back through a transfer, and those before it at its ports, to a visit that made it wait.
@@ -212,10 +206,14 @@ class _Walk:
         Returns the visit before that one.
         """
         bar = self.bars[number]
-        heard = self._heard(number) if rank == bar.src else bar.arrived
-        if heard > bar.arrived:
-            yield Span(LATENCY, bar.src, bar.arrived, heard, number)
-        if heard > bar.released:
+        receives = int(self.visit_of[1, number])
+        asked, sends = float(self.visits.entered[receives]), rank == bar.src
+        if sends and self.traffic.awaited[number] and asked > bar.arrived:
+            yield Span(LATENCY, bar.src, asked, bar.heard, number)
+            return self._before(receives)
+        if sends and bar.heard > bar.arrived:
+            yield Span(LATENCY, bar.src, bar.arrived, bar.heard, number)
+        if not sends or bar.heard > bar.released:
             yield Span(LATENCY, bar.dst, bar.released, bar.arrived, number)
         while True:
             yield from self._flow(number)

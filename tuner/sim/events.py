@@ -20,6 +20,7 @@ class Bar:
     started     both ports were free and both ranks ready
     released    the ports were free again
     arrived     the last byte was there
+    heard       the sender went on
     """
 
     src: int
@@ -29,6 +30,7 @@ class Bar:
     started: float
     released: float
     arrived: float
+    heard: float
 
 
 def finish_times(traffic: Traffic) -> NDArray[np.float64]:
@@ -41,7 +43,8 @@ def trace(traffic: Traffic) -> list[Bar]:
     transfers = _play(traffic)[1].transfers
     return [
         Bar(int(traffic.src[t.number]), int(traffic.dst[t.number]), int(traffic.round[t.number]),
-            float(traffic.nbytes[t.number]), t.started, t.finished, t.arrived)
+            float(traffic.nbytes[t.number]), t.started, t.finished, t.arrived,
+            t.heard)
         for t in transfers
     ]  # fmt: skip
 

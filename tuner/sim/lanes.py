@@ -47,8 +47,10 @@ class Tariff(NamedTuple):
 
     lo, alpha, beta, lag,   shape (kinds, most segments); lo is infinite where there is no segment
     way
-    overhead, eager_limit,  shape (kinds,)
-    acknowledged_from
+    overhead                shape (kinds,)
+    eager_limit             messages of fewer bytes do not wait for the receiver, shape (kinds,)
+    awaited_from            senders of this many bytes and more wait for it, shape (kinds,)
+    acknowledged_from       and for an acknowledgement, shape (kinds,)
     acknowledgement         seconds that one is under way, shape (kinds,)
     stripe_from             bytes, shape (kinds,): infinite where nothing is striped
     shared_from, envelope   of the calibration
@@ -61,6 +63,7 @@ class Tariff(NamedTuple):
     way: Ints
     overhead: Floats
     eager_limit: Floats
+    awaited_from: Floats
     acknowledged_from: Floats
     acknowledgement: Floats
     stripe_from: Floats
@@ -120,7 +123,7 @@ def acknowledgement_of(tariff: Tariff, kind: int, size: float) -> float:
     for the arrival."""
     if size >= tariff.acknowledged_from[kind]:
         return float(tariff.acknowledgement[kind])
-    return -np.inf if size < tariff.eager_limit[kind] else 0.0
+    return -np.inf if size < tariff.awaited_from[kind] else 0.0
 
 
 def lanes(
@@ -276,6 +279,7 @@ def tariff_of(calibration: Calibration, prices: list[Price], between_nodes: Flag
     striped = np.where(between_nodes, calibration.stripe_from, math.inf)
     return Tariff(
         lo, alpha, beta, lag, way, np.array([price.cost.overhead.value for price in prices]),
+        np.array([max(price.cost.eager_limit, price.cost.ahead_limit) for price in prices]),
         np.array([price.cost.eager_limit for price in prices]),
         np.array([price.cost.acknowledged_from for price in prices]),
         np.array([price.latency for price in prices]), striped, calibration.shared_from,

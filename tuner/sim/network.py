@@ -51,6 +51,7 @@ class Transfer:
     started: float = math.inf
     finished: float = math.inf
     arrived: float = math.inf
+    heard: float = math.inf
     rate: float = 0.0
     left: float = 0.0  # bytes at `since`
     since: float = 0.0
@@ -91,6 +92,8 @@ class Network:
             transfer.receive_posted = True
             if transfer.arrived <= self.clock.now:
                 transfer.received.succeed()
+                if self.traffic.awaited[number]:
+                    self._acknowledge(transfer)
         both = transfer.send_posted and transfer.receive_posted
         if (sender and self.traffic.eager[number]) or (both and not self.traffic.eager[number]):
             self.ready.append(transfer)
@@ -160,15 +163,25 @@ class Network:
             self.sending[self.traffic.out[number]].popleft()
             self.receiving[self.traffic.back[number]].popleft()
         if self.traffic.acknowledgement[number] == -math.inf:
-            transfer.sent.succeed()
+            self._go_on(transfer)
         arrival = self.clock.now + float(self.traffic.alpha[number])
         self.clock.at(arrival, partial(self._arrive, transfer))
         self._settle_soon()
 
     def _arrive(self, transfer: Transfer) -> None:
         transfer.arrived = self.clock.now
-        acknowledgement = float(self.traffic.acknowledgement[transfer.number])
-        if acknowledgement >= 0.0:
-            self.clock.at(transfer.arrived + acknowledgement, transfer.sent.succeed)
+        if transfer.receive_posted or not self.traffic.awaited[transfer.number]:
+            self._acknowledge(transfer)
         if transfer.receive_posted:
             transfer.received.succeed()
+
+    def _acknowledge(self, transfer: Transfer) -> None:
+        """It is there, and asked for if its sender waits for that."""
+        seconds = float(self.traffic.acknowledgement[transfer.number])
+        if seconds >= 0.0:
+            self.clock.at(self.clock.now + seconds, partial(self._go_on, transfer))
+
+    def _go_on(self, transfer: Transfer) -> None:
+        """The sender does."""
+        transfer.heard = self.clock.now
+        transfer.sent.succeed()

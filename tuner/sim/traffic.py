@@ -48,8 +48,9 @@ class Traffic:
     out, back                   ports of sender and receiver, of 2 p, shape (k,)
     nbytes, alpha, beta,
     overhead, eager, shared     price of each transfer, shape (k,); nbytes with envelope
-    acknowledgement             seconds from its arrival until its sender goes on, shape (k,); -inf
-                                if that does not wait for it
+    awaited                     whether its sender waits until it is asked for, shape (k,)
+    acknowledgement             seconds from then, or from its arrival, until its sender goes on,
+                                shape (k,); -inf if that does not wait for it
     port_share                  what of its bytes passes the port of sender and receiver, shape
                                 (k, 2): 1, or less where the network replicates or combines
     path                        row of `links` and `use` of each transfer, shape (k,)
@@ -76,6 +77,7 @@ class Traffic:
     overhead: Floats
     eager: Flags
     shared: Flags
+    awaited: Flags
     acknowledgement: Floats
     port_share: Floats
     path: Ints
@@ -169,7 +171,8 @@ class _Moves:
             self.p, moving.src, moving.dst, moving.round, there.out[self.lane],
             there.back[self.lane], size + calibration.envelope, alpha, beta,
             there.tariff.overhead[kind], size < there.tariff.eager_limit[kind],
-            self.in_network | (size >= calibration.shared_from), acknowledgement,
+            self.in_network | (size >= calibration.shared_from),
+            size >= there.tariff.awaited_from[kind], acknowledgement,
             *self.crossed(way.tobytes()), there.capacity, *visits,
         )  # fmt: skip
 
