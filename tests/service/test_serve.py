@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from tests.service.serving import (
+    LONG,
     a_study,
     a_table,
     children_of,
@@ -92,7 +93,7 @@ def postgres_url(postgres: Any) -> Iterator[str]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_cleanly_with_a_job_and_a_listener(database: str, number: int) -> None:
     with serving(database) as program:
-        job = good(program.client.post("/v1/studies", json=a_study(2000)), 202)["id"]
+        job = good(program.client.post("/v1/studies", json=a_study(LONG)), 202)["id"]
         with program.client.stream("GET", f"/v1/jobs/{job}/events") as events:
             lines = events.iter_lines()
             until(lambda: '"running"' in next(lines))
@@ -158,15 +159,16 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_a_job_survives_the_death_of_the_service(database_url: str) -> None:
+    points = 300  # some seconds
     with serving(database_url) as program:
         version = publish(program.client, a_table())
-        job = good(program.client.post("/v1/studies", json=a_study(20)), 202)["id"]
+        job = good(program.client.post("/v1/studies", json=a_study(points)), 202)["id"]
         until(lambda: good(program.client.get(f"/v1/jobs/{job}"))["progress"] > 0)
         program.kill()
     with serving(database_url) as program:
         done = until(partial(_ended, program.client, job))
         assert (done["state"], done["attempts"]) == ("done", 2)
-        assert len(done["result"]["points"]) == 20
+        assert len(done["result"]["points"]) == points
         assert good(program.client.get("/v1/select", params=CALL))["version"] == version
 
 
