@@ -260,6 +260,14 @@ def jobs_of(runner: int) -> list[int]:
     return children_of(runner, b"-m\0tuner.jobs")
 
 
+def has(process: int, library: str) -> bool:
+    """Whether a process runs that has loaded something of it."""
+    try:
+        return library in Path(f"/proc/{process}/maps").read_text()
+    except OSError:
+        return False
+
+
 def _command(process: int) -> bytes:
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes()

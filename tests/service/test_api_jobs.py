@@ -24,6 +24,7 @@ from tests.service.serving import (
     children_of,
     cluster_file,
     good,
+    has,
     jobs_of,
     probe_file,
     problem,
@@ -266,14 +267,6 @@ def test_processes_of_a_study_load_no_database_and_end_with_it(
         good(own.post(f"/v1/jobs/{number}/cancel"), 202)
         until(lambda: not any(has(one, "/llvmlite/") for one in found))
         assert ended(own, number)["state"] == "cancelled"
-
-
-def has(process: int, library: str) -> bool:
-    """Whether a process runs that has loaded something of it."""
-    try:
-        return library in Path(f"/proc/{process}/maps").read_text()
-    except OSError:
-        return False
 
 
 def _has_begun(client: httpx.Client, number: int, attempt: int) -> bool:
