@@ -25,7 +25,7 @@ from tuner import db
 
 KILLS = 50
 SEED = 20240301
-POINTS = 12  # of each study: about a second
+POINTS = 100  # of each study: about a second
 
 
 def ask(client: httpx.Client, source: int) -> list[int]:

@@ -28,9 +28,11 @@ def mapped(ranks: Iterable[int]) -> set[str]:
     return found
 
 
-def require_gone(names: set[str]) -> None:
-    if not names:
+def require_gone(launcher: Launcher, names: set[str]) -> None:
+    """What MPICH 5 calls its shared memory is known; others may call it otherwise."""
+    if not names and not launcher.version().startswith("mpich 5."):
         pytest.skip("this MPICH gives its shared memory no such name")
+    assert names, "no shared memory of MPICH was seen"
     assert [name for name in names if Path(name).exists()] == []
 
 
@@ -49,7 +51,7 @@ def test_an_interrupted_probe_leaves_no_shared_memory(
             out, library="mpich", python=mpich_launcher.python, ranks=2, budget=3.0, sizes=(64,),
             on_progress=interrupt,
         )  # fmt: skip
-    require_gone(names)
+    require_gone(mpich_launcher, names)
 
 
 def test_ranks_that_abort_in_a_proof_leave_no_shared_memory(
@@ -64,4 +66,4 @@ def test_ranks_that_abort_in_a_proof_leave_no_shared_memory(
 
     run = mpich_launcher.run(2, [*PROVER, str(calls)], on_line=look, check=False)
     assert run.returncode != 0
-    require_gone(names)
+    require_gone(mpich_launcher, names)

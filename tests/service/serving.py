@@ -43,6 +43,7 @@ PATIENCE = 60.0  # seconds after which something counts as hung
 CLUSTER = Cluster("ares", 1, 4, "any cpu", 1 << 30)
 LIBRARY = "openmpi 5.0.11"
 FOUR = "{name: four, nodes: 4, latency: 100us, bandwidth: 12.5MB/s}"
+LONG = 20_000  # points of a study that lasts longer than any test
 SOURCES = Path(__file__).resolve().parents[2]
 
 
@@ -141,11 +142,15 @@ def end(process: subprocess.Popen[str]) -> int:
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    """What `holds` gives as soon as that is true; fails when it never is."""
-    deadline = time.monotonic() + PATIENCE
+    """What `holds` gives soon after that is true; fails when it never is.
+
+    Who looks keeps others from working: what takes long is looked at more and more rarely.
+    """
+    begun = time.monotonic()
     while not (found := holds()):
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
+        waited = time.monotonic() - begun
+        assert waited < PATIENCE, "it never came true"
+        time.sleep(max(0.02, waited / 10))
     return found
 
 
@@ -233,12 +238,13 @@ def _series(
 
 
 def a_study(points: int = 1) -> dict[str, Any]:
-    """Of so many points; each takes some hundredths of a second."""
+    """Of so many points; each takes a hundredth of a second."""
     return {
         "name": "more of it",
         "topology": {"name": "flat", "nodes": 64, "latency": "2us", "bandwidth": "12.5GB/s"},
         "vary": {"bandwidth": [f"{gigabytes}GB/s" for gigabytes in range(1, points + 1)]},
-        "collectives": ["allreduce"], "sizes": ["1MiB"],
+        "collectives": ["allreduce"], "algorithms": ["ring", "recursive_doubling"],
+        "sizes": ["1MiB"],
     }  # fmt: skip
 
 
@@ -251,7 +257,15 @@ def children_of(process: int, command: bytes) -> list[int]:
 
 def jobs_of(runner: int) -> list[int]:
     """The processes that carry out jobs for the runner in this process."""
-    return children_of(runner, b"tuner.jobs.child")
+    return children_of(runner, b"-m\0tuner.jobs")
+
+
+def has(process: int, library: str) -> bool:
+    """Whether a process runs that has loaded something of it."""
+    try:
+        return library in Path(f"/proc/{process}/maps").read_text()
+    except OSError:
+        return False
 
 
 def _command(process: int) -> bytes:

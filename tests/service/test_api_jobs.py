@@ -18,10 +18,13 @@ import pytest
 from tests.service.serving import (
     FOUR,
     LIBRARY,
+    LONG,
     a_study,
     a_table,
+    children_of,
     cluster_file,
     good,
+    has,
     jobs_of,
     probe_file,
     problem,
@@ -34,7 +37,7 @@ from tests.support.probed import SHORT
 from tuner.api.settings import Settings
 from tuner.sim.study import result_from_record
 
-LONG = 2_000  # points of a study that lasts longer than any test
+SPAWNED = b"spawn_main"  # by multiprocessing
 
 
 @pytest.fixture
@@ -108,33 +111,33 @@ def test_calibrating_and_tuning_make_what_the_command_line_makes(
 
 
 def test_a_cluster_is_calibrated_and_tuned_on_its_stored_topology(
-    client: httpx.Client, database_url: str
+    own: httpx.Client, file_url: str
 ) -> None:
-    source = good(client.post("/v1/measurements", content=cluster_file()), 201)["id"]
-    topology = good(client.post("/v1/topologies", content=FOUR), 201)["id"]
+    source = good(own.post("/v1/measurements", content=cluster_file()), 201)["id"]
+    topology = good(own.post("/v1/topologies", content=FOUR), 201)["id"]
     jobs = [
-        good(client.post("/v1/jobs", json={"measurements": source, **job}), 202)["id"]
+        good(own.post("/v1/jobs", json={"measurements": source, **job}), 202)["id"]
         for job in (
             {"kind": "calibrate", "topology": topology}, {"kind": "tune", "topology": topology},
             {"kind": "tune"},
         )
     ]  # fmt: skip
-    with running(database_url):
-        calibrated, tuned, alone = (ended(client, job) for job in jobs)
+    with running(file_url):
+        calibrated, tuned, alone = (ended(own, job) for job in jobs)
     stored = calibrated["result"]["calibration"]
     assert tuned["result"]["calibration"] == stored
-    paths = good(client.get(f"/v1/calibrations/{stored}"))["paths"]
+    paths = good(own.get(f"/v1/calibrations/{stored}"))["paths"]
     (network,) = (path for path in paths if path["path_class"] == "network")
     alpha = network["segments"][0]["alpha"]["value"]
     assert alpha == pytest.approx(SHORT[0], rel=0.1)  # the latency of links is in the topology
-    rules = good(client.get(f"/v1/tables/{tuned['result']['table']}"))["rules"]
+    rules = good(own.get(f"/v1/tables/{tuned['result']['table']}"))["rules"]
     assert {(rule["key"]["nodes"], rule["choice"]["algorithm"]) for rule in rules} == {
         (4, "default"), (4, "binomial"),
     }  # fmt: skip
-    flat = good(client.get(f"/v1/tables/{alone['result']['table']}"))["rules"]
+    flat = good(own.get(f"/v1/tables/{alone['result']['table']}"))["rules"]
     assert {rule["key"]["nodes"] for rule in flat} == {4}  # as if at one switch
     wanted = {"kind": "tune", "measurements": source, "topology": 99}
-    assert "no topology 99" in problem(client.post("/v1/jobs", json=wanted), 404)
+    assert "no topology 99" in problem(own.post("/v1/jobs", json=wanted), 404)
 
 
 def test_a_job_that_cannot_be_done_says_why(own: httpx.Client, file_url: str) -> None:
@@ -240,18 +243,30 @@ def test_a_runner_that_is_stopped_gives_its_job_back(
     assert job["attempts"] == 3
 
 
-def test_a_job_whose_process_dies_is_tried_once_more(
-    client: httpx.Client, database_url: str
-) -> None:
-    with running(database_url):
-        number = good(client.post("/v1/studies", json=a_study(LONG)), 202)["id"]
+def test_a_job_whose_process_dies_is_tried_once_more(own: httpx.Client, file_url: str) -> None:
+    with running(file_url):
+        number = good(own.post("/v1/studies", json=a_study(LONG)), 202)["id"]
         for attempt in (1, 2):
-            until(partial(_has_begun, client, number, attempt))
+            until(partial(_has_begun, own, number, attempt))
             (child,) = until(lambda: jobs_of(os.getpid()))
             os.kill(child, signal.SIGKILL)
-        job = ended(client, number)
+        job = ended(own, number)
     assert (job["state"], job["attempts"]) == ("failed", 2)
     assert "SIGKILL" in job["error"]
+
+
+def test_processes_of_a_study_load_no_database_and_end_with_it(
+    own: httpx.Client, file_url: str
+) -> None:
+    number = good(own.post("/v1/studies", json=a_study(LONG)), 202)["id"]
+    with running(file_url):
+        (job,) = until(lambda: jobs_of(os.getpid()))
+        found = until(lambda: [one for one in children_of(job, SPAWNED) if has(one, "/llvmlite/")])
+        assert has(job, "/sqlalchemy/")
+        assert not any(has(one, "/sqlalchemy/") for one in found)
+        good(own.post(f"/v1/jobs/{number}/cancel"), 202)
+        until(lambda: not any(has(one, "/llvmlite/") for one in found))
+        assert ended(own, number)["state"] == "cancelled"
 
 
 def _has_begun(client: httpx.Client, number: int, attempt: int) -> bool:

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, event, text
 from tests.support.stored import CLUSTER, LIBRARY, report, table
 from tuner import db
 from tuner.db import ConflictError, NotFoundError
+from tuner.db.content import digest_of
 from tuner.errors import InputError
 from tuner.table import TuningTable
 
@@ -99,6 +100,23 @@ def test_feedback_comes_back_and_is_stored_once(engine: Engine) -> None:
         (entry,) = db.list_feedback(session, version).items
         assert (entry.id, entry.library, entry.ranks) == (first.id, LIBRARY, 4)
         assert entry.items == report(1.0)["items"]
+
+
+def test_a_report_is_stored_once_whether_it_names_the_usual_placement_or_not(
+    engine: Engine,
+) -> None:
+    """Reports from before there were placements name none, and their digests stay what they were:
+    who sends one again after an upgrade is not counted twice."""
+    old = report(1.0)
+    assert not any("placement" in item for item in old["items"])
+    with db.transaction(engine) as session:
+        version = db.store_table(session, table()).id
+        before = digest_of([version, old])
+        first = db.store_feedback(session, version, old)
+        named = db.store_feedback(session, version, report(1.0, placement="consecutive"))
+        assert session.scalars(text("select digest from feedback")).all() == [before]
+        dealt = db.store_feedback(session, version, report(1.0, nodes=2, ppn=2, placement="cyclic"))
+    assert (named.id, named.new, dealt.new) == (first.id, False, True)
 
 
 def test_calls_of_cyclic_ranks_are_held_against_their_own_rules(engine: Engine) -> None:

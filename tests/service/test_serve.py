@@ -18,20 +18,25 @@ import httpx
 import pytest
 
 from tests.service.serving import (
+    LONG,
+    SOURCES,
     a_study,
     a_table,
     children_of,
     end,
     good,
+    has,
     problem,
     publish,
     said,
+    served,
     serving,
     tuner,
     until,
 )
 from tests.support.postgres import new_database
 from tuner import db
+from tuner.api.settings import Settings
 from tuner.cli.main import main
 
 CALL: dict[str, Any] = {
@@ -92,7 +97,7 @@ def postgres_url(postgres: Any) -> Iterator[str]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_ends_cleanly_with_a_job_and_a_listener(database: str, number: int) -> None:
     with serving(database) as program:
-        job = good(program.client.post("/v1/studies", json=a_study(2000)), 202)["id"]
+        job = good(program.client.post("/v1/studies", json=a_study(LONG)), 202)["id"]
         with program.client.stream("GET", f"/v1/jobs/{job}/events") as events:
             lines = events.iter_lines()
             until(lambda: '"running"' in next(lines))
@@ -146,27 +151,36 @@ def test_tokens_are_listed_without_being_shown(database: str, refused: Says, pri
     assert "nobody" in refused("token", "revoke", "nobody", "--db", database)
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')\n")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"}
+def test_without_the_extra_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['fastapi'] = None; from tuner.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-m", "tuner.cli.main", "serve"], env=environment, capture_output=True,
-        text=True, check=False,
+        [sys.executable, "-c", program, "serve"], env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr == "tuner: the service needs uvicorn: pip install 'tuner[service]'\n"
+    assert done.stderr == "tuner: the service needs fastapi: pip install 'tuner[service]'\n"
+
+
+def test_who_carries_out_jobs_alone_begins_without_what_answers(database: str) -> None:
+    runner = tuner("serve", "--jobs-only", "--db", database)
+    try:
+        assert said(runner).startswith("tuner carries out the jobs of sqlite:")
+        assert has(runner.pid, "/sqlalchemy/")
+        assert not has(runner.pid, "/llvmlite/")  # which predictions need
+    finally:
+        end(runner)
 
 
 def test_a_job_survives_the_death_of_the_service(database_url: str) -> None:
+    points = 300  # some seconds
     with serving(database_url) as program:
         version = publish(program.client, a_table())
-        job = good(program.client.post("/v1/studies", json=a_study(20)), 202)["id"]
+        job = good(program.client.post("/v1/studies", json=a_study(points)), 202)["id"]
         until(lambda: good(program.client.get(f"/v1/jobs/{job}"))["progress"] > 0)
         program.kill()
     with serving(database_url) as program:
         done = until(partial(_ended, program.client, job))
         assert (done["state"], done["attempts"]) == ("done", 2)
-        assert len(done["result"]["points"]) == 20
+        assert len(done["result"]["points"]) == points
         assert good(program.client.get("/v1/select", params=CALL))["version"] == version
 
 
@@ -217,14 +231,15 @@ def test_two_services_and_two_runners_do_every_job_once(postgres_url: str) -> No
     try:
         for runner in runners:
             assert said(runner).startswith("tuner carries out the jobs of postgresql://")
-        with serving(postgres_url, "--no-jobs") as one, serving(postgres_url, "--no-jobs") as two:
+        chosen = Settings(database=postgres_url)
+        with served(chosen) as one, served(chosen) as two:
             jobs = [
-                good(program.client.post("/v1/studies", json=a_study()), 202)["id"]
-                for program in (one, two) * 3
+                good(client.post("/v1/studies", json=a_study()), 202)["id"]
+                for client in (one, two) * 3
             ]
             ended = [
-                until(partial(_ended, program.client, job))
-                for job, program in zip(jobs, (two, one) * 3, strict=True)
+                until(partial(_ended, client, job))
+                for job, client in zip(jobs, (two, one) * 3, strict=True)
             ]
     finally:
         statuses = [end(runner) for runner in runners]

@@ -89,6 +89,8 @@ def test_the_evidence_is_told_in_words() -> None:
          "not measured again at 16KiB, and the default holds at 64B to 64KiB; before"),
         (rule(0, math.inf, sizes=(16 * KIB,), basis="learned"),
          "not measured at 16KiB for the new table, and nothing allowed is believed"),
+        (rule(0, math.inf, sizes=(64, 16 * KIB, 64 * KIB), basis="learned"),
+         "not measured at every size of 64B to 64KiB for the new table, and nothing allowed"),
         (rule(0, math.inf), "nothing was measured there; before"),
     ],
 )  # fmt: skip

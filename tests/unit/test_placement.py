@@ -44,7 +44,17 @@ from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.sim import simulate
 from tuner.sim.study.keep import rules_for
-from tuner.table import Choice, Key, TuningTable, parse_table, read_table, table_record, write_table
+from tuner.table import (
+    Choice,
+    Evidence,
+    Key,
+    Rule,
+    TuningTable,
+    parse_table,
+    read_table,
+    table_record,
+    write_table,
+)
 from tuner.topology import Placement
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
@@ -334,6 +344,39 @@ def test_what_a_file_leaves_out_is_named(
     assert "cyclic" not in told(capsys, *words)
 
 
+@pytest.mark.parametrize(("table", "left"), [(mixed(), 2), (mixed().consecutive(), 0)])
+def test_programs_learn_how_many_rules_a_file_leaves_out(
+    table: TuningTable, left: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.json"
+    write_table(table, path)
+    found = json.loads(told(capsys, "table", "export", str(path), "--to", "openmpi", "--json"))
+    assert (found["rules"], found["cyclic_left_out"]) == (2, left)
+
+
+def asked_in_vain(table: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The advice of a table without rules for a broadcast on 8 ranks that is asked for so."""
+    ask = ("select", str(table), "--collective", "bcast", "--p", "8", "--size", "4KiB", *words)
+    assert main(ask) == 1
+    return capsys.readouterr().err.rpartition(": ")[2].strip()
+
+
+def test_advice_about_other_nodes_is_for_the_placement_that_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One rank on each node lies as one likes."""
+    keys = [Key(BCAST, 8, 1), Key(BCAST, 2, 4), Key(BCAST, 4, 2, placement=CYCLIC),
+            Key(BCAST, 1, 8, operators="commutative")]  # fmt: skip
+    rules = tuple(Rule(key, 0, math.inf, BINOMIAL, Evidence("none")) for key in keys)
+    path = tmp_path / "t.json"
+    write_table(TuningTable(CLUSTER, "openmpi 5.0.11", rules), path)
+    assert asked_in_vain(path, capsys) == "add --nodes 2 or --nodes 8"
+    dealt = ("--placement", CYCLIC)
+    assert asked_in_vain(path, capsys, *dealt) == "add --nodes 4 or --nodes 8"
+    words = ("--nodes", "2", *dealt, "--operators", "commutative")
+    assert asked_in_vain(path, capsys, *words) == "add --nodes 1 or --nodes 4 or --nodes 8"
+
+
 def test_terminals_tell_the_kinds_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     write_table(mixed().consecutive(), old)
@@ -365,6 +408,14 @@ def test_a_study_keeps_the_choices_that_a_table_has_for_its_ranks() -> None:
     assert rules_for(mixed().consecutive(), DEALT, 4096).choice == BINOMIAL  # as a library does
     cyclic = TuningTable(CLUSTER, "x", mixed().rules[2:])
     found: Any = rules_for(cyclic, KEY, 4096).key
+    assert found is None
+
+
+def test_a_study_follows_rules_for_cyclic_ranks_on_just_these() -> None:
+    """As a library does: those of fewer cyclic ranks say nothing, those of consecutive ones do."""
+    more = replace(DEALT, nodes=8)
+    assert rules_for(mixed(), more, 4096).choice == BINOMIAL
+    found: Any = rules_for(TuningTable(CLUSTER, "x", mixed().rules[2:]), more, 4096).key
     assert found is None
 
 

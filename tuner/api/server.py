@@ -18,7 +18,6 @@ from multiprocessing.context import SpawnProcess
 import uvicorn
 
 from tuner import db
-from tuner.api.app import create_app
 from tuner.api.metrics import SHARED
 from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings
@@ -134,6 +133,8 @@ def _running_jobs(database: str, wanted: bool = True) -> Iterator[None]:
 
 def _answer(settings: Settings, listener: socket.socket, stopping: _Stopping) -> None:
     """One process's share of the requests."""
+    from tuner.api.app import create_app  # who only looks after processes or jobs begins without
+
     sys.setswitchinterval(SWITCH)
     stopping.server = server = uvicorn.Server(
         uvicorn.Config(

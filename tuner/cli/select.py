@@ -89,12 +89,11 @@ def run(options: argparse.Namespace) -> None:
 
 def _other_nodes(table: TuningTable, key: Key, placement: str) -> str:
     """How to ask for as many ranks, where the table has them on other numbers of nodes."""
-    call = key.collective, key.memory, key.p
-    known = {
-        one.nodes for one in table.keys
-        if (one.collective, one.memory, one.p) == call and one.nodes != key.nodes
-        and one == replace(one, placement=placement)
+    asked = {
+        replace(key, nodes=one.nodes, ppn=one.ppn, placement=placement, operators=operators)
+        for one in table.keys if one.p == key.p for operators in (key.operators, "any")
     }  # fmt: skip
+    known = {one.nodes for one in asked.intersection(table.keys)}
     return f": add {' or '.join(f'--nodes {nodes}' for nodes in sorted(known))}" if known else ""
 
 

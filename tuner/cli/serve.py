@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 from tuner.cli import parsing
@@ -68,12 +69,11 @@ def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
     if not 0 <= options.port < 1 << 16:
         raise InputError("--port is a number from 0 to 65535")
-    try:
-        from tuner.api import server, settings
-    except ModuleNotFoundError as reason:
-        if reason.name not in EXTRA:
-            raise
-        raise InputError(f"the service needs {reason.name}: pip install 'tuner[service]'") from None
+    for name in EXTRA:
+        if find_spec(name) is None:
+            raise InputError(f"the service needs {name}: pip install 'tuner[service]'")
+    from tuner.api import server, settings
+
     if options.jobs_only:
         print(f"tuner carries out the jobs of {_shown(options.db)}; Ctrl-C ends it", flush=True)
         server.run_jobs(options.db)

@@ -81,7 +81,3 @@ def _teller(stream: TextIO) -> Tell:
             print(json.dumps([fraction, text]), file=stream, flush=True)
 
     return tell
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -133,7 +133,7 @@ def _started(first_line: str) -> subprocess.Popen[str]:
     """A child in a session of its own: Ctrl-C is for the runner, which then ends the child."""
     paths = [str(SOURCES), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
-        [sys.executable, "-m", "tuner.jobs.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "tuner.jobs"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True, start_new_session=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
     assert child.stdin is not None
