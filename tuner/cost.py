@@ -53,7 +53,7 @@ class PathCost:
     eager_limit         messages of fewer bytes do not wait for the receiver
     overhead            seconds that both ports stay busy per message, beyond the flow
     ahead_limit         messages of fewer bytes are under way before the receiver asks for them, as
-                        eager ones are, though their senders wait until it has
+                        eager ones are, though their senders wait until it has; they share ports
     acknowledged_from   senders of this many bytes and more go on when they hear that all has
                         arrived: one latency of the topology's links after it has
     """
@@ -127,6 +127,12 @@ class Calibration:
     envelope: float = 0.0
     given: bool = False
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ahead_from(self) -> float:
+        """Bytes of the smallest messages that are sent ahead; infinite if none are."""
+        ahead = (c.eager_limit for c in self.paths.values() if c.ahead_limit > c.eager_limit)
+        return min(ahead, default=math.inf)
 
     def path(self, path_class: str, memory: str = "host") -> PathCost:
         """Raises UnpricedError when this path class was never measured."""

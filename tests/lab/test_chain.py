@@ -4,6 +4,7 @@ of it by one command.
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -76,6 +77,24 @@ def test_every_host_was_measured_on_and_every_algorithm(measured: Measurements) 
 def test_the_links_rate_is_found(calibration: Calibration) -> None:
     beta = calibration.path("network").segments[-1].beta
     assert 1 / beta.value == pytest.approx(RATE, rel=0.02)
+
+
+def test_how_a_library_sends_is_found(calibration: Calibration, tmp_path: Path) -> None:
+    """MPICH's senders wait for acknowledgements, and of long messages until they are asked for,
+    when these are there already; those of Open MPI do neither.
+    """
+    (tmp_path / "flat.yaml").write_text(FLAT)
+    on_hosts(
+        "probe", "run", "--library", "mpich", *HOSTS[:2], "--topology", "flat.yaml",
+        "--parts", "messages", "--budget", "30s", "--out", "m.ndjson", folder=tmp_path,
+    )  # fmt: skip
+    tuner("calibrate", "m.ndjson", "--topology", "flat.yaml", "--out", "c.json", folder=tmp_path)
+    open_mpi, mpich = (
+        c.path("network") for c in (calibration, read_calibration(tmp_path / "c.json"))
+    )
+    assert (open_mpi.acknowledged_from, open_mpi.ahead_limit) == (math.inf, 0.0)
+    assert 64 < mpich.acknowledged_from < 1024
+    assert mpich.eager_limit < 2**16 < mpich.ahead_limit
 
 
 def test_a_table_for_the_cluster_becomes_rules_that_the_library_reads(folder: Path) -> None:

@@ -269,6 +269,29 @@ def test_exchanges_show_who_waits_for_an_acknowledgement() -> None:
 
 
 @pytest.mark.parametrize(
+    ("late", "limit"),
+    [
+        ({2**16: 0.1, 2**18: 0.1}, math.inf),
+        ({2**16: 0.1, 2**18: 0.8}, 2.0**17),
+        ({2**16: 1.0, 2**18: 1.0}, 0.0),
+        ({2**16: 1.0, 2**18: 0.1}, 0.0),  # contradicts itself
+        ({}, 0.0),
+    ],
+)
+def test_who_asks_late_shows_what_is_sent_ahead(late: dict[int, float], limit: float) -> None:
+    """Parts of a message's time that a receive takes which came late."""
+    asked = [
+        one
+        for nbytes, part in late.items()
+        for one in MACHINE.series(
+            "ahead", "network", 2, nbytes, part * MACHINE.one_way([0, 1], nbytes)
+        )
+    ]
+    found = calibrate(MACHINE.measured(MACHINE.messages(), iter(asked)), RACKS)
+    assert found.path("network").ahead_limit == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(
     "measured",
     [
         pairs_at_once(MACHINE),

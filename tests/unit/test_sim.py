@@ -21,6 +21,7 @@ from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
 from tuner.errors import InputError
 from tuner.schedule import Round, schedule
 from tuner.sim import agenda, events, fast, finish_times, simulate
+from tuner.sim.critical import explain
 from tuner.sim.traffic import traffic
 from tuner.topologies import given_calibration
 from tuner.topologies.presets import PRESETS, preset
@@ -225,6 +226,30 @@ def test_who_waits_for_an_acknowledgement_goes_on_a_latency_later(engine: str) -
         told = replace(given_calibration(placement.topology), paths={path: cost})
         times = finish_times(made, placement, told, 100, engine=engine)
         np.testing.assert_allclose(times, expected)
+
+
+AHEAD = [  # ahead_limit, acknowledged_from, when ranks 0, 1 and 2 are done
+    (math.inf, math.inf, [2.3e-6, 2.3e-6, 2.3e-6]),
+    (math.inf, 0.0, [4.3e-6, 3.3e-6, 4.3e-6]),
+    (0.0, math.inf, [2.2e-6, 3.3e-6, 3.3e-6]),
+]
+
+
+@ENGINES
+@pytest.mark.parametrize(("ahead", "acknowledged", "expected"), AHEAD)
+def test_a_message_sent_ahead_is_there_when_it_is_asked_for(
+    engine: str, ahead: float, acknowledged: float, expected: list[float]
+) -> None:
+    """Rank 1 receives twice from rank 0, then from rank 2, who has been waiting for that."""
+    made = schedule(BCAST, 3, 1, [Round.of(0, 1, 0), Round.of(0, 1, 0), Round.of(2, 1, 0)])
+    placement = flat(3)
+    path = ("2 links, 1us, 1e+09B/s", "host")
+    cost = replace(PathCost.line(1e-6, 1e-9), ahead_limit=ahead, acknowledged_from=acknowledged)
+    told = replace(given_calibration(placement.topology), paths={path: cost})
+    times = finish_times(made, placement, told, 100, engine=engine)
+    np.testing.assert_allclose(times, expected)
+    run = explain(made, placement, told, 100)
+    assert sum(run.parts.values()) == pytest.approx(max(expected))
 
 
 def test_a_schedule_that_awaits_nothing_hears_no_acknowledgement() -> None:

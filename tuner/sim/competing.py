@@ -15,9 +15,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tuner.sim.compiled import compiled
-from tuner.sim.lanes import segment_of, way_of
 from tuner.sim.sharing import TOGETHER
 from tuner.sim.state import Groups
+from tuner.sim.tariff import segment_of, way_of
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]

@@ -82,7 +82,8 @@ class _Call:
 
     def fits(self, nbytes: int) -> bool:
         """Whether the call can be tried round by round."""
-        return nbytes < self.calibration.shared_from and not self.schedule.in_network
+        begin = min(self.calibration.shared_from, self.calibration.ahead_from)
+        return nbytes < begin and not self.schedule.in_network
 
     @cached_property
     def _prepared(self) -> tuple[list[Pattern], NDArray[np.int64], Machine]:

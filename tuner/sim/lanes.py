@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from tuner.cost import Calibration, PathCost
@@ -20,6 +19,7 @@ from tuner.locality import PATH_CLASSES
 from tuner.schedule import Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.manner import CLASSES
+from tuner.sim.tariff import STAGED, STRAIGHT, STRIPED, Price, Tariff, tariff_of
 from tuner.topology import (
     CUDA,
     HOST,
@@ -38,45 +38,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 
-STRAIGHT, STAGED, STRIPED = range(3)  # the ways of a lane
 PATHS_AT_ONCE = 1 << 16  # finding one takes much more memory than keeping it
-
-
-class Tariff(NamedTuple):
-    """Segments of the costs of every kind of lane, as compiled code reads them.
-
-    lo, alpha, beta, lag,   shape (kinds, most segments); lo is infinite where there is no segment
-    way
-    overhead                shape (kinds,)
-    eager_limit             messages of fewer bytes do not wait for the receiver, shape (kinds,)
-    awaited_from            senders of this many bytes and more wait for it, shape (kinds,)
-    acknowledged_from       and for an acknowledgement, shape (kinds,)
-    acknowledgement         seconds that one is under way, shape (kinds,)
-    stripe_from             bytes, shape (kinds,): infinite where nothing is striped
-    shared_from, envelope   of the calibration
-    """
-
-    lo: Floats
-    alpha: Floats
-    beta: Floats
-    lag: Floats
-    way: Ints
-    overhead: Floats
-    eager_limit: Floats
-    awaited_from: Floats
-    acknowledged_from: Floats
-    acknowledgement: Floats
-    stripe_from: Floats
-    shared_from: float
-    envelope: float
-
-
-class Price(NamedTuple):
-    """Of a kind of lane: its cost; seconds on top of alpha; and the latency of its links."""
-
-    cost: PathCost
-    more: float = 0.0
-    latency: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,31 +61,6 @@ class Lanes:
     tariff: Tariff
     ways: dict[int, Paths]
     capacity: Floats
-
-
-@njit(cache=True)
-def segment_of(lo: Floats, kind: int, size: float) -> int:
-    """The segment that a message of `size` bytes falls into, of `Tariff.lo`."""
-    at = 0
-    while at + 1 < lo.shape[1] and lo[kind, at + 1] <= size:
-        at += 1
-    return at
-
-
-@njit(cache=True)
-def way_of(way: Ints, stripe_from: Floats, kind: int, segment: int, size: float) -> int:
-    """Which way a message takes; what goes through host memory is not striped."""
-    own = way[kind, segment]
-    return STRIPED if own == STRAIGHT and size >= stripe_from[kind] else own
-
-
-@njit(cache=True)
-def acknowledgement_of(tariff: Tariff, kind: int, size: float) -> float:
-    """Seconds from the arrival of a message until its sender goes on; -inf if that does not wait
-    for the arrival."""
-    if size >= tariff.acknowledged_from[kind]:
-        return float(tariff.acknowledgement[kind])
-    return -np.inf if size < tariff.awaited_from[kind] else 0.0
 
 
 def lanes(
@@ -261,30 +198,6 @@ def _cost(
             " --ppn 1 or add `local: {latency: ..., bandwidth: ...}`"
         )
     return Price(PathCost.line(topology.local_latency, 1.0 / topology.local_bandwidth))
-
-
-def tariff_of(calibration: Calibration, prices: list[Price], between_nodes: Flags) -> Tariff:
-    """Prices as compiled code reads them; one kind for each."""
-    most = max((len(price.cost.segments) for price in prices), default=1)
-    lo = np.full((len(prices), most), math.inf)
-    alpha, beta = np.zeros_like(lo), np.full_like(lo, math.inf)  # no speed where no segment is
-    lag, way = np.zeros_like(lo), np.full(lo.shape, STRAIGHT)
-    for number, (cost, more, _) in enumerate(prices):
-        own = slice(0, len(cost.segments))
-        lo[number, own] = [s.lo for s in cost.segments]
-        alpha[number, own] = [s.alpha.value + more for s in cost.segments]
-        beta[number, own] = [s.beta.value for s in cost.segments]
-        lag[number, own] = [s.lag.value for s in cost.segments]
-        way[number, own] = [STAGED if s.staged else STRAIGHT for s in cost.segments]
-    striped = np.where(between_nodes, calibration.stripe_from, math.inf)
-    return Tariff(
-        lo, alpha, beta, lag, way, np.array([price.cost.overhead.value for price in prices]),
-        np.array([max(price.cost.eager_limit, price.cost.ahead_limit) for price in prices]),
-        np.array([price.cost.eager_limit for price in prices]),
-        np.array([price.cost.acknowledged_from for price in prices]),
-        np.array([price.latency for price in prices]), striped, calibration.shared_from,
-        calibration.envelope,
-    )  # fmt: skip
 
 
 def table(priced: Lanes) -> tuple[Ints, Floats, Ints]:

@@ -13,9 +13,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tuner.sim.compiled import compiled
-from tuner.sim.lanes import acknowledgement_of, segment_of, way_of
 from tuner.sim.rounds import begins, compete, fastest, folding, longer_chunks, passes, size_of
 from tuner.sim.state import PARTLY
+from tuner.sim.tariff import acknowledgement_of, segment_of, way_of
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
@@ -31,8 +31,7 @@ class Lines(NamedTuple):
     rate            shape (sizes, rows), like
     alpha, lag,
     overhead, eager,
-    awaited, way,
-    acknowledgement
+    acknowledgement, way
     back            the receiver's port of each row
     memory          that is reduced in: 0 host, 1 device
     valid           of each size; not if there are empty messages
@@ -46,7 +45,6 @@ class Lines(NamedTuple):
     lag: Floats
     overhead: Floats
     eager: Flags
-    awaited: Flags
     acknowledgement: Floats
     way: Ints
     back: Ints
@@ -61,8 +59,7 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
     rate, alpha = np.empty(shape), np.empty(shape)
     lag, overhead, acknowledgement = np.empty((3, *shape))
     flow, late, fold = np.empty((3, shape[0], 2, shape[1]))
-    eager, awaited = np.empty(shape, np.bool_), np.empty(shape, np.bool_)
-    valid = np.ones(shape[0], np.bool_)
+    eager, valid = np.empty(shape, np.bool_), np.ones(shape[0], np.bool_)
     ways = np.zeros(shape, np.int64)
     tariff = m.tariff
     for z in range(shape[0]):
@@ -74,12 +71,10 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
             at = segment_of(tariff.lo, kind, low)
             way = way_of(tariff.way, tariff.stripe_from, kind, at, low)
             eager[z, i] = low < tariff.eager_limit[kind]
-            awaited[z, i] = low >= tariff.awaited_from[kind]
             acknowledgement[z, i] = acknowledgement_of(tariff, kind, low)
             same = at == segment_of(tariff.lo, kind, high)
             same &= way == way_of(tariff.way, tariff.stripe_from, kind, at, high)
             same &= eager[z, i] == (high < tariff.eager_limit[kind])
-            same &= awaited[z, i] == (high >= tariff.awaited_from[kind])
             same &= acknowledgement[z, i] == acknowledgement_of(tariff, kind, high)
             if low == 0.0 or not same:
                 valid[z] = False
@@ -96,8 +91,8 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
                 folding(m.folding, memory, low),
                 folding(m.folding, memory, high),
             )
-    return Lines(flow, late, fold, rate, alpha, lag, overhead, eager, awaited, acknowledgement,
-                 ways, m.back[lane], memory, valid)  # fmt: skip
+    return Lines(flow, late, fold, rate, alpha, lag, overhead, eager, acknowledgement, ways,
+                 m.back[lane], memory, valid)  # fmt: skip
 
 
 @compiled()
@@ -121,7 +116,6 @@ def play_plain(
                 state.alpha[i] = prices.alpha[z, i] + prices.lag[z, i] * size
             eager = prices.eager[z, i]
             state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
-            state.asked[i] = time[dst[i]] if prices.awaited[z, i] else 0.0
         if alone:
             _pass(state, prices, z, len(src))
             _occupy(state, m, prices, z, groups.rows, lane)
@@ -165,8 +159,7 @@ def _pass(state: Any, prices: Any, z: int, rows: int) -> None:
         release = state.since[i] = state.begun[i] + state.flows[i]
         in_turn &= passes(port, state.ready[i], start, release)
         state.arrived[i] = release + alpha[i]
-        there = max(state.arrived[i], state.asked[i])
-        state.sent[i] = max(release, there + acknowledgement[i])
+        state.sent[i] = max(release, state.arrived[i] + acknowledgement[i])
     state.alive[z] = in_turn
 
 
@@ -206,11 +199,10 @@ def play_ring(
         time, ready, flows = state.time[z], state.ready, state.flows
         low, high, eager = prices.flow[z, 0], prices.flow[z, 1], prices.eager[z]
         late, later = prices.late[z, 0], prices.late[z, 1]
-        longer, last, awaited = sizes.longer[z], len(first) - 1, prices.awaited[z]
-        for i in range(last + 1):
-            other = time[i + 1] if i < last else time[0]
-            ready[i] = time[i] if eager[i] else max(time[i], other)
-            state.asked[i] = other if awaited[i] else 0.0
+        longer, last = sizes.longer[z], len(first) - 1
+        for i in range(last):
+            ready[i] = time[i] if eager[i] else max(time[i], time[i + 1])
+        ready[last] = time[last] if eager[last] else max(time[last], time[0])
         for i in range(last + 1):
             more = _is_longer(first[i], sizes.n_chunks, longer)
             flows[i] = high[i] if more else low[i]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tuner.sim.competing import flow_together
 from tuner.sim.compiled import compiled
-from tuner.sim.lanes import acknowledgement_of, segment_of, way_of
+from tuner.sim.tariff import acknowledgement_of, segment_of, way_of
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
@@ -80,7 +80,7 @@ def play_any(
 
 @compiled()
 def _price(state: Any, m: Any, z: int, src: Ints32, dst: Ints32, lane: Ints) -> None:
-    """Rate, alpha, acknowledgement and when each message is ready and asked for.
+    """Rate, alpha, acknowledgement and when each message is ready.
 
     Local and empty rows are never ready. The overhead is put into `flows`.
     """
@@ -100,7 +100,6 @@ def _price(state: Any, m: Any, z: int, src: Ints32, dst: Ints32, lane: Ints) -> 
         state.flows[i] = m.tariff.overhead[kind]
         eager = size < m.tariff.eager_limit[kind]
         state.ready[i] = time[src[i]] if eager else max(time[src[i]], time[dst[i]])
-        state.asked[i] = time[dst[i]] if size >= m.tariff.awaited_from[kind] else 0.0
         state.acknowledgement[i] = acknowledgement_of(m.tariff, kind, size)
         state.send_free[m.out[lane[i]]] = 0.0
 
@@ -200,8 +199,7 @@ def compete(state: Any, m: Any, z: int, groups: Any, lane: Ints) -> bool:
 def release(state: Any, i: int, end: float) -> None:
     """The message has passed its ports."""
     state.arrived[i] = end + state.alpha[i]
-    there = max(state.arrived[i], state.asked[i])
-    state.sent[i] = max(end, there + state.acknowledgement[i])
+    state.sent[i] = max(end, state.arrived[i] + state.acknowledgement[i])
 
 
 @compiled()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sim.lanes import Tariff
+from tuner.sim.tariff import Tariff
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -70,11 +70,10 @@ class State(NamedTuple):
     eager       whether the size has eager messages
 
     Of a row: when both sides are ready, when it begins to flow (or for how long it will), when it
-    frees its sender and arrives, when its receiver asks for it if its sender waits for that, how
-    long after both its sender hears of it; bytes per second, bytes, alpha; bytes left at `since`
-    and shares being worked out; how many of its chunks are longer ones (`whole`: none, all, some);
-    its way; and lists of places in `Groups.rows`: of flows that have not ended, that flow, whose
-    rates grow.
+    frees its sender and arrives, how long after that its sender hears of it; bytes per second,
+    bytes, alpha; bytes left at `since` and shares being worked out; how many of its chunks are
+    longer ones (`whole`: none, all, some); its way; and lists of places in `Groups.rows`: of flows
+    that have not ended, that flow, whose rates grow.
     """
 
     time: Floats
@@ -86,7 +85,6 @@ class State(NamedTuple):
     flows: Floats
     sent: Floats
     arrived: Floats
-    asked: Floats
     acknowledgement: Floats
     rate: Floats
     size: Floats
@@ -111,8 +109,8 @@ class State(NamedTuple):
 
 
 FLOATS_OF_ROWS = (
-    "ready", "flows", "sent", "arrived", "asked", "acknowledgement", "rate", "size", "alpha",
-    "left", "since", "level", "narrow", "begun", "turn",
+    "ready", "flows", "sent", "arrived", "acknowledgement", "rate", "size", "alpha", "left",
+    "since", "level", "narrow", "begun", "turn",
 )  # fmt: skip
 INTS_OF_ROWS = ("more", "whole", "way", "unfinished", "flowing", "growing")
 

@@ -18,19 +18,10 @@ from tuner.errors import InputError
 from tuner.schedule import NO_REDUCTION, Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, together
-from tuner.sim.lanes import (
-    Price,
-    Tariff,
-    acknowledgement_of,
-    charged,
-    lanes,
-    segment_of,
-    table,
-    tariff_of,
-    way_of,
-)
+from tuner.sim.lanes import charged, lanes, table
 from tuner.sim.manner import told_apart
 from tuner.sim.rows import Rows, rows_of
+from tuner.sim.tariff import Price, Tariff, prices, tariff_of
 from tuner.topology import CUDA, HOST, Placement
 
 Ints = NDArray[np.int64]
@@ -166,13 +157,17 @@ class _Moves:
         visits = _visits(self.p, rows.src, rows.dst, rows.round, self.moves, copying, folding)
         moving, there, size = self.moving, self.lanes, size[self.moves]
         kind = there.kind[self.lane]
+        eager, awaited = (
+            size < there.tariff.eager_limit[kind],
+            size >= there.tariff.awaited_from[kind],
+        )
         alpha, beta, acknowledgement, way = prices(there.tariff, kind, size)
         return Traffic(
             self.p, moving.src, moving.dst, moving.round, there.out[self.lane],
             there.back[self.lane], size + calibration.envelope, alpha, beta,
-            there.tariff.overhead[kind], size < there.tariff.eager_limit[kind],
-            self.in_network | (size >= calibration.shared_from),
-            size >= there.tariff.awaited_from[kind], acknowledgement,
+            there.tariff.overhead[kind], eager,
+            self.in_network | (size >= calibration.shared_from) | (eager & awaited), awaited,
+            acknowledgement,
             *self.crossed(way.tobytes()), there.capacity, *visits,
         )  # fmt: skip
 
@@ -284,17 +279,3 @@ def _visits(
         seconds[1, at[dst[i]]] += folding[i]
         transfer += moves[i]
     return visits, post_start, posts, seconds[0], seconds[1]
-
-
-@njit(cache=True)
-def prices(tariff: Tariff, kind: Ints, size: Floats) -> tuple[Floats, Floats, Floats, Ints]:
-    """alpha with the lag, beta, acknowledgement and way of messages of these sizes and kinds."""
-    alpha, beta, acknowledgement = np.empty((3, len(kind)))
-    way = np.empty(len(kind), np.int64)
-    for i in range(len(kind)):
-        at = segment_of(tariff.lo, kind[i], size[i])
-        alpha[i] = tariff.alpha[kind[i], at] + tariff.lag[kind[i], at] * size[i]
-        beta[i] = tariff.beta[kind[i], at]
-        acknowledgement[i] = acknowledgement_of(tariff, kind[i], size[i])
-        way[i] = way_of(tariff.way, tariff.stripe_from, kind[i], at, size[i])
-    return alpha, beta, acknowledgement, way
