@@ -1,6 +1,7 @@
 """`tuner calibrate` as a user meets it: files in, files and tables out."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from tests.support.probed import Machine, racks, truth
 from tuner.calibrate import calibrate
+from tuner.cli.calibrate import print_calibration
 from tuner.cli.main import main
 from tuner.cost import read_calibration, write_calibration
 from tuner.measurement import Measurement, Measurements, end_line, header_line, series_line
@@ -55,6 +57,25 @@ def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: 
         "fit-network-host.svg", "fit-network-host.png",
     }  # fmt: skip
     assert "outlier" not in (plots / "fit-network-host.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("price", "sentences"),
+    [
+        ({}, []),
+        ({"acknowledged_from": 181.02}, ["senders wait for acknowledgements from 181B on"]),
+        ({"ahead_limit": math.inf}, ["messages from 60000B on are under way before"]),
+        ({"ahead_limit": 2.0**17}, ["messages from 60000B on and below 128KiB are under way"]),
+    ],
+)
+def test_what_senders_wait_for_is_said(
+    capsys: pytest.CaptureFixture[str], price: dict[str, float], sentences: list[str]
+) -> None:
+    cost = replace(truth().path("network"), **price)
+    print_calibration(replace(truth(), paths={("network", "host"): cost}))
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(sentence in said for sentence in sentences)
+    assert ("senders" in said) is bool(sentences)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

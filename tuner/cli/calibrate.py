@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tuner.cli.output import add_json, console, emit, print_table
 from tuner.cost import (
     Calibration,
     Estimate,
+    PathCost,
     calibration_record,
     read_calibration,
     write_calibration,
@@ -24,6 +26,7 @@ from tuner.cost import (
 from tuner.errors import InputError
 from tuner.files import require_folder, require_target
 from tuner.measurement import titled
+from tuner.topology import HOST, NETWORK
 from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:
@@ -171,6 +174,20 @@ def _machine(calibration: Calibration) -> str:
     return titled(calibration.cluster, len(hosts))
 
 
+def _senders(cost: PathCost | None) -> Iterator[str]:
+    """What senders between hosts wait for, where it is not the usual."""
+    if cost is None:
+        return
+    if cost.acknowledged_from < math.inf:
+        size = format_size(round(cost.acknowledged_from))
+        yield f"senders wait for acknowledgements from {size} on"
+    if cost.ahead_limit > cost.eager_limit:
+        sizes = f"from {format_size(round(cost.eager_limit))} on"
+        if cost.ahead_limit < math.inf:
+            sizes += f" and below {format_size(round(cost.ahead_limit))}"
+        yield f"messages {sizes} are under way before they are asked for; their senders wait"
+
+
 def print_calibration(calibration: Calibration) -> None:
     """Paths, reductions and capacities with their intervals, and what is not determined."""
     rows = [
@@ -182,6 +199,8 @@ def print_calibration(calibration: Calibration) -> None:
         f"{calibration.library} on {_machine(calibration)}",
         ("path", "memory", "sizes", "alpha", "1/beta", "lag"), rows,
     )  # fmt: skip
+    for sentence in _senders(calibration.paths.get((NETWORK, HOST))):
+        console().print(sentence)
     if calibration.reduction:
         print_table(
             "reduction", ("memory", "launch", "1/gamma"),
