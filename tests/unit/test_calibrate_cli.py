@@ -69,7 +69,7 @@ def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: 
     ],
 )
 def test_what_senders_wait_for_is_said(
-    capsys: pytest.CaptureFixture[str], price: dict[str, float], sentences: list[str]
+    capsys: pytest.CaptureFixture[str], price: dict[str, Any], sentences: list[str]
 ) -> None:
     cost = replace(truth().path("network"), **price)
     print_calibration(replace(truth(), paths={("network", "host"): cost}))
