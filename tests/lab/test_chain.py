@@ -85,8 +85,8 @@ def test_how_a_library_sends_is_found(calibration: Calibration, tmp_path: Path) 
     """
     (tmp_path / "flat.yaml").write_text(FLAT)
     on_hosts(
-        "probe", "run", "--library", "mpich", *HOSTS[:2], "--topology", "flat.yaml",
-        "--parts", "messages", "--budget", "30s", "--out", "m.ndjson", folder=tmp_path,
+        "probe", "run", "--library", "mpich", *HOSTS, "--topology", "flat.yaml",
+        "--parts", "messages", "--budget", "45s", "--out", "m.ndjson", folder=tmp_path,
     )  # fmt: skip
     tuner("calibrate", "m.ndjson", "--topology", "flat.yaml", "--out", "c.json", folder=tmp_path)
     open_mpi, mpich = (
