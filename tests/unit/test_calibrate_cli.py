@@ -63,9 +63,9 @@ def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: 
     ("price", "sentences"),
     [
         ({}, []),
-        ({"acknowledged_from": 181.02}, ["senders wait for acknowledgements from 181B on"]),
-        ({"ahead_limit": math.inf}, ["messages from 60000B on are under way before"]),
-        ({"ahead_limit": 2.0**17}, ["messages from 60000B on and below 128KiB are under way"]),
+        ({"acknowledged_from": 181.02}, ["senders of about 181B and more wait until they hear"]),
+        ({"ahead_limit": math.inf}, ["messages of 60000B and more are sent ahead; their senders"]),
+        ({"ahead_limit": 2.0**17}, ["messages of 60000B and more, below 128KiB, are sent ahead"]),
     ],
 )
 def test_what_senders_wait_for_is_said(

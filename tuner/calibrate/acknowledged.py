@@ -39,10 +39,10 @@ def acknowledged_from(series: Series, alone: Fitted) -> tuple[float, str]:
     """
     seen = _seen(series, alone)
     if len(seen) < FEWEST:
-        return math.inf, (
-            f"{NETWORK}: whether senders wait for acknowledgements, no exchanges of two hosts"
-            " whose links, on a topology, have a latency to be seen; they are taken not to"
-        )
+        why = "no topology says how long those are under way"
+        if alone.latency > 0.0:
+            why = "no exchanges of two hosts at sizes that take at most five latencies"
+        return math.inf, f"{NETWORK}: whether senders wait for acknowledgements, {why}"
     sizes, waits = [size for size, _ in seen], [wait for _, wait in seen]
     contradicted = [sum(waits[:k]) + waits[k:].count(False) for k in range(len(seen) + 1)]
     begin = min(range(len(seen), -1, -1), key=contradicted.__getitem__)

@@ -180,12 +180,12 @@ def _senders(cost: PathCost | None) -> Iterator[str]:
         return
     if cost.acknowledged_from < math.inf:
         size = format_size(round(cost.acknowledged_from))
-        yield f"senders wait for acknowledgements from {size} on"
+        yield f"senders of about {size} and more wait until they hear that all has arrived"
     if cost.ahead_limit > cost.eager_limit:
-        sizes = f"from {format_size(round(cost.eager_limit))} on"
+        sizes = f"{format_size(round(cost.eager_limit))} and more"
         if cost.ahead_limit < math.inf:
-            sizes += f" and below {format_size(round(cost.ahead_limit))}"
-        yield f"messages {sizes} are under way before they are asked for; their senders wait"
+            sizes += f", below {format_size(round(cost.ahead_limit))},"
+        yield f"messages of {sizes} are sent ahead; their senders wait until the receiver asks"
 
 
 def print_calibration(calibration: Calibration) -> None:

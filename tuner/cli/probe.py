@@ -204,7 +204,8 @@ def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 
 
 def _show(options: argparse.Namespace, measurements: Measurements) -> None:
     record = summary(measurements) | {"out": str(options.out)}
-    emit(options, record, lambda: _print(record))
+    known = f" --topology {options.topology}" if options.topology else ""
+    emit(options, record, lambda: _print(record, f"tuner calibrate {options.out}{known}"))
 
 
 def forwarded(report: Report) -> Callable[[Progress], None]:
@@ -230,7 +231,7 @@ def summary(measurements: Measurements) -> dict[str, object]:
     }
 
 
-def _print(record: dict[str, object]) -> None:
+def _print(record: dict[str, object], calibrating: str) -> None:
     out = console()
     where = titled(str(record["cluster"]), int(str(record["hosts"])))
     out.print(f"{record['library']} on {where}: {record['samples']} samples", markup=False)
@@ -238,4 +239,4 @@ def _print(record: dict[str, object]) -> None:
         out.print(f"left out: {line}", markup=False)
     for line in record["notes"] if isinstance(record["notes"], list) else ():
         out.print(f"note: {line}", markup=False)
-    out.print(f"next: tuner calibrate {record['out']} --out calibration.json", markup=False)
+    out.print(f"next: {calibrating} --out calibration.json", markup=False)
