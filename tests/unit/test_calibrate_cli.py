@@ -78,6 +78,18 @@ def test_what_senders_wait_for_is_said(
     assert ("senders" in said) is bool(sentences)
 
 
+@pytest.mark.parametrize("topology", ["", "racks.yaml"])
+def test_what_comes_after_a_probe_keeps_its_topology(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], topology: str
+) -> None:
+    known = ["--topology", topology] if topology else []
+    out = str(tmp_path / "all.ndjson")
+    assert main(["probe", "merge", str(measured), "--out", out, *known]) == 0
+    said = "".join(capsys.readouterr().out.split())
+    expected = " ".join(["next: tuner calibrate", out, *known, "--out calibration.json"])
+    assert "".join(expected.split()) in said
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_of_one_host_the_inside_of_a_topology_alone_counts_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: int
