@@ -6,7 +6,8 @@ costs what measuring it costs. Prints, over several seeds, the share of the whol
 after which the table was as good as that of the whole grid (within a point of regret) and
 after which the bound was below the target; and how often the bound was above the true regret, over
 all rounds. With --rounds every round of the first seed. A round takes a fiftieth of the grid's
-seconds. With a calibration and its topology candidates are simulated as `tuner tune` would.
+seconds. With a calibration and its topology candidates are simulated as `tuner tune` would; what
+MPICH's default runs itself is not measured beside it, as there.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.replays import Grid, Stage, replay
+from tuner.cli.environments import interpreter, libmpi
 from tuner.cli.output import print_table
+from tuner.collective import Collective
 from tuner.cost import read_calibration
-from tuner.measurement import read_measurements
+from tuner.export import mpich
+from tuner.export.mpich.decisions import find
+from tuner.libraries.decisions import Call, Decisions, decisions_of, runs
+from tuner.measurement import Measurements, read_measurements
 from tuner.results import read_results
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results, sets
 from tuner.select.dataset import Point, Row, Simulate
@@ -35,10 +41,20 @@ TARGET = 0.02  # of the bound
 AS_GOOD = 0.01  # regret more than that of the whole grid's table
 
 
-def grids(path: Path, simulate: Simulate) -> Iterator[tuple[str, Grid]]:
+def grids(
+    path: Path, calibration: Path | None, topology: Path | None
+) -> Iterator[tuple[str, Grid]]:
     """Every set of calls of a file; of several runs of one call the first, with the default."""
+    simulate: Simulate = blind
+    known: Sequence[Decisions] = ()
+    library = ""
     if path.suffix == ".ndjson":
-        cases: Sequence[Case] = cases_of_measurements(read_measurements(path), simulate)
+        measurements = read_measurements(path)
+        library, known = measurements.library, decided(measurements)
+        if calibration and topology:
+            priced = read_calibration(calibration)
+            simulate = simulator(priced, load_topology(topology), known)
+        cases: Sequence[Case] = cases_of_measurements(measurements, simulate)
     else:
         cases = cases_of_results(read_results(path))
     for name, own in sets(cases).items():
@@ -48,7 +64,24 @@ def grids(path: Path, simulate: Simulate) -> Iterator[tuple[str, Grid]]:
                 first.setdefault(case.point, case)
         rows = [row for case in first.values() for row in case.rows.values()]
         if len({row.choice for row in rows}) > 1:
-            yield name, Grid(rows, _known(rows, simulate))
+            ran = {point: runs(known, library)(called(point), point.nbytes) for point in first}
+            yield name, Grid(rows, _known(rows, simulate), ran)
+
+
+def decided(measurements: Measurements) -> Sequence[Decisions]:
+    """What the default runs: as the file says, else as the MPICH of this environment does."""
+    kept = decisions_of(measurements.provenance, measurements.library, "measurements")
+    if kept or not measurements.library.startswith("mpich"):
+        return kept
+    generic = mpich.generic_tuning(libmpi("mpich", interpreter("mpich", None)))
+    series = [one for one in measurements.series if one.kind == "collective"]
+    calls = {(Collective(one.subject), one.nodes, one.ppn, one.placement) for one in series}
+    return find(generic, sorted(calls), max(one.nbytes for one in series))
+
+
+def called(point: Point) -> Call:
+    """As decisions name it."""
+    return Collective(point.collective), point.nodes, point.ppn, point.placement
 
 
 def _known(rows: Sequence[Row], simulate: Simulate) -> Simulate:
@@ -107,13 +140,9 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", action="store_true")
     options = parser.parse_args()
-    seconds: Simulate = blind
-    if options.calibration:
-        topology = load_topology(options.topology)
-        seconds = simulator(read_calibration(options.calibration), topology)
     rows = []
     for path in options.files:
-        for name, grid in grids(path, seconds):
+        for name, grid in grids(path, options.calibration, options.topology):
             rows.append(row(name, grid, options.seeds))
             if options.rounds:
                 print(name)

@@ -31,7 +31,8 @@ def decided(launcher: Launcher, tmp_path: Path) -> dict[Call, Decisions]:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    return {each.call: each for each in decisions_of({DEFAULT_RUNS: found}, "the program")}
+    decisions = decisions_of({DEFAULT_RUNS: found}, "openmpi", "the program")
+    return {each.call: each for each in decisions}
 
 
 def test_one_rank_on_each_host_is_coll_tuneds_business_and_several_are_hans(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,10 +23,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Grid:
-    """Everything that was measured, and what measuring all of it costs in seconds."""
+    """Everything that was measured, and what measuring all of it costs in seconds.
+
+    ran     what the default runs itself at a point, as far as it is known
+    """
 
     rows: Sequence[Row]
     simulate: Simulate
+    ran: Mapping[Point, Choice | None] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -35,8 +39,11 @@ class Grid:
 
     @property
     def choices(self) -> Mapping[Point, list[Choice]]:
-        """The candidates at every point."""
-        return {point: [row.choice for row in own] for point, own in by_point(self.rows).items()}
+        """The candidates at every point: not what the default runs itself."""
+        return {
+            point: [row.choice for row in own if row.choice != self.ran.get(point)]
+            for point, own in by_point(self.rows).items()
+        }
 
     def design(self, seed: int = 1, noise: float = NOISE) -> Design:
         """One that knows nothing of the grid yet but its simulated times."""
@@ -47,7 +54,8 @@ class Grid:
         losses = []
         for point, own in by_point(self.rows).items():
             times = {row.choice: row.median for row in own}
-            losses.append(times[design.choose(point)] / min(times.values()) - 1)
+            candidates = (times[choice] for choice in self.choices[point])
+            losses.append(times[design.choose(point)] / min(candidates) - 1)
         return float(np.mean(losses))
 
 

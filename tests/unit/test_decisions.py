@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.trees import BINOMIAL, DENSE, GENERIC, RING
 from tests.unit.test_probe_rounds import CALL, HOSTS, REQUEST, Ranks
 from tests.unit.test_select_predict import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
 from tuner.cli.decisions import known_decisions, switches
@@ -15,13 +16,15 @@ from tuner.cli.guided import Offered, candidates
 from tuner.collective import Collective
 from tuner.cost import PathCost
 from tuner.errors import InputError
+from tuner.export.mpich import decisions as mpich_decisions
 from tuner.libraries.decisions import (
     DEFAULT_RUNS,
     Decisions,
     decisions_of,
     in_provenance,
+    runs,
 )
-from tuner.locality import CONSECUTIVE
+from tuner.locality import CONSECUTIVE, CYCLIC
 from tuner.measurement import read_measurements
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.request import Request, Shape
@@ -34,7 +37,7 @@ from tuner.table import Choice
 from tuner.topologies.formats import load_topology
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
-CHAIN, LINEAR, RING = Choice("chain", {"chains": 1}), Choice("linear"), Choice("ring")
+CHAIN, LINEAR = Choice("chain", {"chains": 1}), Choice("linear")
 KNOWN = Decisions(BCAST, 1, 4, 65536, (4, 4096, 16384), (LINEAR, CHAIN, None))
 
 
@@ -67,13 +70,17 @@ def test_elsewhere_nothing_is_known_of_it(point: Point) -> None:
 
 
 def test_what_is_asked_for_may_be_handed_on() -> None:
-    asked = Decisions(ALLREDUCE, 1, 4, 4096, (4,), (RING,))
-    assert asked.at(12) == Choice("recursive_doubling")
-    assert asked.at(16) == RING
-    segmented = Decisions(ALLREDUCE, 1, 4, 1 << 20, (4,), (Choice("segmented_ring"),))
-    assert segmented.at(1 << 20) == RING
-    split = Decisions(BCAST, 1, 4, 4096, (4,), (Choice("split_binary", {"segment": 1024}),))
-    assert split.at(1024) == CHAIN
+    ring = Choice("ring")
+
+    def run(asked: Choice, collective: Collective, nbytes: int) -> Choice | None:
+        decided = Decisions(collective, 1, 4, 1 << 20, (4,), (asked,))
+        return runs([decided], "openmpi 5.0.11")(decided.call, nbytes)
+
+    assert run(ring, ALLREDUCE, 12) == Choice("recursive_doubling")
+    assert run(ring, ALLREDUCE, 16) == ring
+    assert run(Choice("segmented_ring"), ALLREDUCE, 1 << 20) == ring
+    assert run(Choice("split_binary", {"segment": 1024}), BCAST, 1024) == CHAIN
+    assert run(ring, ALLREDUCE, 2) is None
 
 
 def test_switches_far_from_other_sizes_become_sizes() -> None:
@@ -107,10 +114,10 @@ def test_what_the_default_runs_itself_is_not_measured_beside_it() -> None:
 def test_it_is_kept_with_the_measurements_through_rounds(tmp_path: Path) -> None:
     out, ranks = tmp_path / "m.ndjson", Ranks()
     probe_cluster(out, REQUEST, ranks, decisions=[KNOWN])
-    assert decisions_of(read_measurements(out).provenance, "m") == (KNOWN,)
+    assert decisions_of(read_measurements(out).provenance, "openmpi", "m") == (KNOWN,)
     probe_chosen(out, REQUEST, ranks, [CALL])
     probe_cluster(out, REQUEST, ranks)
-    assert decisions_of(read_measurements(out).provenance, "m") == (KNOWN,)
+    assert decisions_of(read_measurements(out).provenance, "openmpi", "m") == (KNOWN,)
 
 
 def test_a_table_of_kept_measurements_knows_it(tmp_path: Path) -> None:
@@ -131,8 +138,8 @@ RECORD = in_provenance([KNOWN])[0]
 
 
 def test_what_was_kept_is_read_again() -> None:
-    assert decisions_of({DEFAULT_RUNS: [RECORD]}, "m.ndjson") == (KNOWN,)
-    assert decisions_of({}, "m.ndjson") == ()
+    assert decisions_of({DEFAULT_RUNS: [RECORD]}, "openmpi", "m.ndjson") == (KNOWN,)
+    assert decisions_of({}, "openmpi", "m.ndjson") == ()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +154,7 @@ def test_what_was_kept_is_read_again() -> None:
 )  # fmt: skip
 def test_what_is_damaged_is_refused(damage: object) -> None:
     with pytest.raises(InputError, match=r"^m\.ndjson: what the default runs is damaged: "):
-        decisions_of({DEFAULT_RUNS: damage}, "m.ndjson")
+        decisions_of({DEFAULT_RUNS: damage}, "openmpi", "m.ndjson")
 
 
 def test_a_file_that_knows_is_not_asked_again(tmp_path: Path) -> None:
@@ -168,7 +175,43 @@ def test_without_a_compiler_a_line_says_so(tmp_path: Path, monkeypatch: pytest.M
     assert "C compiler" in note
 
 
-def test_of_another_library_nothing_is_asked(tmp_path: Path) -> None:
-    request = replace(REQUEST, library="mpich")
+def test_mpichs_default_is_what_the_rules_in_its_library_say() -> None:
+    calls = [
+        (BCAST, 4, 1, CONSECUTIVE), (BCAST, 8, 1, CONSECUTIVE), (BCAST, 9, 1, CONSECUTIVE),
+        (BCAST, 2, 2, CYCLIC), (ALLREDUCE, 5, 1, CONSECUTIVE),
+    ]  # fmt: skip
+    binomial, ring = Choice("binomial"), Choice("scatter_allgather_ring")
+    doubling, rabenseifner = Choice("recursive_doubling"), Choice("rabenseifner")
+    expected = [
+        ((4,), (binomial,)), ((4, 12292), (binomial, ring)), ((4,), (ring,)),
+        ((4,), (binomial,)), ((4, 16), (doubling, rabenseifner)),
+    ]  # fmt: skip
+    found = mpich_decisions.find(GENERIC, calls, 1 << 20)
+    assert [each.call for each in found] == calls
+    assert [(each.starts, each.choices) for each in found] == expected
+    seconds = simulator(replace(CALIBRATION, library="mpich 5.0.2"), TOPOLOGY,
+                        [Decisions(BCAST, 1, 4, 1 << 20, (4,), (binomial,))])  # fmt: skip
+    assert seconds(POINT, Choice()) == seconds(POINT, binomial)
+
+
+def test_of_what_its_rules_ask_beyond_the_call_nothing_is_known() -> None:
+    """Here whether ranks follow one another on their nodes; there an algorithm of a vendor's."""
+    bcast = {"is_node_consecutive=yes": BINOMIAL, "is_node_consecutive=no": RING}
+    (found,) = mpich_decisions.find({"collective=bcast": bcast}, [(BCAST, 4, 1, CONSECUTIVE)], 4096)
+    assert found.starts == ()
+    (found,) = mpich_decisions.find(DENSE, [(BCAST, 2, 2, CONSECUTIVE)], 4096)
+    assert found.choices == (None,)
+
+
+def test_a_variable_that_decides_leaves_mpichs_default_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, notes = replace(REQUEST, library="mpich"), list[str]()
     nobody = Launcher("mpich", Path("no such interpreter"))
-    assert known_decisions(tmp_path / "m", request, nobody, pytest.fail) == ()
+    for name in ("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"):
+        with monkeypatch.context() as set_here:
+            set_here.setenv(name, "1")
+            assert known_decisions(tmp_path / "m", request, nobody, notes.append) == ()
+        assert name in notes[-1]
+    assert known_decisions(tmp_path / "m", request, nobody, notes.append) == ()
+    assert "no such interpreter" in notes[-1]

@@ -9,8 +9,10 @@ import pytest
 
 from tests.support.replays import Grid, replay
 from tuner.errors import InputError
+from tuner.select.contest import expect
 from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.design import Design, price
+from tuner.select.selector import train
 from tuner.table import Choice
 
 DEFAULT, TREE, RING, SLOW = Choice(), Choice("tree"), Choice("ring"), Choice("slow")
@@ -118,6 +120,23 @@ def test_what_is_believed_of_a_measured_call_is_not_chosen_but_measured() -> Non
     assert next(task for task in design.next(math.inf) if task.point == call).choices[1] == RING
     design.learn(row for row in rows if row.point != call)
     assert design.choose(call) == RING
+
+
+def test_far_from_all_measurements_simulations_of_both_speak() -> None:
+    """Of the default, too: then a clear gain needs no measurement at its very call."""
+
+    def known(point: Point, choice: Choice) -> float:
+        return 1.2 * truth(point, choice) if choice.is_default else simulated(point, choice)
+
+    near = [row for row in grid().rows if row.point.nbytes <= 4**6 and row.point.nodes < 16]
+    far = Point("bcast", 16, 1, "host", 4**10)
+    for simulate, chosen in ((simulated, DEFAULT), (known, RING)):
+        design = Design(candidates(), simulate)
+        design.learn(near)
+        assert design.choose(far) == chosen
+        contest = expect(far, train(near, simulate, designed=True), CHOICES)
+        assert (contest is None) == chosen.is_default
+        assert contest is None or RING in contest.winners
 
 
 def test_where_all_is_measured_nothing_is_left_to_do() -> None:

@@ -165,7 +165,7 @@ def test_a_cyclic_call_is_priced_where_its_ranks_are() -> None:
 
 def test_what_the_default_runs_is_known_of_each_kind_by_itself() -> None:
     dealt = Decisions(BCAST, 2, 2, 1 << 20, (4,), (PIPELINE,), CYCLIC)
-    kept = decisions_of({DEFAULT_RUNS: in_provenance([dealt])}, "a file")
+    kept = decisions_of({DEFAULT_RUNS: in_provenance([dealt])}, "openmpi", "a file")
     seconds = simulator(truth(), RACKS, kept)
     one, other = (Point("bcast", 2, 2, "host", 65536, kind) for kind in PLACEMENTS)
     assert math.isnan(seconds(one, Choice()))

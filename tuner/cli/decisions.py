@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from tuner.cli.environments import libmpi
 from tuner.cli.proving import place_for
 from tuner.errors import InputError, ProbeError
+from tuner.export import mpich
+from tuner.export.mpich import decisions as mpich_decisions
 from tuner.export.openmpi import decisions as openmpi_decisions
+from tuner.export.prove import require_unset
 from tuner.libraries.decisions import Call, Decisions, decisions_of
 from tuner.probe.request import Request, shapes
 from tuner.probe.rounds import provenance_of
@@ -20,30 +24,47 @@ UNKNOWN = "nothing is known of what the library's default runs between sizes: "
 def known_decisions(
     out: Path, request: Request, launcher: Launcher, on_note: Callable[[str], None]
 ) -> tuple[Decisions, ...]:
-    """For all shapes and sizes of `request`: what `out` keeps of them, else the ranks are asked.
+    """For all shapes and sizes of `request`: what `out` keeps of them, else what can be found out.
 
-    on_note     told why nothing is known of Open MPI's where the ranks cannot be asked
+    on_note     told why nothing is known of the default's
 
-    Of other libraries nothing is. Raises InputError for a file that is damaged.
+    Raises InputError for a file that is damaged.
     """
-    if request.library != "openmpi":
-        return ()
     calls = [
         (one, each.nodes, each.ppn, each.placement)
         for one in request.collectives
         for each in shapes(request)
     ]
     most = max(request.sizes)
-    kept = decisions_of(provenance_of(out), str(out))
+    kept = decisions_of(provenance_of(out), request.library, str(out))
     if _cover(kept, calls, most):
         return kept
-    starter = Spread(launcher, request.hosts, request.ppn)
     try:
-        with place_for(starter) as place:
-            return openmpi_decisions.find(starter, calls, most, Path(place))
+        return _FIND[request.library](request, launcher, calls, most)
     except (InputError, ProbeError) as reason:
         on_note(f"{UNKNOWN}{reason}")
         return ()
+
+
+def _asked(
+    request: Request, launcher: Launcher, calls: Sequence[Call], most: int
+) -> tuple[Decisions, ...]:
+    """Of Open MPI: its ranks tell."""
+    starter = Spread(launcher, request.hosts, request.ppn)
+    with place_for(starter) as place:
+        return openmpi_decisions.find(starter, calls, most, Path(place))
+
+
+def _read(
+    request: Request, launcher: Launcher, calls: Sequence[Call], most: int
+) -> tuple[Decisions, ...]:
+    """Of MPICH: its library holds its rules."""
+    require_unset(mpich_decisions.DECIDING)
+    generic = mpich.generic_tuning(libmpi(request.library, launcher.python))
+    return mpich_decisions.find(generic, calls, most)
+
+
+_FIND = {"openmpi": _asked, "mpich": _read}
 
 
 def _cover(kept: Iterable[Decisions], calls: Iterable[Call], most: int) -> bool:

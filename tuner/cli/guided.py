@@ -195,7 +195,7 @@ class Offered:
         request, collective = self.request, Collective(point.collective)
         library = libraries.named(request.library)
         call = (collective, point.nodes, point.ppn, point.placement)
-        ran = runs(self.known)(call, point.nbytes)
+        ran = runs(self.known, request.library)(call, point.nbytes)
         return tuple(
             choice
             for choice in library.candidates(

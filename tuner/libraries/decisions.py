@@ -1,7 +1,7 @@
-"""What Open MPI's default runs: its own decisions, by shape and size.
+"""What a library's default runs: its own decisions, by shape and size.
 
-They depend on the number of ranks and on bytes alone, so they are found out once, without moving
-any data (`tuner.export.openmpi.decisions`), and kept with the measurements.
+They depend on the shape and on bytes alone, so they are found out once, without moving any data
+(`decisions.py` of tuner/export/openmpi and tuner/export/mpich), and kept with the measurements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.files import finite, from_record
-from tuner.libraries import openmpi
+from tuner.libraries import named
 from tuner.locality import CONSECUTIVE, Placed, placed_record
 from tuner.table import Choice
 
@@ -29,8 +29,9 @@ class Decisions(Placed):
     """Of the default on nodes x ppn ranks, of calls of up to `most` bytes.
 
     starts      bytes from which on it asks for the choice of the same position; ascending, none
-                where another component than coll/tuned answers such calls
-    choices     None for a range that another component answers
+                where nothing is known of such calls
+    choices     None for a range of which nothing is known: of Open MPI another component than
+                coll/tuned answers, of MPICH no choice stands for the algorithm
     """
 
     collective: Collective
@@ -47,8 +48,6 @@ class Decisions(Placed):
             raise ValueError("decisions need a shape, and a choice for every start")
         if any(low >= high for low, high in pairwise((0, *self.starts))):
             raise ValueError("starts of decisions ascend")
-        for choice in filter(None, self.choices):
-            openmpi.parameters(self.collective, choice)
 
     @property
     def call(self) -> Call:
@@ -56,20 +55,19 @@ class Decisions(Placed):
         return self.collective, self.nodes, self.ppn, self.placement
 
     def at(self, nbytes: int) -> Choice | None:
-        """What runs for a call of so many bytes; None where that is not known."""
+        """What it asks for in a call of so many bytes; None where that is not known."""
         place = bisect_right(self.starts, nbytes) - 1
-        asked = self.choices[place] if place >= 0 and nbytes <= self.most else None
-        p = self.nodes * self.ppn
-        return asked and openmpi.executed(self.collective, asked, p, nbytes)
+        return self.choices[place] if place >= 0 and nbytes <= self.most else None
 
 
-def runs(decisions: Iterable[Decisions]) -> Runs:
-    """All of them as one function; None where nothing is known."""
+def runs(decisions: Iterable[Decisions], library: str) -> Runs:
+    """All of them as one function, of what is run in the end; None where nothing is known."""
     known = {each.call: each for each in decisions}
 
     def choice(call: Call, nbytes: int) -> Choice | None:
-        found = known.get(call)
-        return None if found is None else found.at(nbytes)
+        asked = known[call].at(nbytes) if call in known else None
+        collective, nodes, ppn, _ = call
+        return asked and named(library).executed(collective, asked, nodes * ppn, nbytes)
 
     return choice
 
@@ -79,12 +77,18 @@ def in_provenance(decisions: Iterable[Decisions]) -> list[dict[str, Any]]:
     return [finite(placed_record(asdict(each))) for each in decisions]
 
 
-def decisions_of(provenance: Mapping[str, Any], name: str) -> tuple[Decisions, ...]:
-    """What was kept; none where nothing was. Raises InputError where it is damaged in `name`."""
+def decisions_of(provenance: Mapping[str, Any], library: str, name: str) -> tuple[Decisions, ...]:
+    """What was kept of a library; none where nothing was. Raises InputError where it is damaged in
+    `name`.
+    """
     try:
-        return tuple(from_record(Decisions, each) for each in provenance.get(DEFAULT_RUNS, []))
+        found = tuple(from_record(Decisions, each) for each in provenance.get(DEFAULT_RUNS, []))
+        for each in found:
+            for choice in filter(None, each.choices):
+                named(library).settings(each.collective, choice)
     except (ValueError, TypeError, InputError) as reason:
         raise InputError(
             f"{name}: what the default runs is damaged: {reason}; delete {DEFAULT_RUNS!r} in its"
             " first line or probe again"
         ) from None
+    return found

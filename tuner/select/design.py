@@ -6,6 +6,7 @@ The loop that measures drives it in rounds: `next` gives a batch, `learn` takes 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,11 +140,19 @@ class Design:
                 self._belief(point),
                 self._noise,
                 self._draws,
-                support.within(point, reach=1.0),
+                self._spoken(point, support),
                 frozenset(known[point]),
             )
             for point in points
         }
+
+    def _spoken(self, point: Point, support: Support) -> frozenset[Choice]:
+        """What a table may take at a call that was not measured (`Selector.covers`)."""
+        known = self._beliefs[point.kind].choices
+        if support.within(point, reach=1.0):
+            return frozenset(known)
+        carried = [one for one in known if not math.isnan(self._simulate(point, one))]
+        return frozenset(carried if Choice() in carried else ())
 
     def _belief(self, point: Point) -> Belief:
         known = self._beliefs[point.kind]

@@ -49,7 +49,7 @@ def make_table(
             f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
         )
     library = libraries.named(measurements.library)
-    decisions = decisions_of(measurements.provenance, "measurements")
+    decisions = decisions_of(measurements.provenance, measurements.library, "measurements")
     where = topology or as_probed(measurements.cluster, calibration)
     simulate = simulator(calibration, where, decisions)
     rows = [

@@ -26,7 +26,7 @@ def simulator(
     Raises InputError when the point's ranks do not fit on the topology.
     """
 
-    known = runs(decisions)
+    known = runs(decisions, calibration.library)
 
     @cache
     def seconds(point: Point, choice: Choice) -> float:

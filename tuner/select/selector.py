@@ -44,8 +44,9 @@ class Selector:
 
     def covers(self, point: Point, choice: Choice, reach: float = REACH) -> bool:
         """Measurements next to `point` speak for this choice; or for any, while a simulation
-        carries this one there. It was measured elsewhere, so that it is known how right that is;
-        and it does not lack at `point` because it was wrong there.
+        carries this one there, or where simulations carry both this one and the default. It was
+        measured elsewhere, so that it is known how right that is; and it does not lack at `point`
+        because it was wrong there.
         """
         if self.support.covers(point, choice, reach):
             return True
@@ -54,7 +55,8 @@ class Selector:
             return False
         if self.support.measured(point) and not self._designed:
             return False
-        return self.support.within(point, reach) and not math.isnan(self.simulated(point, choice))
+        carried = self.support.within(point, reach) or self._carries(point, Choice())
+        return carried and self._carries(point, choice)
 
     def candidates(
         self, point: Point, allowed: Collection[Choice] | None = None, reach: float = REACH
@@ -66,6 +68,9 @@ class Selector:
             if (choice.is_default or allowed is None or choice in allowed)
             and self.covers(point, choice, reach)
         )  # fmt: skip
+
+    def _carries(self, point: Point, choice: Choice) -> bool:
+        return not math.isnan(self.simulated(point, choice))
 
     def simulated(self, point: Point, choice: Choice) -> float:
         """Seconds; NaN where no schedule says it."""
@@ -135,7 +140,7 @@ class Selector:
         return frozenset(
             choice
             for choice in ahead
-            if not math.isnan(self.simulated(point, choice))
+            if self._carries(point, choice)
             or (
                 self.support.surrounds(point, choice)
                 and all(own[choice] > math.log1p(noise) for own in gains)

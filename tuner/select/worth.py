@@ -46,14 +46,14 @@ class Outlook:
     """What may come of a belief.
 
     normal  draws of unit scale, one row each, a column for every choice at least
-    spoken  whether measurements speak for the call: where none do, a table keeps the default
-    tried   what was measured at this very call: a table chooses among these; none: among all
+    spoken  what something speaks for at this call
+    tried   what was measured at this very call: a table chooses among these; none: among `spoken`
     """
 
     belief: Belief
     noise: float
     normal: Array
-    spoken: bool = True
+    spoken: frozenset[Choice]
     tried: frozenset[Choice] = frozenset()
 
     @cached_property
@@ -91,10 +91,8 @@ class Outlook:
     @cached_property
     def _chosen(self) -> int:
         belief = self.belief
-        if not self.spoken:
-            return belief.choices.index(Choice())
-        tried = self.tried or frozenset(belief.choices)
-        return int(_decided(belief, belief.mean[None], belief.covariance, self.noise, tried)[0])
+        among = self.tried or self.spoken
+        return int(_decided(belief, belief.mean[None], belief.covariance, self.noise, among)[0])
 
     @cached_property
     def _regrets(self) -> Array:

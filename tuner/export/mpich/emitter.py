@@ -58,12 +58,17 @@ def leaf_of(rule: Rule) -> Leaf | None:
     if key.memory != "host":
         raise InputError(f"{describe(rule)}: MPICH rules cannot be limited to {key.memory} memory")
     try:
-        found = native(key.collective, rule.choice)
+        return leaf_for(key.collective, rule.choice)
     except InputError as reason:
         raise InputError(f"{describe(rule)}: {reason}") from None
-    parameters = leaf_parameters(found, rule.choice)
+
+
+def leaf_for(collective: Collective, choice: Choice) -> Leaf:
+    """The leaf of a choice other than the default; raises InputError as `native` does."""
+    found = native(collective, choice)
+    parameters = leaf_parameters(found, choice)
     return Leaf(
-        f"MPIR_{key.collective.capitalize()}_intra_{found.name}",
+        f"MPIR_{collective.capitalize()}_intra_{found.name}",
         frozenset(f"{name}={value}" for name, value in parameters.items()),
     )
 
