@@ -125,3 +125,15 @@ def test_one_command_measures_until_the_table_is_good_enough_and_goes_on_from_th
 
     assert stages(on_hosts(*TUNE, folder=tmp_path))[0][1] == bound
     assert read_measurements(tmp_path / "m.ndjson").series[: len(measured)] == measured
+
+
+def test_a_small_budget_leaves_out_the_largest_messages_not_all(tmp_path: Path) -> None:
+    (tmp_path / "flat.yaml").write_text(FLAT)
+    on_hosts("probe", "run", "--hosts", "node0,node1", "--parts", "messages", "--sizes", "8MiB",
+             "--budget", "25s", "--out", "m.ndjson", folder=tmp_path)  # fmt: skip
+    found = read_measurements(tmp_path / "m.ndjson")
+    sizes = [one.nbytes for one in found.series if one.kind == "pingpong"]
+    assert 2**16 <= max(sizes) < 2**23
+    left_out = found.provenance["excluded"]
+    assert any(line.startswith("pingpong network 2x1: 8388608 B: takes too") for line in left_out)
+    tuner("calibrate", "m.ndjson", "--topology", "flat.yaml", "--out", "c.json", folder=tmp_path)

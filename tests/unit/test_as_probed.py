@@ -14,7 +14,7 @@ from tuner.cost import Calibration, Estimate, PathCost
 from tuner.errors import InputError
 from tuner.measurement import Cluster
 from tuner.sim import simulate
-from tuner.topologies import as_probed, single_node
+from tuner.topologies import as_probed, described, parse_topology, single_node
 from tuner.topology import MEMORY_BUS, Placement
 
 FOUR = Cluster("ares", nodes=4, cores=8, cpu="any cpu", memory=2**30)
@@ -86,3 +86,16 @@ def test_one_node_needs_no_messages_between_hosts_whatever_it_was_calibrated_wit
         provenance={"topology": "racks"},
     )  # fmt: skip
     assert as_probed(replace(FOUR, nodes=1), made).links == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "words"), [("racks", "with topology racks"), ("", "without a topology")]
+)
+def test_a_topology_is_that_of_the_calibration(named: str, words: str) -> None:
+    _, flat = parse_topology("{name: flat, nodes: 4, latency: 10us, bandwidth: 1GB/s}")
+    of = {name: replace(CALIBRATION, provenance={"topology": name}) for name in (named, "flat")}
+    assert described(FOUR, of["flat"], flat) == flat
+    assert described(FOUR, CALIBRATION, flat) == flat  # of before it was told
+    assert described(replace(FOUR, nodes=1), of[named], flat) == flat
+    with pytest.raises(InputError, match=rf"of ares was made {words}, not with flat: calibrate"):
+        described(FOUR, of[named], flat)

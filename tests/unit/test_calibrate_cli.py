@@ -13,7 +13,14 @@ from tuner.calibrate import calibrate
 from tuner.cli.calibrate import print_calibration
 from tuner.cli.main import main
 from tuner.cost import read_calibration, write_calibration
-from tuner.measurement import Measurement, Measurements, end_line, header_line, series_line
+from tuner.measurement import (
+    Measurement,
+    Measurements,
+    end_line,
+    header_line,
+    read_measurements,
+    series_line,
+)
 from tuner.topology import Topology
 
 MACHINE = Machine(racks(2), truth())
@@ -88,6 +95,18 @@ def test_what_comes_after_a_probe_keeps_its_topology(
     said = "".join(capsys.readouterr().out.split())
     expected = " ".join(["next: tuner calibrate", out, *known, "--out calibration.json"])
     assert "".join(expected.split()) in said
+
+
+def test_what_cannot_be_calibrated_is_not_sent_there(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = read_measurements(measured)
+    some = tuple(one for one in whole.series if one.kind != "pingpong")
+    few = written(replace(whole, series=some), tmp_path / "few.ndjson")
+    assert main(["probe", "merge", str(few), "--out", str(tmp_path / "all.ndjson")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "next: a probe with messages, or with a larger --budget" in said
+    assert "tuner calibrate" not in said
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

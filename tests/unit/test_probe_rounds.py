@@ -74,7 +74,7 @@ class Ranks(Launcher):
         else:
             for arm in point.arms:
                 if arm.choice == self.refused:
-                    yield {"event": "excluded", "point": str(point), "algorithm": str(arm.choice),
+                    yield {"event": "excluded", "point": str(point), "arm": arm.name,
                            "why": "refused: MPI_ERR_ARG"}  # fmt: skip
                     continue
                 with out.open("a") as file:

@@ -22,7 +22,7 @@ from tuner.calibrate.quality import Case, Errors, Ranking, by_algorithm, errors,
 from tuner.cost import Calibration, Estimate, PathCost
 from tuner.errors import InputError
 from tuner.measurement import Measurements
-from tuner.topologies import as_probed
+from tuner.topologies import described
 from tuner.topology import Topology
 
 FOLDS = 3
@@ -75,7 +75,7 @@ def refine(
 
     Raises InputError when fewer than two points for each fold can be simulated.
     """
-    where = topology or as_probed(measurements.cluster, calibration)
+    where = described(measurements.cluster, calibration, topology)
     priced = [call for call in calls(measurements, where) if call.priced(calibration)]
     own = thinned(priced, MOST_CALLS)
     points = list(dict.fromkeys(call.point for call in own))

@@ -33,7 +33,7 @@ from tuner.select.make import make_table
 from tuner.select.offers import Task
 from tuner.select.predict import simulator
 from tuner.table import Choice, TuningTable
-from tuner.topologies import as_probed
+from tuner.topologies import described
 from tuner.topology import HOST, Topology
 from tuner.units import format_time
 
@@ -163,7 +163,7 @@ def _calibrated(
             " same command with a larger --budget, such as 60s, goes on"
         )
     calibration = calibrate(measurements, topology)
-    return calibration, topology or as_probed(measurements.cluster, calibration)
+    return calibration, described(measurements.cluster, calibration, topology)
 
 
 def candidates(request: Request, known: Sequence[Decisions] = ()) -> list[Point]:

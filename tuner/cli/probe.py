@@ -41,6 +41,9 @@ EXAMPLES = """examples:
 
 Every finished point is written at once. Interrupted, the same command resumes."""
 ACTIONS = ("run", "plan", "merge")
+UNABLE = (
+    "a probe with messages, or with a larger --budget: without ping-pongs nothing can be calibrated"
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -205,7 +208,9 @@ def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 
 def _show(options: argparse.Namespace, measurements: Measurements) -> None:
     record = summary(measurements) | {"out": str(options.out)}
     known = f" --topology {options.topology}" if options.topology else ""
-    emit(options, record, lambda: _print(record, f"tuner calibrate {options.out}{known}"))
+    calibrating = f"tuner calibrate {options.out}{known} --out calibration.json"
+    able = any(one.kind == "pingpong" for one in measurements.series)
+    emit(options, record, lambda: _print(record, calibrating if able else UNABLE))
 
 
 def forwarded(report: Report) -> Callable[[Progress], None]:
@@ -239,4 +244,4 @@ def _print(record: dict[str, object], calibrating: str) -> None:
         out.print(f"left out: {line}", markup=False)
     for line in record["notes"] if isinstance(record["notes"], list) else ():
         out.print(f"note: {line}", markup=False)
-    out.print(f"next: {calibrating} --out calibration.json", markup=False)
+    out.print(f"next: {calibrating}", markup=False)

@@ -51,6 +51,11 @@ class Arm:
         """The arm as a table would name it."""
         return Choice(self.algorithm, self.params, self.via)
 
+    @property
+    def name(self) -> str:
+        """Among the arms of its point: the algorithm, of a ladder the size."""
+        return f"{self.nbytes} B" if self.nbytes is not None else str(self.choice)
+
 
 @dataclass(frozen=True)
 class Point(Placed):
@@ -190,7 +195,7 @@ class Plan:
         found: dict[str, None] = {}
         for point in self.points:
             for arm in _lacking(point, measured):
-                name = f"{point}: {arm.choice}"
+                name = f"{point}: {arm.name}"
                 if str(point) in told:
                     found[f"{point}: {told[str(point)]}"] = None
                 elif point.memory == HOST or point.key in begun:

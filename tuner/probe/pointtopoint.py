@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from mpi4py import MPI
 
-from tuner.probe.plan import DELAY
+from tuner.probe.plan import DELAY, WARM_UP
 from tuner.probe.timing import Arm
 from tuner.runtime.buffers import Bytes
 
@@ -17,6 +17,7 @@ Empty = Callable[[int], Bytes]  # makes memory that MPI takes, of the host or of
 
 SHORT, SHORT_REPEAT = 16384, 10  # calls below this many bytes are too short to time singly
 EAGER_TRIALS = 5
+SWEPT = 5  # samples of each pair in a sweep
 LATER = 3.0  # times as long as it takes: when a receiver that comes late asks for a message
 OTHER_TAG = 1  # no message carries it
 
@@ -31,13 +32,14 @@ def warmed(call: Callable[[], object], nbytes: int) -> Arm:
     return Arm(call, warm=call, repeat=SHORT_REPEAT if nbytes < SHORT else 1)
 
 
-def pingpong(comm: MPI.Comm, nbytes: int, empty: Empty = zeros) -> Arm:
-    """There and back between ranks 2i and 2i+1, all pairs at once; the call is a round trip.
+def pingpong(comm: MPI.Comm, nbytes: int, empty: Empty = zeros, peer: int | None = None) -> Arm:
+    """There and back with a peer, else between ranks 2i and 2i+1, all pairs at once; the lower rank
+    begins, and the call is a round trip.
 
     Half of it is the one-way time: `session.py` halves the samples.
     """
     buffer = empty(nbytes)
-    peer = comm.rank ^ 1
+    peer = comm.rank ^ 1 if peer is None else peer
 
     def ping() -> None:
         comm.Send(buffer, peer)
@@ -47,7 +49,20 @@ def pingpong(comm: MPI.Comm, nbytes: int, empty: Empty = zeros) -> Arm:
         comm.Recv(buffer, peer)
         comm.Send(buffer, peer)
 
-    return warmed(pong if comm.rank % 2 else ping, nbytes)
+    return warmed(ping if comm.rank < peer else pong, nbytes)
+
+
+def one_way(comm: MPI.Comm, pair: tuple[int, int], nbytes: int) -> list[float]:
+    """Seconds between two ranks, on the first of which half of each round trip is taken: cheaply,
+    without an agreement on the start.
+    """
+    first = comm.rank == pair[0]
+    trip, taken = pingpong(comm, nbytes, peer=pair[1] if first else pair[0]), list[float]()
+    for _ in range(WARM_UP + SWEPT):
+        begin = MPI.Wtime()
+        trip.call()
+        taken.append((MPI.Wtime() - begin) / 2)
+    return taken[WARM_UP:]
 
 
 def exchange(comm: MPI.Comm, nbytes: int, rows: int, ring: bool = False) -> Arm:

@@ -242,7 +242,7 @@ class Probe:
 
 
 def _excluded(point: Point, arm: Arm, why: str) -> None:
-    report("excluded", point=str(point), algorithm=str(arm.choice), why=why)
+    report("excluded", point=str(point), arm=arm.name, why=why)
 
 
 def _noted(text: str) -> None:

@@ -20,7 +20,7 @@ from tuner.probe import pointtopoint, timing
 from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, HostBuffers, keeps_order
 from tuner.probe.devices import OnDevices
-from tuner.probe.plan import FEWEST, LARGEST_EAGER, WARM_UP, WRONG, Arm, Plan, Point
+from tuner.probe.plan import FEWEST, LARGEST_EAGER, WRONG, Arm, Plan, Point
 from tuner.probe.sweep import tournament
 from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS
@@ -31,7 +31,8 @@ from tuner.table import SCHEDULE, Choice
 
 CALLS = ("collective", "nccl")  # whose arms are rivals, and checked
 HALVED = ("pingpong", "call", "pairs", "sentinel")  # a call there and back gives a one-way time
-SWEPT = 5  # samples of each pair in a sweep
+LADDER = 0.5  # of the time that is left, for one ladder of sizes at most
+TOO_LONG = "takes too long for the time that is left; a new probe with a larger --budget has it"
 
 
 def lines(point: Point, arms: Iterable[Arm], samples: NDArray[np.float64]) -> str:
@@ -94,6 +95,8 @@ class Session:
         if point.kind == "sweep":
             return self._sweep(point)
         arms = self._admitted(point)
+        if point.kind == "pingpong" and arms and self._end < math.inf:
+            arms = self._fitting(point, arms)
         if not arms:  # too late, or every one of them was refused
             return None if arms is None else ""
         fewest = max(self._plan.fewest, FEWEST * (point.kind == "sentinel"))
@@ -160,6 +163,16 @@ class Session:
             elif self._comm.rank == 0:
                 self._report(point, arm, complaint)
         return right
+
+    def _fitting(self, point: Point, arms: list[Arm]) -> list[Arm] | None:
+        """Less the largest messages, where the ladder would take more than its part of the time
+        before the end of everything: all else hangs on the smaller ones. None: nothing fits.
+        """
+        left = self._end - time.monotonic()
+        count = self._stopwatch.fitting(self._timed(point, arms), LADDER * left, self._plan.fewest)
+        for arm in arms[count:] if self._comm.rank == 0 and count else ():
+            self._report(point, arm, TOO_LONG)
+        return arms[:count] or None
 
     def _complaint(self, point: Point, arm: Arm, seed: int) -> str:
         """Why an arm is left out, the same on all ranks; empty if its result is right."""
@@ -249,28 +262,11 @@ class Session:
                 self._control.Barrier()
                 self._alive()
                 pair = next((pair for pair in pairs if self._comm.rank in pair), None)
-                samples = self._met(pair, nbytes) if pair else []
+                samples = pointtopoint.one_way(self._comm, pair, nbytes) if pair else []
                 if pair and self._comm.rank == pair[0]:
                     mine.append(_of_pair(point, pair, nbytes, samples))
         gathered: list[list[Measurement]] = self._control.allgather(mine)
         return "".join(series_line(one) + "\n" for part in gathered for one in part)
-
-    def _met(self, pair: tuple[int, int], nbytes: int) -> list[float]:
-        """One-way seconds between two ranks."""
-        buffer: Any = np.zeros(nbytes, np.uint8)
-        first = self._comm.rank == pair[0]
-        peer = pair[1] if first else pair[0]
-        taken = []
-        for _ in range(WARM_UP + SWEPT):
-            begin = MPI.Wtime()
-            if first:
-                self._comm.Send(buffer, peer)
-                self._comm.Recv(buffer, peer)
-            else:
-                self._comm.Recv(buffer, peer)
-                self._comm.Send(buffer, peer)
-            taken.append((MPI.Wtime() - begin) / 2)
-        return taken[WARM_UP:]
 
 
 def _no_schedule(*_arguments: object) -> None:

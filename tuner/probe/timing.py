@@ -120,6 +120,18 @@ class Stopwatch:
                 self.spread = done[:, 1].ravel()
                 return done[:, 0].copy()
 
+    def fitting(self, arms: Sequence[Arm], seconds: float, fewest: int = FEWEST) -> int:
+        """How many of the arms, from the first on, could have `fewest` repetitions in so many
+        seconds, as rank 0 finds: one call of each tells.
+        """
+        begin = time.monotonic()
+        for count, arm in enumerate(arms):
+            self._once(arm)
+            lap = time.monotonic() - begin
+            if self._agree(0.0, stop=(WARM_UP + fewest) * lap > seconds) is None:
+                return count
+        return len(arms)
+
     def _leave_cores(self) -> None:
         """Wait for the other ranks. One that is done early and went on to its books would hold up
         those which share its core and are not: the last arm alone would look twice as slow.

@@ -137,7 +137,7 @@ class Watch:
     def _event(self, event: dict[str, Any]) -> None:
         known = {name: value for name, value in event.items() if name != "event"}
         if event["event"] == "excluded":
-            name = f"{event['point']}: {event['algorithm']}"
+            name = f"{event['point']}: {event['arm']}"
             self.why[name] = event["why"]
             self._show(f"left out: {name}: {event['why']}")
         elif event["event"] == "begin":

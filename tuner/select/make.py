@@ -18,7 +18,7 @@ from tuner.select.predict import simulator
 from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
 from tuner.table import Choice, TuningTable
-from tuner.topologies import as_probed
+from tuner.topologies import described
 from tuner.topology import Topology
 
 DESIGNED = "rounds"  # in the provenance of measurements whose points were chosen on the way
@@ -50,7 +50,7 @@ def make_table(
         )
     library = libraries.named(measurements.library)
     decisions = decisions_of(measurements.provenance, measurements.library, "measurements")
-    where = topology or as_probed(measurements.cluster, calibration)
+    where = described(measurements.cluster, calibration, topology)
     simulate = simulator(calibration, where, decisions)
     rows = [
         row

@@ -1,11 +1,11 @@
 """Topologies from files: one module per source."""
 
-from tuner.topologies.calibrated import as_probed, given_calibration, single_node
+from tuner.topologies.calibrated import as_probed, described, given_calibration, single_node
 from tuner.topologies.combined import combine
 from tuner.topologies.formats import FORMATS, MOST_CHARACTERS, load_topology, parse_topology
 from tuner.topologies.record import topology_from_record, topology_record
 
 __all__ = [
-    "FORMATS", "MOST_CHARACTERS", "as_probed", "combine", "given_calibration", "load_topology",
-    "parse_topology", "single_node", "topology_from_record", "topology_record",
+    "FORMATS", "MOST_CHARACTERS", "as_probed", "combine", "described", "given_calibration",
+    "load_topology", "parse_topology", "single_node", "topology_from_record", "topology_record",
 ]  # fmt: skip

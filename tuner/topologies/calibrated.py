@@ -49,6 +49,24 @@ def as_probed(cluster: Cluster, calibration: Calibration) -> Topology:
     )  # fmt: skip
 
 
+def described(cluster: Cluster, calibration: Calibration, topology: Topology | None) -> Topology:
+    """`topology`, which the calibration was made with, else `as_probed`, with what that raises.
+
+    Raises InputError for several hosts on another topology than the calibration's: the latencies
+    of links would count twice, or not at all.
+    """
+    if topology is None:
+        return as_probed(cluster, calibration)
+    named = calibration.provenance.get("topology", topology.name)
+    if cluster.nodes > 1 and named != topology.name:
+        made = f"with topology {named}" if named else "without a topology"
+        raise InputError(
+            f"the calibration of {cluster.name} was made {made}, not with {topology.name}:"
+            " calibrate its measurements with --topology, and give the same file to both"
+        )
+    return topology
+
+
 def given_calibration(topology: Topology) -> Calibration:
     """Costs exactly as the topology states them: rendezvous, FIFO ports, no overheads."""
     return Calibration(topology.name, "none", {}, given=True)
