@@ -139,6 +139,22 @@ def test_far_from_all_measurements_simulations_of_both_speak() -> None:
         assert contest is None or RING in contest.winners
 
 
+def test_what_jumps_between_two_times_is_measured_again_and_again() -> None:
+    """Not something hopeless beside it, for the sake of the default that is measured with it."""
+    call = Point("bcast", 8, 1, "host", 4**9)
+    times = {DEFAULT: 8e-3, TREE: 7e-3, RING: 4e-2, SLOW: 5e-2}
+    design, asked = Design({call: CHOICES}, blind), Counter[Choice]()
+    for launch in range(1, 9):
+        asked.update(choice for task in design.next(math.inf) for choice in task.choices)
+        design.learn(
+            Row(call, choice, dict.fromkeys(range(asked[choice]), (0.8 * t, 1.2 * t)), t,
+                t / 1.2 ** (2 / launch**0.5), t * 1.2 ** (2 / launch**0.5), math.nan)
+            for choice, t in times.items() if asked[choice]
+        )  # fmt: skip
+    assert asked[TREE] > 3
+    assert max(asked[RING], asked[SLOW]) <= 2
+
+
 def test_where_all_is_measured_nothing_is_left_to_do() -> None:
     whole = grid(noise=0.0)
     design = whole.design()

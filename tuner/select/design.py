@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 LEVEL = 0.95
 REPETITIONS, PER_CALL = 12, 1e-3  # of each choice; seconds beside those of the call itself
 _DRAWS, _FREEDOM = 256, 5.0
-_OFTEN, _PRECISE = 3, 0.05  # a choice is measured again if it is not known to so much, so often
+_OFTEN, _PRECISE = 3, 0.05  # unanswered questions; a choice that is not known to so much is open
 _FIRST = (1, 2, 3, 5, 8, 13, 21)  # numbers of choices that are considered beside the default
 _USUAL = 2e-4  # variance of the logarithm of a measured time
 _LEAST = 1e-6  # regret that is not worth any measuring
@@ -193,10 +193,13 @@ class Design:
         return _USUAL if row is None else max(variance(row) * max(len(row.samples), 1), _USUAL)
 
     def _open(self, point: Point, choice: Choice) -> bool:
-        """Whether measuring it there tells anything: it was not measured, or not well."""
-        if choice.is_default or self._asked[point, choice] >= _OFTEN:
-            return False
+        """Whether measuring it there tells anything: it was not measured, or not well, and asking
+        for it does not go unanswered.
+        """
         row = self._rows.get((point, choice))
+        had = 0 if row is None else len(row.samples)
+        if choice.is_default or self._asked[point, choice] - had >= _OFTEN:
+            return False
         return row is None or row.high > row.low * (1 + 2 * _PRECISE)
 
 
