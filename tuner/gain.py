@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from tuner.statistics import LEVEL, median_interval
+from tuner.statistics import LEVEL, midmean
 
 # Relative standard deviation of what a launch measures, times and gains alike. Measured on emulated
 # clusters: two launches of the same calls differ by 1 % in the median and by 1 to 3 % where nothing
 # is left to chance within them (`python -m tests.bench.intervals`).
 BETWEEN_LAUNCHES = 0.015
 RESAMPLES = 1000
+_FEW = 6  # samples
 _KEPT = 512  # series: those of one call are held against one another in all pairs
 SEED = 20240229  # intervals of the same samples are the same on every run
 
@@ -32,11 +33,10 @@ SEED = 20240229  # intervals of the same samples are the same on every run
 def over_launches(
     launches: Sequence[Sequence[float]], level: float = LEVEL
 ) -> tuple[float, float, float]:
-    """Typical time, the geometric mean of the launches' medians, and its interval."""
-    medians = [median_interval(samples, level) for samples in launches]
-    if len(medians) == 1:
-        return _widened(*medians[0], level)
-    return _geometric(np.log([median for median, _, _ in medians]), level)
+    """Typical time, the geometric mean of what is typical of each launch, and its interval."""
+    if len(launches) == 1:
+        return _widened(*_alone(tuple(launches[0]), level), level)
+    return _geometric(np.log([float(midmean(samples)) for samples in launches]), level)
 
 
 def paired_gain(
@@ -47,7 +47,7 @@ def paired_gain(
     default, chosen     samples of each launch; sample i of both in one launch was taken in the
                         same repetition
 
-    The gain of a launch is the ratio of its medians, the gain their geometric mean. The interval
+    The gain of a launch is the ratio of typical times, the gain their geometric mean. The interval
     of a single launch is that of its repetitions, a percentile bootstrap (Efron and Tibshirani,
     1993) that resamples both series together, so that a disturbance that hit both cancels, and of
     what launches are apart. Raises ValueError for series that are not paired or without samples.
@@ -57,12 +57,12 @@ def paired_gain(
     if not default:
         raise ValueError("samples are not paired: there are none")
     logs = np.array(
-        [math.log(np.median(d) / np.median(c)) for d, c in zip(default, chosen, strict=True)]
+        [math.log(midmean(d) / midmean(c)) for d, c in zip(default, chosen, strict=True)]
     )
     if len(logs) > 1:
         return _geometric(logs, level)
-    low, high = _bootstrap(tuple(default[0]), tuple(chosen[0]), level)
-    return _widened(math.exp(logs[0]), low, high, level)
+    drawn = np.log(_typical(tuple(default[0])) / _typical(tuple(chosen[0])))
+    return _widened(*_around(logs[0], drawn, len(default[0]), level), level)
 
 
 def separate_gain(
@@ -70,18 +70,45 @@ def separate_gain(
 ) -> tuple[float, float, float]:
     """The same of samples that were not taken side by side, or not all of them.
 
-    The ratio of the medians of all samples, with the percentile bootstrap of both apart, and with
-    what their launches are apart. Raises ValueError for series without samples.
+    The ratio of what is typical of all samples, with the percentile bootstrap of both apart, and
+    with what their launches are apart. Raises ValueError for series without samples.
     """
     slow, fast = (tuple(chain(*launches)) for launches in (default, chosen))
     if not slow or not fast:
         raise ValueError("there are no samples to compare")
     # of as many samples both would be drawn alike
-    ratios = _medians(slow) / np.roll(_medians(fast), 1)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    drawn = np.log(_typical(slow) / np.roll(_typical(fast), 1))
+    value = math.log(midmean(slow) / midmean(fast))
     apart = math.sqrt(1 / len(default) + 1 / len(chosen))
-    value = float(np.median(slow) / np.median(fast))
-    return _widened(value, float(low), float(high), level, apart)
+    found = _around(value, drawn, min(len(slow), len(fast)), level)
+    return _widened(*found, level, apart)
+
+
+def widening(count: int, level: float = LEVEL) -> float:
+    """By how much resamples of `count` numbers spread too little to hold the truth: the variance of
+    a sample is that much smaller, and Student's t so much wider than the normal distribution.
+    """
+    if count < 2:
+        return 1.0
+    student = float(stdtrit(count - 1, (1 + level) / 2))
+    return student / _quantile(level) * math.sqrt(count / (count - 1))
+
+
+def _alone(samples: tuple[float, ...], level: float) -> tuple[float, float, float]:
+    """Of one launch; few samples cannot show how far they spread: their whole range."""
+    value = float(midmean(samples))
+    if len(samples) < _FEW:
+        return value, min(samples), max(samples)
+    return _around(math.log(value), np.log(_typical(samples)), len(samples), level)
+
+
+def _around(
+    value: float, drawn: NDArray[np.float64], count: int, level: float
+) -> tuple[float, float, float]:
+    """A number given by its logarithm, and the interval of its resamples of `count` samples."""
+    ends = np.quantile(drawn - value, [(1 - level) / 2, (1 + level) / 2]) * widening(count, level)
+    low, high = min(float(ends[0]), 0.0), max(float(ends[1]), 0.0)
+    return math.exp(value), math.exp(value + low), math.exp(value + high)
 
 
 def _geometric(logs: NDArray[np.float64], level: float) -> tuple[float, float, float]:
@@ -108,18 +135,10 @@ def _quantile(level: float) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def _bootstrap(
-    default: tuple[float, ...], chosen: tuple[float, ...], level: float
-) -> tuple[float, float]:
-    ratios = _medians(default) / _medians(chosen)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
 @lru_cache(_KEPT)
-def _medians(samples: tuple[float, ...]) -> NDArray[np.float64]:
+def _typical(samples: tuple[float, ...]) -> NDArray[np.float64]:
     """Of all resamples, which are the same ones of all series of a length, (RESAMPLES,)."""
-    return np.asarray(np.median(np.asarray(samples)[_draws(len(samples))], axis=1))
+    return midmean(np.asarray(samples)[_draws(len(samples))])
 
 
 @lru_cache(8)

@@ -62,7 +62,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a rule says what it says. Times in seconds, medians.
+    """Why a rule says what it says. Times in seconds, typical ones (`tuner.statistics.midmean`).
 
     basis       measured | learned (from other calls, measured and simulated) | simulated (alone) |
                 none (nothing speaks for this range)

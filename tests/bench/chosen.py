@@ -72,7 +72,7 @@ def outcomes(table: TuningTable, grid: Measurements) -> tuple[list[Outcome], lis
     ]  # fmt: skip
     found, unknown = list[Outcome](), list[Point]()
     for point, own in by_point(rows).items():
-        times, choice = {row.choice: row.median for row in own}, follow(table, point)
+        times, choice = {row.choice: row.typical for row in own}, follow(table, point)
         if choice in times and Choice() in times:
             best = min(times.values())
             found.append(Outcome(point, choice, times[choice], times[Choice()], best))

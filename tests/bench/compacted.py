@@ -44,7 +44,7 @@ def cases_of(path: Path) -> list[Case]:
 def certain(row: Row) -> Row:
     """With samples that a rule could rest on."""
     few = max(map(len, row.samples.values())) < SURE
-    return replace(row, samples={0: (row.median,) * SURE}) if few else row
+    return replace(row, samples={0: (row.typical,) * SURE}) if few else row
 
 
 def ladders(cases: Sequence[Case]) -> Iterator[tuple[str, Ladder]]:

@@ -46,7 +46,7 @@ def draw(rows: Sequence[Row], unit: Unit, share: float, seed: int) -> set[Hashab
     """Units whose rows together take at most this share of the seconds of all rows."""
     seconds: dict[Hashable, float] = {}
     for row in rows:
-        seconds[unit(row)] = seconds.get(unit(row), 0.0) + price(row.median)
+        seconds[unit(row)] = seconds.get(unit(row), 0.0) + price(row.typical)
     left, chosen, order = share * sum(seconds.values()), set[Hashable](), list(seconds)
     random.Random(seed).shuffle(order)
     for one in order:
@@ -67,7 +67,7 @@ def believed(known: Sequence[Row], asked: Iterable[Row], simulate: Simulate) -> 
         called = (Collective(point.collective), point.nodes, point.ppn, point.placement,
                   point.memory, point.nbytes)  # fmt: skip
         for row, expected in zip(own, np.exp(belief.mean), strict=True):
-            yield Case(called, row.choice, row.median, float(expected))
+            yield Case(called, row.choice, row.typical, float(expected))
 
 
 def learned(

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from tuner.cli.output import print_table
 from tuner.measurement import read_measurements
-from tuner.select.belief import NORMAL_95
 from tuner.select.dataset import NOISE, label
+from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
 OCTAVES = 4.0
@@ -52,7 +52,7 @@ def times_of(path: Path) -> Iterator[Mapping[int, Times]]:
     """Of every call, by size."""
     calls: dict[object, dict[int, dict[Choice, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in label(read_measurements(path), lambda _point, _choice: math.nan):
-        calls[row.point.key()][row.point.nbytes][row.choice] = row.median
+        calls[row.point.key()][row.point.nbytes][row.choice] = row.typical
     for sizes in calls.values():
         yield {nbytes: times for nbytes, times in sizes.items() if Choice() in times}
 

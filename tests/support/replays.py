@@ -35,7 +35,7 @@ class Grid:
     @property
     def seconds(self) -> float:
         """Of the whole grid."""
-        return sum(price(row.median) for row in self.rows)
+        return sum(price(row.typical) for row in self.rows)
 
     @property
     def choices(self) -> Mapping[Point, list[Choice]]:
@@ -53,7 +53,7 @@ class Grid:
         """The true mean regret of the table that would be made."""
         losses = []
         for point, own in by_point(self.rows).items():
-            times = {row.choice: row.median for row in own}
+            times = {row.choice: row.typical for row in own}
             candidates = (times[choice] for choice in self.choices[point])
             losses.append(times[design.choose(point)] / min(candidates) - 1)
         return float(np.mean(losses))
@@ -70,7 +70,7 @@ def replay(grid: Grid, seconds: float, rounds: int, seed: int = 1) -> list[Stage
             break
         for task in batch:
             asked = {(task.point, choice) for choice in task.choices} & known.keys()
-            spent += sum(price(known[pair].median) for pair in asked)
+            spent += sum(price(known[pair].typical) for pair in asked)
             got |= {pair: known[pair] for pair in asked}
         design.learn(got.values())
         stages.append(Stage(spent, grid.regret(design), design.bound()))

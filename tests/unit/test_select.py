@@ -95,7 +95,7 @@ def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None
     pingpong = Measurement("pingpong", "node", 1, 2, 2, 64, (1e-6,))
     default, tree = label(measured([pingpong, *taken]), simulate)
     assert (default.point, default.choice) == (point(64), DEFAULT)
-    assert default.median == 2e-6
+    assert default.typical == 2e-6
     assert (default.low, default.high) == pytest.approx((1e-6, 3e-6), rel=5e-3)
     assert math.isnan(default.simulated)
     assert tree.simulated == simulate(point(64), TREE)
@@ -130,7 +130,7 @@ def test_the_selector_is_exact_where_measured_and_sensible_between() -> None:
     rows = label(probe(CROSSING, noise=0.002), simulate)
     selector = train(rows, simulate)
     for row in rows:
-        assert selector.seconds(row.point, row.choice)[0] == pytest.approx(row.median, rel=0.01)
+        assert selector.seconds(row.point, row.choice)[0] == pytest.approx(row.typical, rel=0.01)
     for nbytes in (100, 3000, 200_000):
         for choice in (TREE, RING):
             truth = CROSSING[choice](nbytes)

@@ -338,4 +338,4 @@ def test_many_shapes_are_learned_from_the_nearest(topology: Topology) -> None:
                 rows.append(Row(point, choice, {}, time, time, time))
     selector = train(rows, lambda _point, _choice: math.nan)
     for row in rows[:: len(rows) // 40]:
-        assert selector.seconds(row.point, row.choice)[0] == pytest.approx(row.median, rel=0.05)
+        assert selector.seconds(row.point, row.choice)[0] == pytest.approx(row.typical, rel=0.05)

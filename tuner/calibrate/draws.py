@@ -15,11 +15,11 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
-from scipy.stats import trim_mean
 
 from tuner.cost import Estimate
+from tuner.gain import widening
 from tuner.measurement import Measurement
+from tuner.statistics import midmean
 
 Floats = NDArray[np.float64]
 
@@ -28,7 +28,6 @@ AT_ONCE = 1 << 22  # samples that are drawn together; a file may have series of 
 SEED = 20240301
 INSTANT = 1e-9  # s; no message is faster
 QUARTILES = 1.349  # standard deviations between those of a normal distribution
-NORMAL = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
 
 
 @dataclass(frozen=True)
@@ -51,16 +50,16 @@ class Draws:
     def midmean(self, launches: Sequence[Measurement]) -> Floats:
         """The same of the means of the middle half of the samples: where a few times are possible
         and chance decides among them, a median is one of them and a mean lies between."""
-        return self._drawn(launches, _logs(launches, _midmean))
+        return self._drawn(launches, _logs(launches, midmean))
 
     def _drawn(self, launches: Sequence[Measurement], logs: Floats) -> Floats:
         value = float(logs[:, 0].mean())
         if len(launches) > 1:
             chosen = _launches(len(launches))
             drawn = logs[chosen, np.arange(1, RESAMPLES + 1)[:, None]].mean(axis=1)
-            drawn = value + (drawn - value) * _widening(len(launches))
+            drawn = value + (drawn - value) * widening(len(launches))
         else:
-            drawn = value + (logs[0, 1:] - value) * _widening(len(launches[0].samples))
+            drawn = value + (logs[0, 1:] - value) * widening(len(launches[0].samples))
         seconds: Floats = np.exp(np.concatenate([[value], drawn + self.common]))
         return seconds
 
@@ -109,13 +108,6 @@ def _median(samples: Floats) -> Floats:
     return np.asarray(np.median(samples, axis=-1))
 
 
-def _midmean(samples: Floats) -> Floats:
-    """Of fewer than four the median: nothing would be trimmed."""
-    if samples.shape[-1] < 4:
-        return _median(samples)
-    return np.asarray(trim_mean(samples, 0.25, axis=-1))
-
-
 def _logs(launches: Sequence[Measurement], typical: Callable[[Floats], Floats] = _median) -> Floats:
     """Logarithms of the medians of a point, shape (launches, 1 + RESAMPLES); always the same."""
     *point, _placement = launches[0].point  # messages have none, and keep their seeds
@@ -146,11 +138,3 @@ def _launches(count: int) -> NDArray[np.int64]:
     """Which launches each resample takes, the same for all series: a slow launch is slow in all."""
     generator = np.random.default_rng([SEED, count])
     return generator.integers(0, count, (RESAMPLES, count))
-
-
-def _widening(count: int) -> float:
-    """By how much resamples of `count` numbers spread too little to hold the truth."""
-    if count < 2:
-        return 1.0
-    quantile = float(stdtrit(count - 1, 0.975))
-    return quantile / NORMAL * math.sqrt(count / (count - 1))

@@ -17,11 +17,12 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from tuner.calibrate.calls import Call, calls, predict, thinned
-from tuner.calibrate.draws import NORMAL, Floats
+from tuner.calibrate.draws import Floats
 from tuner.calibrate.quality import Case, Errors, Ranking, by_algorithm, errors, ranking
 from tuner.cost import Calibration, Estimate, PathCost
 from tuner.errors import InputError
 from tuner.measurement import Measurements
+from tuner.statistics import NORMAL_95
 from tuner.topologies import described
 from tuner.topology import Topology
 
@@ -152,7 +153,7 @@ class _Factors:
         """Notes what the ping-pongs leave open of a parameter; of one without value nothing."""
         if one.value > 0.0:
             width = math.log(max(one.high, one.value) / max(min(one.low, one.value), 1e-30))
-            self._prior[name] = math.hypot(min(width / 2 / NORMAL, 1.0), UNDER_LOAD)
+            self._prior[name] = math.hypot(min(width / 2 / NORMAL_95, 1.0), UNDER_LOAD)
         return one
 
     def _of(self, change: Change) -> Calibration:

@@ -36,7 +36,7 @@ Launch = Callable[[Settings, Arms, float], Samples]  # settings, arms, seconds
 
 @dataclass(frozen=True)
 class Heldout:
-    """One size that was not probed. Times are medians in seconds.
+    """One size that was not probed. Typical times in seconds.
 
     algorithm   what the table says there
     ratio       default_s / tuned_s: above 1 the table is faster

@@ -101,7 +101,7 @@ def _label_axes(axes: Axes, curves: Mapping[str, Curve]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylabel("time of one call (median, max over ranks)")
+    axes.set_ylabel("typical time of one call (max over ranks)")
 
 
 def powers(smallest: int, largest: int) -> list[int]:

@@ -29,7 +29,7 @@ def first(choices: Collection[Choice]) -> Choice:
 def nearest(cases: Sequence[Case]) -> Pick:
     """What won at the nearest measured call whose winner can be had."""
     places = np.array([case.point.place for case in cases])
-    winners = [min(case.rows, key=lambda choice: case.rows[choice].median) for case in cases]
+    winners = [min(case.rows, key=lambda choice: case.rows[choice].typical) for case in cases]
 
     def pick(point: Point, choices: Collection[Choice]) -> Choice:
         far = np.square(places - point.place).sum(axis=1).round(9)
@@ -62,7 +62,7 @@ def _regression(cases: Sequence[Case], make: Callable[[int], RegressorMixin]) ->
     for case in cases:
         for choice, row in case.rows.items():
             features[choice].append(case.point.place)
-            logs[choice].append(math.log(row.median))
+            logs[choice].append(math.log(row.typical))
     fitted = {choice: make(len(own)).fit(own, logs[choice]) for choice, own in features.items()}
 
     def pick(point: Point, choices: Collection[Choice]) -> Choice:

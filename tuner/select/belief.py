@@ -17,12 +17,12 @@ from tuner.gain import over_launches
 from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.regressor import ArmKernel, ResidualRegressor
 from tuner.select.ways import PLAIN, Way, is_power
+from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
 Array = NDArray[np.float64]
 Pair = tuple[Point, Choice]
 
-NORMAL_95 = 1.959963984540054  # two-sided 95 % quantile of the standard normal distribution
 _MOST = 800  # rows of one regressor: it inverts a matrix of as many rows
 _SHORTEST = 1e-12  # seconds
 _UNTRIED = ArmKernel(
@@ -67,7 +67,7 @@ def variance(row: Row) -> float:
     if len(launches) < 2:
         return _squared_deviation(row.low, row.high)
     single = np.mean([_squared_deviation(low, high) for _, low, high in launches])
-    apart = np.var(np.log([median for median, _, _ in launches]), ddof=1)
+    apart = np.var(np.log([typical for typical, _, _ in launches]), ddof=1)
     return float(max(single, apart)) / len(launches)
 
 
@@ -153,7 +153,7 @@ class Beliefs:
         regressor = ResidualRegressor()
         features = [self._features(row.point, row.choice) for row, _ in rows]
         weights = [regressor.noise / max(uncertain, regressor.noise) for _, uncertain in rows]
-        return regressor.fit(features, [math.log(row.median) for row, _ in rows], weights)
+        return regressor.fit(features, [math.log(row.typical) for row, _ in rows], weights)
 
     def _features(self, point: Point, choice: Choice) -> list[float]:
         """The arm's number, the call's place, the logarithm of the seconds to start from."""
@@ -195,7 +195,7 @@ def _references(rows: Sequence[Row]) -> Mapping[Choice, Choice | None]:
 
 
 def _reference(own: Sequence[Row], simulated: Mapping[Choice, list[Row]]) -> Choice | None:
-    times = {row.point: row.median for row in own}
+    times = {row.point: row.typical for row in own}
 
     def spread(candidate: Choice) -> tuple[int, float]:
         """Few common points first of all, then how unsteady the ratio is."""
@@ -217,7 +217,7 @@ def _line(rows: Sequence[Row]) -> Array:
     """Alpha (s) and beta (s/byte), for all choices alike, of the least relative errors."""
     if not rows:
         return np.array([1.0, 0.0])
-    terms = np.array([_terms(row.point) / row.median for row in rows])
+    terms = np.array([_terms(row.point) / row.typical for row in rows])
     return np.asarray(nnls(terms, np.ones(len(rows)))[0])
 
 

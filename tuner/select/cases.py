@@ -30,11 +30,11 @@ class Case:
     @property
     def best(self) -> float:
         """Seconds of the fastest candidate."""
-        return min(row.median for row in self.rows.values())
+        return min(row.typical for row in self.rows.values())
 
     def regret(self, choice: Choice) -> float:
         """Of this choice against the fastest."""
-        return self.rows[choice].median / self.best - 1
+        return self.rows[choice].typical / self.best - 1
 
 
 def cases_of_measurements(measurements: Measurements, simulate: Simulate) -> list[Case]:
@@ -55,7 +55,7 @@ def cases_of_results(
     together    libraries are compared with one another, not each with itself
     left_out    names of algorithms that are none
 
-    Several readings of one call and algorithm in one run are one, their median. Raises InputError
+    Several readings of one call and algorithm in one run are samples of one row. Raises InputError
     when no reading is of a collective.
     """
     chosen = [reading for reading in readings if _usable(reading, left_out)]

@@ -20,7 +20,7 @@ from tuner.table import Choice
 
 Allowed = Callable[[Choice], bool]
 LOSS = 0.005  # regret that fewer rules may add, mean over the sizes of a ladder
-_CLOSE = 0.05  # a regret from which on medians count even where they are very uncertain
+_CLOSE = 0.05  # a regret from which on times count even where they are very uncertain
 _EQUAL = 1e-12  # costs that differ by rounding alone
 
 

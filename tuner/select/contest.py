@@ -20,14 +20,14 @@ import numpy as np
 
 from tuner.errors import InputError
 from tuner.gain import paired_gain, separate_gain
-from tuner.select.belief import NORMAL_95, Belief
+from tuner.select.belief import Belief
 from tuner.select.dataset import NOISE, Point, Row, by_point
 from tuner.select.selector import Selector
-from tuner.statistics import LEVEL
+from tuner.statistics import LEVEL, NORMAL_95
 from tuner.table import DEFAULT, LEARNED, MEASURED, SIMULATED, Choice
 
 DEFAULT_CHOICE = Choice()
-_FEWEST = 6  # samples of each launch: fewer cannot bracket a median with 95 % (tuner.statistics)
+_FEWEST = 6  # samples of each launch: fewer cannot show how far they spread
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def hold(
     )
     known = {Choice(): default, **candidates}
     return Measured(
-        point, {choice: row.median for choice, row in known.items()},
+        point, {choice: row.typical for choice, row in known.items()},
         {choice: row.simulated for choice, row in known.items()},
         gains, winners, noise, known, designed,
     )  # fmt: skip

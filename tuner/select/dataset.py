@@ -75,7 +75,7 @@ class Row:
     """What was measured and simulated for one choice at one point. Seconds.
 
     samples             of each launch, by its number
-    median, low, high   typical time over the launches and its 95 % interval
+    typical, low, high  time over the launches (`tuner.gain.over_launches`) and its 95 % interval
     simulated           NaN for algorithms of the library that no schedule of ours describes, and
                         for its default where nobody knows what that runs
     """
@@ -83,7 +83,7 @@ class Row:
     point: Point
     choice: Choice
     samples: Mapping[int, tuple[float, ...]]
-    median: float
+    typical: float
     low: float
     high: float
     simulated: float = math.nan

@@ -102,7 +102,7 @@ def _always(choice: Choice, _point: Point, _choices: Collection[Choice]) -> Choi
 
 def _most_frequent(cases: Sequence[Case]) -> Choice:
     """For tables without a default: who wins most often."""
-    winners = Counter(min(case.rows, key=lambda c: case.rows[c].median) for case in cases)
+    winners = Counter(min(case.rows, key=lambda c: case.rows[c].typical) for case in cases)
     return winners.most_common(1)[0][0]
 
 
@@ -134,9 +134,9 @@ def _score(picked: Sequence[tuple[Case, Choice]]) -> Score:
 
 def _slower(case: Case, choice: Choice) -> bool:
     chosen, default = case.rows[choice], case.rows[Choice()]
-    return chosen.median > default.median * (1 + max(LEAST, _width(chosen), _width(default)))
+    return chosen.typical > default.typical * (1 + max(LEAST, _width(chosen), _width(default)))
 
 
 def _width(row: Row) -> float:
     """Half the width of the interval of a time, relative."""
-    return (row.high - row.low) / (2 * row.median)
+    return (row.high - row.low) / (2 * row.typical)

@@ -29,7 +29,7 @@ class Guess:
 
     def __init__(self, beliefs: Beliefs, rows: Sequence[Row], support: Support, way: Way) -> None:
         self._beliefs, self._support, self._way = beliefs, support, way
-        self._logs = {(row.point, row.choice): math.log(row.median) for row in rows}
+        self._logs = {(row.point, row.choice): math.log(row.typical) for row in rows}
         fastest = {point: _winners(own) for point, own in by_point(rows).items()}
         self._places = np.array([self._place(point) for point in fastest])
         self._winners = list(fastest.values())
@@ -81,6 +81,6 @@ class Guess:
 
 def _winners(rows: Sequence[Row]) -> tuple[Choice, ...]:
     """Who was the fastest at a call, then those that tie with it within noise."""
-    ordered = sorted(rows, key=lambda row: row.median)
-    within = ordered[0].median * (1 + NOISE)
-    return tuple(row.choice for row in ordered if row.median <= within)
+    ordered = sorted(rows, key=lambda row: row.typical)
+    within = ordered[0].typical * (1 + NOISE)
+    return tuple(row.choice for row in ordered if row.typical <= within)

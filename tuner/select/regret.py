@@ -27,7 +27,7 @@ def regret(choose: Chooser, rows: Sequence[Row]) -> Regret:
     """Of a selector's or table's choices, on measured points, against the best of `rows`: leave out
     those of choices that were not to be had, such as unsafe ones for an order-safe ladder.
 
-    The best of noisy medians is a little better than the truth, so that even a perfect choice has
+    The best of noisy times is a little better than the truth, so that even a perfect choice has
     some regret. Raises InputError when a choice was not measured where it was made.
     """
     losses = [_loss(choose(point), point, own) for point, own in by_point(rows).items()]
@@ -51,7 +51,7 @@ def held_out_regret(rows: Sequence[Row], simulate: Simulate) -> Regret:
 
 
 def _loss(choice: Choice, point: Point, own: Sequence[Row]) -> float:
-    times = {row.choice: row.median for row in own}
+    times = {row.choice: row.typical for row in own}
     if choice not in times:
         raise InputError(f"{point}: {choice} was not measured, so its regret is unknown")
     return times[choice] / min(times.values()) - 1

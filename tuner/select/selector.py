@@ -10,11 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tuner.errors import InputError
 from tuner.select import worth
-from tuner.select.belief import NORMAL_95, Belief, Beliefs, deviation, require_rows
+from tuner.select.belief import Belief, Beliefs, deviation, require_rows
 from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate
 from tuner.select.guess import Guess
 from tuner.select.support import REACH, Support
 from tuner.select.ways import PLAIN, Choose, Way, best_way
+from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
 
@@ -85,7 +86,7 @@ class Selector:
         return self._beliefs[point.kind].belief(point, choices)
 
     def seconds(self, point: Point, choice: Choice) -> tuple[float, float, float]:
-        """Expected median time and its 95 % interval. Raises InputError for an unknown choice."""
+        """Expected typical time and its 95 % interval. Raises InputError for an unknown choice."""
         found = self.belief(point, [choice])
         centre, spread = float(found.mean[0]), NORMAL_95 * deviation(found.covariance[0, 0])
         return math.exp(centre), math.exp(centre - spread), math.exp(centre + spread)

@@ -71,7 +71,7 @@ class Trained:
             raise InputError("a selector is trained on calls of consecutive ranks and no others")
         rows = [
             (case.group, *_call(case.point), json.dumps(asdict(row.choice), sort_keys=True),
-             row.median, row.low, row.high)
+             row.typical, row.low, row.high)
             for case in cases for row in case.rows.values()
         ]  # fmt: skip
         return cls(*map(np.array, zip(*rows, strict=True)))

@@ -79,7 +79,7 @@ def _losses(rows: Sequence[Row], learn: Learn, way: Way, nodes: int) -> NDArray[
     choose = learn([row for row in rows if row.point.nodes != nodes], way)
     losses = []
     for point, own in by_point(row for row in rows if row.point.nodes == nodes).items():
-        times = {row.choice: row.median for row in own}
+        times = {row.choice: row.typical for row in own}
         taken = times.get(choose(point, times), math.inf)
         losses.append(min(taken / min(times.values()) - 1, _MOST))
     return np.array(losses)
