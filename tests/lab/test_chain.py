@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import MPICH_PYTHON
 from tests.lab.labs import FLAT
 from tuner.cost import Calibration, read_calibration
 from tuner.measurement import Measurements, read_measurements
@@ -137,3 +138,18 @@ def test_a_small_budget_leaves_out_the_largest_messages_not_all(tmp_path: Path) 
     left_out = found.provenance["excluded"]
     assert any(line.startswith("pingpong network 2x1: 8388608 B: takes too") for line in left_out)
     tuner("calibrate", "m.ndjson", "--topology", "flat.yaml", "--out", "c.json", folder=tmp_path)
+
+
+@pytest.mark.parametrize("library", ["openmpi", "mpich"])
+def test_a_host_that_the_lab_lacks_is_named(tmp_path: Path, library: str) -> None:
+    if library == "mpich" and not MPICH_PYTHON.exists():
+        pytest.skip("needs the environment of MPICH")
+    (tmp_path / "flat.yaml").write_text(FLAT)
+    done = subprocess.run(
+        [*TUNER, "lab", "run", "flat.yaml", "--", *TUNER, "probe", "run", "--library", library,
+         "--hosts", "node0,nowhere", "--parts", "messages", "--out", "m.ndjson"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=ENOUGH, check=False,
+    )  # fmt: skip
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 1
+    assert re.search(r"host nowhere (was lost or )?cannot be reached", said), said

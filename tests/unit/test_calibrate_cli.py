@@ -22,6 +22,7 @@ from tuner.measurement import (
     series_line,
 )
 from tuner.topology import Topology
+from tuner.units import format_time
 
 MACHINE = Machine(racks(2), truth())
 
@@ -95,6 +96,25 @@ def test_what_comes_after_a_probe_keeps_its_topology(
     said = "".join(capsys.readouterr().out.split())
     expected = " ".join(["next: tuner calibrate", out, *known, "--out calibration.json"])
     assert "".join(expected.split()) in said
+
+
+def test_latency_and_rate_of_the_links_are_shown(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(json.dumps(short(MACHINE.topology)))
+    assert main(["calibrate", str(measured), "--topology", str(path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"alpha of network comes on top of the links' latencies in {MACHINE.topology.name}" in said
+    )
+    found = calibrate(MACHINE.measured(MACHINE.messages()), MACHINE.topology)
+    latency = found.provenance["links"]["network"]["latency"][0]
+    assert f"network {format_time(latency)} (" in said.partition(" links ")[2]
+    for name, shown in (("2 links, 2us, 1.25e+07B/s", "2 links, 2us, 12.5 MB/s"), ("node", "node")):
+        cost = {(name, "host"): truth().path("network")}
+        print_calibration(replace(truth(), paths=cost))
+        assert f" {shown} host " in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_cannot_be_calibrated_is_not_sent_there(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -25,8 +26,9 @@ from tuner.cost import (
 )
 from tuner.errors import InputError
 from tuner.files import require_folder, require_target
+from tuner.locality import PATH_CLASSES
 from tuner.measurement import titled
-from tuner.topology import HOST, NETWORK
+from tuner.topology import EXCHANGE, HOST, NETWORK, RING
 from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:
@@ -191,7 +193,7 @@ def _senders(cost: PathCost | None) -> Iterator[str]:
 def print_calibration(calibration: Calibration) -> None:
     """Paths, reductions and capacities with their intervals, and what is not determined."""
     rows = [
-        (path, memory, _span(s.lo, s.hi), _time(s.alpha), _rate(s.beta), _lag(s.lag))
+        (_named(path), memory, _span(s.lo, s.hi), _time(s.alpha), _rate(s.beta), _lag(s.lag))
         for (path, memory), cost in calibration.paths.items()
         for s in cost.segments
     ]
@@ -199,6 +201,12 @@ def print_calibration(calibration: Calibration) -> None:
         f"{calibration.library} on {_machine(calibration)}",
         ("path", "memory", "sizes", "alpha", "1/beta", "lag"), rows,
     )  # fmt: skip
+    known = calibration.provenance.get("topology")
+    if known and (NETWORK, HOST) in calibration.paths:
+        console().print(f"alpha of {NETWORK} comes on top of the links' latencies in {known}")
+    links = list(_links(calibration))
+    if links:
+        print_table("links", ("path", "latency", "rate"), links)
     for sentence in _senders(calibration.paths.get((NETWORK, HOST))):
         console().print(sentence)
     if calibration.reduction:
@@ -218,6 +226,19 @@ def print_calibration(calibration: Calibration) -> None:
         console().print(f"  {gap}", markup=False)
     if len(gaps) > SHOWN_GAPS:
         console().print(f"  and {len(gaps) - SHOWN_GAPS} more, see the calibration's provenance")
+
+
+def _links(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
+    """What those between hosts take by themselves, without software at their ends."""
+    for path, found in calibration.provenance.get("links", {}).items():
+        if path == NETWORK or path not in (*PATH_CLASSES, EXCHANGE, RING):
+            latency, rate = Estimate(*found["latency"]), found["bytes_per_second"]
+            yield _named(path), _time(latency), _speed(*rate) if rate else ""
+
+
+def _named(path: str) -> str:
+    """With the rates in its name as people write them."""
+    return re.sub(r"([\d.]+e[+]?\d+)B/s", lambda found: f"{float(found[1]) / 1e6:g} MB/s", path)
 
 
 def _span(low: float, high: float) -> str:

@@ -39,7 +39,7 @@ EXAMPLES = """examples:
   tuner evaluate results.csv --baselines nearest,forest --leave-out ignore
   tuner evaluate nccl.csv --libraries together --protocol leave-one-size-out
   tuner evaluate machine1.csv machine2.csv --protocol new-machine
-  tuner evaluate m.ndjson --calibration c.json --topology rack.yaml --table table.json
+  tuner evaluate m.ndjson --calibration c.json --topology racks.yaml --table table.json
 
 The regret of a choice is its time over that of the best candidate measured there, less one.
 `tuner` is the selector that looks for the least regret; `tuner, if sure` leaves the default only

@@ -22,7 +22,7 @@ from tuner.units import format_time, parse_duration
 EXAMPLES = """examples:
   tuner lab up docs/examples/flat8.yaml
   tuner lab status docs/examples/flat8.yaml
-  tuner lab run docs/examples/flat8.yaml -- mpirun -n 8 python program.py
+  tuner lab run docs/examples/flat8.yaml -- mpirun -n 8 python docs/examples/program.py
   tuner lab run docs/examples/racks.yaml --ppn 2 -- mpiexec -n 16 ./program
   tuner lab run docs/examples/racks.yaml -- bash
   tuner lab down docs/examples/flat8.yaml

@@ -50,7 +50,7 @@ static void read_environment(void) {
 static void enter(const char *host) {
     int space = open(inside("%s/net/%s", host), O_RDONLY | O_CLOEXEC);
     if (strchr(host, '/') || space < 0) {
-        fprintf(stderr, "enter: this lab has no host %s\n", host);
+        fprintf(stderr, "ssh: Could not resolve hostname %s: this lab has no such host\n", host);
         exit(255);
     }
     if (setns(space, CLONE_NEWNET) || unshare(CLONE_NEWUTS | CLONE_NEWNS)) stop(host);

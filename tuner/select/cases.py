@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from tuner.errors import InputError
 from tuner.gain import over_launches
@@ -55,7 +56,7 @@ def cases_of_results(
     together    libraries are compared with one another, not each with itself
     left_out    names of algorithms that are none
 
-    Several readings of one call and algorithm in one run are samples of one row. Raises InputError
+    Several readings of one call and algorithm in one run are one, their median. Raises InputError
     when no reading is of a collective.
     """
     chosen = [reading for reading in readings if _usable(reading, left_out)]
@@ -150,4 +151,6 @@ def _point(reading: Reading) -> Point:
 
 
 def _row(point: Point, choice: Choice, samples: Sequence[float]) -> Row:
-    return Row(point, choice, {0: tuple(samples)}, *over_launches([samples]))
+    """Other programs' results are judged by medians, as published regrets of them are."""
+    middle, (_, low, high) = median(samples), over_launches([samples])
+    return Row(point, choice, {0: tuple(samples)}, middle, min(low, middle), max(high, middle))
