@@ -19,6 +19,7 @@ from tuner.files import from_record
 from tuner.locality import CONSECUTIVE, Placed, placed_record
 
 FORMAT_VERSION = 1
+WANTED = "wanted"  # in the provenance: calls that a table is for, measured or not
 T = TypeVar("T")
 
 
@@ -212,7 +213,7 @@ class LineReader:
                     raise ValueError
             except (ValueError, RecursionError):
                 raise InputError(
-                    f"{self.name}, line {number}: not a measurement; delete the line or probe again"
+                    f"{self.name}, line {number}: not a measurement; probe again, into another file"
                 ) from None
             yield record
 

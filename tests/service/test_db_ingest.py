@@ -199,7 +199,7 @@ def damaged(text_of_file: str, line: int, change: Callable[[str], str]) -> str:
         (27, lambda t: t.replace("25", "26"), "26 series were written but 25 are there"),
         (27, lambda t: "", "incomplete, it ends after 25 series"),
         (27, lambda t: t[:-1], "incomplete, it ends after 25 series"),
-        (20, lambda t: "{\n", "u, line 20: not a measurement; delete"),
+        (20, lambda t: "{\n", "u, line 20: not a measurement; probe"),
         (1, lambda t: "", "u, line 1: not the header"),
         (25, lambda t: t.replace("bcast", "\udcff"), "cannot be read as measurements"),
         (1, lambda t: t.replace("[", "[NaN,"), "cannot hold this value"),

@@ -71,9 +71,12 @@ def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: 
     ("price", "sentences"),
     [
         ({}, []),
-        ({"acknowledged_from": 181.02}, ["senders of about 181B and more wait until they hear"]),
-        ({"ahead_limit": math.inf}, ["messages of 60000B and more are sent ahead; their senders"]),
-        ({"ahead_limit": 2.0**17}, ["messages of 60000B and more, below 128KiB, are sent ahead"]),
+        ({"acknowledged_from": 181.02}, ["senders of about 181B and more wait for an ack"]),
+        (
+            {"ahead_limit": math.inf},
+            ["messages of 60000B and more set out at once, but their senders"],
+        ),
+        ({"ahead_limit": 2.0**17}, ["messages of 60000B and more, below 128KiB, set out at once"]),
     ],
 )
 def test_what_senders_wait_for_is_said(

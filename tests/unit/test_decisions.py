@@ -203,12 +203,41 @@ def test_of_what_its_rules_ask_beyond_the_call_nothing_is_known() -> None:
     assert found.choices == (None,)
 
 
+def test_of_several_ranks_on_several_hosts_its_rules_for_a_hierarchy_count() -> None:
+    tree = {"collective=bcast": {"comm_hierarchy=parent": BINOMIAL, "comm_hierarchy=any": RING}}
+    shapes = {
+        (2, 2): "binomial",
+        (4, 1): "scatter_allgather_ring",
+        (1, 4): "scatter_allgather_ring",
+    }
+    for (nodes, ppn), name in shapes.items():
+        (found,) = mpich_decisions.find(tree, [(BCAST, nodes, ppn, CONSECUTIVE)], 4096)
+        assert found.choices == (Choice(name),)
+    (found,) = mpich_decisions.find(GENERIC, [(BCAST, 8, 1, CONSECUTIVE)], 12288)
+    assert found.starts == (4,)  # it switches above
+
+
+def test_what_no_library_of_that_name_runs_is_damaged() -> None:
+    pipeline = Choice("pipeline", {"segment": 4096})
+    kept = in_provenance([Decisions(BCAST, 4, 1, 4096, (4,), (pipeline,))])
+    assert decisions_of({DEFAULT_RUNS: kept}, "mpich 5.0.2", "m")[0].choices == (pipeline,)
+    knomial = in_provenance(
+        [Decisions(BCAST, 4, 1, 4096, (4,), (Choice("knomial", {"radix": 4}),))]
+    )
+    assert decisions_of({DEFAULT_RUNS: knomial}, "openmpi 5.0.11", "m")
+    with pytest.raises(InputError, match="m: what the default runs is damaged: "):
+        decisions_of({DEFAULT_RUNS: knomial}, "mpich 5.0.2", "m")
+
+
 def test_a_variable_that_decides_leaves_mpichs_default_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request, notes = replace(REQUEST, library="mpich"), list[str]()
     nobody = Launcher("mpich", Path("no such interpreter"))
-    for name in ("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"):
+    for name in (
+        "MPIR_CVAR_BCAST_INTRA_ALGORITHM", "MPICH_BCAST_INTRA_ALGORITHM",
+        "MPIR_PARAM_ALLREDUCE_INTRA_ALGORITHM", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
+    ):  # fmt: skip
         with monkeypatch.context() as set_here:
             set_here.setenv(name, "1")
             assert known_decisions(tmp_path / "m", request, nobody, notes.append) == ()

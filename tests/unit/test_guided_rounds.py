@@ -14,13 +14,15 @@ from tuner.calibrate import calibrate
 from tuner.cli.guided import ROUGH, Goal, guided
 from tuner.cost import calibration_record
 from tuner.errors import InputError
-from tuner.measurement import read_measurements
+from tuner.measurement import WANTED, read_measurements
 from tuner.probe.cluster import probe_cluster
 from tuner.probe.request import Shape
 from tuner.runtime.launch import CompletedRun, Hosts
 from tuner.select.constraints import Constraints
+from tuner.select.make import make_table
 from tuner.topologies.formats import parse_topology
 
+FLAT = parse_topology("{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}")[1]
 HALF = parse_topology("{name: half, nodes: 2, latency: 2us, bandwidth: 1GB/s}")[1]
 
 
@@ -58,6 +60,28 @@ def test_the_calibration_is_that_of_the_whole_file(
     assert calibration_record(found.calibration) == calibration_record(
         calibrate(read_measurements(out))
     )
+
+
+def test_the_table_is_what_anybody_makes_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of calls that were not measured."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    out = tmp_path / "m.ndjson"
+    found = guided(out, FEW, Ranks(), Goal(60.0, 0.5))
+    kept = read_measurements(out)
+    assert len(kept.provenance[WANTED]) == 8
+    _, table = make_table(kept, calibrate(kept))
+    assert table.rules == found.table.rules
+    _, fewer = make_table(
+        replace(kept, provenance={**kept.provenance, WANTED: []}), calibrate(kept)
+    )
+    assert {rule.key for rule in fewer.rules} <= {rule.key for rule in table.rules}
+    with pytest.raises(InputError, match="the calls that a table is for are damaged"):
+        make_table(replace(kept, provenance={WANTED: [{}]}), calibrate(kept))
+    other = calibrate(kept)
+    with pytest.raises(InputError, match="was made without a topology, not with flat"):
+        make_table(kept, other, topology=FLAT)
 
 
 def test_what_is_forbidden_is_not_measured_and_ends_nothing(

@@ -26,8 +26,14 @@ from tuner.errors import InputError
 from tuner.export.formats import FORMATS, Wish
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
 from tuner.libraries.schedules import schedule_of
-from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS
-from tuner.measurement import Cluster, Measurement, Measurements, read_measurements
+from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS, placed_record
+from tuner.measurement import (
+    WANTED,
+    Cluster,
+    Measurement,
+    Measurements,
+    read_measurements,
+)
 from tuner.probe.cluster import plan_chosen, plan_cluster
 from tuner.probe.merge import merge
 from tuner.probe.plan import Arm, Plan
@@ -218,7 +224,9 @@ def test_measurements_of_one_placement_say_nothing_of_another(measured: str, oth
     elsewhere = replace(own, placement=other)
     assert selector.candidates(elsewhere) == ()
     assert selector.choose(elsewhere) == Choice()
-    _, table = make_table(found, truth(), topology=RACKS, points=[own, elsewhere])
+    wanted = [placed_record(asdict(one)) for one in (own, elsewhere)]
+    told = replace(found, provenance={**found.provenance, WANTED: wanted})
+    _, table = make_table(told, truth(), topology=RACKS)
     assert {key.placement for key in table.keys} == {measured}
 
 

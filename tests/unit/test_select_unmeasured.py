@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from tuner.cost import Calibration, PathCost
-from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.locality import placed_record
+from tuner.measurement import WANTED, Cluster, Measurement, Measurements
 from tuner.select.belief import Belief
 from tuner.select.contest import expect, hold
 from tuner.select.dataset import Point, Row, by_point, label
@@ -97,8 +98,9 @@ def test_single_calls_complete_the_ladder_of_a_measured_shape(topology: Topology
     some = replace(every, series=tuple(
         s for s in every.series if s.nodes != 4 or s.nbytes in (SIZES[0], SIZES[-1])
     ))  # fmt: skip
-    wanted = [Point("bcast", 4, 1, "host", nbytes) for nbytes in SIZES]
-    _, table = make_table(some, CALIBRATION, topology=topology, points=wanted)
+    wanted = [placed_record(asdict(Point("bcast", 4, 1, "host", nbytes))) for nbytes in SIZES]
+    told = replace(some, provenance={WANTED: wanted})
+    _, table = make_table(told, CALIBRATION, topology=topology)
     rules = rules_of(table, 4)
     assert sorted(n for rule in rules for n in rule.evidence.nbytes) == list(SIZES)
     assert {LEARNED} <= {rule.evidence.basis for rule in rules}

@@ -182,12 +182,15 @@ def _senders(cost: PathCost | None) -> Iterator[str]:
         return
     if cost.acknowledged_from < math.inf:
         size = format_size(round(cost.acknowledged_from))
-        yield f"senders of about {size} and more wait until they hear that all has arrived"
+        yield f"senders of about {size} and more wait for an acknowledgement: one latency longer"
     if cost.ahead_limit > cost.eager_limit:
         sizes = f"{format_size(round(cost.eager_limit))} and more"
         if cost.ahead_limit < math.inf:
             sizes += f", below {format_size(round(cost.ahead_limit))},"
-        yield f"messages of {sizes} are sent ahead; their senders wait until the receiver asks"
+        yield (
+            f"messages of {sizes} set out at once, but their senders wait until the receiver has"
+            " asked for them, too"
+        )
 
 
 def print_calibration(calibration: Calibration) -> None:

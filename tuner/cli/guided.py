@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from tuner.select.design import Bound, Design
 from tuner.select.make import make_table
 from tuner.select.offers import Task
 from tuner.select.predict import simulator
+from tuner.sim.compiled import compiling
 from tuner.table import Choice, TuningTable
 from tuner.topologies import described
 from tuner.topology import HOST, Topology
@@ -42,6 +43,7 @@ MESSAGES = 0.3  # of the budget at most: everything is predicted from them
 ROUND = 0.1  # of the budget at most: after a look at the results the next round is better chosen
 PATIENCE = 2.0  # times that: ranks take seconds to start, and calls longer than was believed
 APART = 4.0  # sizes by so much leave room for a size between that is half as far from both
+LEAST = 60.0  # seconds of a budget that is advised
 ROUGH = 1.0  # relative half-width: what deserves more repetitions is chosen again
 PER_REPETITION = 5e-3  # s besides the call itself: agreeing on a start, and waiting for it
 
@@ -85,24 +87,25 @@ def guided(
     Killed, the same call resumes; the time that was spent before does not count again. Raises
     InputError and ProbeError as `probe_cluster` and `calibrate` do, before any ranks where it can.
     """
-    begin, topology = time.monotonic(), request.topology
+    begin, topology = time.monotonic() - compiling(), request.topology
     asked, wide = _without_collectives(request), replace(request, shapes=_all_shapes(request))
     _check(out, asked, launcher, constraints, name)
     known = known_decisions(out, wide, launcher, on_note)
+    points = candidates(wide, known)
     measurements = probe_cluster(
         out, asked, launcher, name=name, budget=MESSAGES * goal.budget, decisions=known,
-        on_progress=on_progress,
+        wanted=[asdict(point) for point in points], on_progress=on_progress,
     )  # fmt: skip
     for note in measurements.provenance.get("notes", ()):
         on_note(note)
     calibration, where = _calibrated(_first_launch(measurements), topology, goal)
     simulate, offered = simulator(calibration, where, known), Offered(wide, constraints, known)
-    grid = {point: offered(point) for point in candidates(wide, known)}
+    grid = {point: offered(point) for point in points}
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
         rows = label(measurements, simulate)
         grid |= _learned(design, rows, grid, offered)
-        bound, spent = design.bound(), time.monotonic() - begin
+        bound, spent = design.bound(), time.monotonic() - compiling() - begin
         if rows:  # before that a bound only says that nothing is known
             on_round(bound, spent)
         left = goal.budget - spent
@@ -114,22 +117,21 @@ def guided(
             budget=min(left, PATIENCE * ROUND * goal.budget), target=ROUGH,
             on_progress=on_progress,
         )  # fmt: skip
-    return _made(measurements, goal, topology, list(grid), constraints, bound)
+    if not rows:
+        raise InputError(_too_little(goal, "messages and collectives"))
+    return _made(measurements, goal, topology, constraints, bound)
 
 
 def _made(
     measurements: Measurements,
     goal: Goal,
     topology: Topology | None,
-    points: list[Point],
     constraints: Constraints,
     bound: Bound,
 ) -> Guided:
-    """Of everything that was measured; the calibration is what anybody makes of the file."""
+    """Of everything that was measured: what anybody makes of the file."""
     calibration, _ = _calibrated(measurements, topology, goal)
-    _, table = make_table(
-        measurements, calibration, topology=topology, points=points, constraints=constraints
-    )
+    _, table = make_table(measurements, calibration, topology=topology, constraints=constraints)
     return Guided(measurements, calibration, table, bound)
 
 
@@ -158,12 +160,18 @@ def _calibrated(
 ) -> tuple[Calibration, Topology]:
     """By the messages, and the cluster as they show it where nobody has described it."""
     if not any(one.kind == "pingpong" for one in measurements.series):
-        raise InputError(
-            f"{format_time(goal.budget)} do not suffice for the messages between the hosts: the"
-            " same command with a larger --budget, such as 60s, goes on"
-        )
+        raise InputError(_too_little(goal, "the messages between the hosts"))
     calibration = calibrate(measurements, topology)
     return calibration, described(measurements.cluster, calibration, topology)
+
+
+def _too_little(goal: Goal, what: str) -> str:
+    """A sentence."""
+    more = format_time(max(2 * goal.budget, LEAST))
+    return (
+        f"{format_time(goal.budget)} do not suffice for {what}: the same command with a larger"
+        f" --budget, such as {more}, goes on"
+    )
 
 
 def candidates(request: Request, known: Sequence[Decisions] = ()) -> list[Point]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tuner.errors import InputError, ProbeError
 from tuner.files import require_target
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
 from tuner.locality import placed_record
-from tuner.measurement import Cluster, Measurements, read_partial, unreadable
+from tuner.measurement import WANTED, Cluster, Measurements, read_partial, unreadable
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.file import ProbeFile
@@ -53,6 +53,7 @@ def probe_cluster(
     name: str = "",
     budget: float = BUDGET,
     decisions: Sequence[Decisions] = (),
+    wanted: Sequence[Mapping[str, Any]] = (),
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Measurements:
     """Measure a cluster and write `out`; resume what `out` already holds, rounds included.
@@ -61,11 +62,13 @@ def probe_cluster(
     budget      seconds of measuring; points that do not fit are left out, and measured by a later
                 call with a larger budget
     decisions   of the library's default, to be kept with the measurements
+    wanted      calls that a table is for, measured or not, to be kept likewise
 
     Raises InputError and ProbeError as `tuner.probe.run.probe` does.
     """
-    return _carried_out(out, request, launcher, rounds_of(out), name, budget, decisions,
-                        on_progress)  # fmt: skip
+    kept = {DEFAULT_RUNS: in_provenance(decisions), WANTED: [placed_record(one) for one in wanted]}
+    kept = {name: records for name, records in kept.items() if records}
+    return _carried_out(out, request, launcher, rounds_of(out), name, budget, kept, on_progress)
 
 
 def probe_chosen(
@@ -87,12 +90,12 @@ def probe_chosen(
     series of the first round have launch 1, and so on. Raises as `probe_cluster` does.
     """
     rounds = [*rounds_of(out), tuple(chosen)]
-    return _carried_out(out, request, launcher, rounds, name, budget, (), on_progress, target)
+    return _carried_out(out, request, launcher, rounds, name, budget, {}, on_progress, target)
 
 
 def _carried_out(
     out: Path, request: Request, launcher: Launcher, rounds: Sequence[Sequence[Chosen]], name: str,
-    budget: float, decisions: Sequence[Decisions], on_progress: Callable[[Progress], None],
+    budget: float, kept: Mapping[str, Any], on_progress: Callable[[Progress], None],
     target: float | None = None,
 ) -> Measurements:  # fmt: skip
     require_target(out)
@@ -104,11 +107,9 @@ def _carried_out(
     ]
     words = (launcher.template or Template.parse(request.library)).words
     about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words),
-             "plan": first.fingerprint}  # fmt: skip
+             "plan": first.fingerprint, **kept}  # fmt: skip
     if rounds:
         about["rounds"] = [[placed_record(asdict(one)) for one in chosen] for chosen in rounds]
-    if decisions:
-        about[DEFAULT_RUNS] = in_provenance(decisions)
     if request.nodes > 1 and "messages" in request.parts and not _begun(out):
         about |= _loopback(request, launcher)
     wanted = request.target if target is None else target

@@ -11,6 +11,7 @@ from tuner.errors import InputError
 from tuner.files import write_atomically
 from tuner.libraries.decisions import DEFAULT_RUNS
 from tuner.measurement import (
+    WANTED,
     Cluster,
     Measurement,
     end_line,
@@ -107,7 +108,8 @@ class ProbeFile:
 
     def _continue(self, before: dict[str, Any]) -> bool:
         """Go on with what `before` says of the file; whether with what was left out there."""
-        rounds, decisions = self.about.get("rounds", []), self.about.get(DEFAULT_RUNS)
+        rounds = self.about.get("rounds", [])
+        told = {name: self.about[name] for name in (DEFAULT_RUNS, WANTED) if name in self.about}
         added = rounds != before.get("rounds", [])
         known: list[list[Any]] = before.get("left_out", [])
         budget, spent = self.about["budget"], before.get("seconds", 0.0)
@@ -117,13 +119,12 @@ class ProbeFile:
         if more:
             self.seconds = max(budget - spent, 0.0)
         self.left_out, self.lacking = [] if more else known, before.get("lacking", [])
-        self.about = {**before, "budget": budget if more or added else before.get("budget", budget)}
+        used = budget if more or added else before.get("budget", budget)
+        self.about = {**before, **told, "budget": used}
         if more:  # also for who resumes this run, should it be killed
             del self.about["left_out"]
         if rounds:
             self.about["rounds"] = rounds
-        if decisions is not None:
-            self.about[DEFAULT_RUNS] = decisions
         return more
 
     def _notes(

@@ -26,6 +26,8 @@ NEAR, APART = "near", "apart"
 UNSIZED = (*LADDERS, "eager", "sweep")  # kinds whose points are of no single size
 TOGETHER = ("collective", "nccl", "reduction", "call")  # kinds that do not go by pairs
 WRONG = "wrong result"
+TOO_LONG = "takes too long for the time that is left; a larger --budget has it, in another file"
+CALLS = ("collective", "nccl")  # kinds whose arms are rivals, and checked
 WARM_UP = 3  # untimed repetitions: first use opens connections and touches pages
 FEWEST = 12  # repetitions of every point, even when its time is spent
 LARGEST_EAGER = 2**20  # the search for the eager limit looks no higher
@@ -186,7 +188,8 @@ class Plan:
     ) -> list[str]:
         """The points and arms that a finished probe lacks, by name, and the reason.
 
-        why     point, or point and algorithm -> the reason; a wrong result if it does not say
+        why     point, or point and arm -> the reason; if it does not say (who knew was killed), of
+                what is checked a wrong result, of a message that it takes too long
 
         Points in a GPU's memory without any arm had no such GPU.
         """
@@ -199,7 +202,8 @@ class Plan:
                 if str(point) in told:
                     found[f"{point}: {told[str(point)]}"] = None
                 elif point.memory == HOST or point.key in begun:
-                    found[f"{name}: {told.get(name, WRONG)}"] = None
+                    usual = WRONG if point.kind in CALLS else TOO_LONG
+                    found[f"{name}: {told.get(name, usual)}"] = None
         return list(found)
 
     def of_launch(self, launch: int) -> Plan:

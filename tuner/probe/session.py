@@ -20,7 +20,7 @@ from tuner.probe import pointtopoint, timing
 from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, HostBuffers, keeps_order
 from tuner.probe.devices import OnDevices
-from tuner.probe.plan import FEWEST, LARGEST_EAGER, WRONG, Arm, Plan, Point
+from tuner.probe.plan import CALLS, FEWEST, LARGEST_EAGER, TOO_LONG, WRONG, Arm, Plan, Point
 from tuner.probe.sweep import tournament
 from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS
@@ -29,10 +29,8 @@ from tuner.runtime.nccl import Cannot
 from tuner.runtime.scheduled import Scheduled
 from tuner.table import SCHEDULE, Choice
 
-CALLS = ("collective", "nccl")  # whose arms are rivals, and checked
 HALVED = ("pingpong", "call", "pairs", "sentinel")  # a call there and back gives a one-way time
 LADDER = 0.5  # of the time that is left, for one ladder of sizes at most
-TOO_LONG = "takes too long for the time that is left; a new probe with a larger --budget has it"
 
 
 def lines(point: Point, arms: Iterable[Arm], samples: NDArray[np.float64]) -> str:

@@ -47,7 +47,7 @@ class Watch:
     facts       what the ranks of the latest launch told about themselves
     notes       sentences of theirs
     left_out    keys of points for which there was no time
-    why         point, or point and algorithm -> why there are no samples of it
+    why         point, or point and arm -> why there are no samples of it
     """
 
     def __init__(self, plan: Plan, budget: float, tell: Callable[[Progress], None]) -> None:

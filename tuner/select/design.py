@@ -71,7 +71,7 @@ class Design:
         self._candidates = dict[Point, tuple[Choice, ...]]()
         self._simulate, self._price, self._noise = simulate, price, noise
         self._rows, self._seed = dict[Pair, Row](), seed
-        self._asked: Counter[Pair] = Counter()
+        self._unanswered: Counter[Pair] = Counter()
         self.widen(candidates)
 
     def widen(self, candidates: Mapping[Point, Sequence[Choice]]) -> None:
@@ -92,7 +92,11 @@ class Design:
         for row in rows:
             groups[row.point.kind].append(row)
         self._beliefs = {kind: Beliefs(own, self._simulate) for kind, own in groups.items()}
+        before = {pair: len(row.samples) for pair, row in self._rows.items()}
         self._rows = {(row.point, row.choice): row for own in groups.values() for row in own}
+        for pair, row in self._rows.items():
+            if len(row.samples) > before.get(pair, 0):
+                self._unanswered[pair] = 0
         self._forget()
 
     def choose(self, point: Point) -> Choice:
@@ -123,7 +127,7 @@ class Design:
         batch: list[Task] = []
         while (option := offers.best(seconds if batch else np.inf)) is not None:
             batch.append(option.task)
-            self._asked.update((option.task.point, choice) for choice in option.task.choices)
+            self._unanswered.update((option.task.point, choice) for choice in option.task.choices)
             seconds -= option.task.seconds
             offers.take(option)
         return tuple(batch)
@@ -196,10 +200,9 @@ class Design:
         """Whether measuring it there tells anything: it was not measured, or not well, and asking
         for it does not go unanswered.
         """
-        row = self._rows.get((point, choice))
-        had = 0 if row is None else len(row.samples)
-        if choice.is_default or self._asked[point, choice] - had >= _OFTEN:
+        if choice.is_default or self._unanswered[point, choice] >= _OFTEN:
             return False
+        row = self._rows.get((point, choice))
         return row is None or row.high > row.low * (1 + 2 * _PRECISE)
 
 

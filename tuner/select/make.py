@@ -9,8 +9,9 @@ from types import ModuleType
 from tuner import libraries
 from tuner.cost import Calibration
 from tuner.errors import InputError
+from tuner.files import from_record
 from tuner.libraries.decisions import decisions_of
-from tuner.measurement import Measurements
+from tuner.measurement import WANTED, Measurements
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all
 from tuner.select.dataset import Kind, Point, Progress, Row, label, quietly
@@ -30,17 +31,16 @@ def make_table(
     progress: Progress = quietly,
     topology: Topology | None = None,
     shapes: Collection[tuple[int, int]] = (),
-    points: Collection[Point] = (),
     constraints: Constraints = ANYTHING,
 ) -> tuple[Sequence[Row], TuningTable]:
     """The labelled rows and the table, of choices that the library's rules can say.
 
     topology    of the cluster that was measured; one node of its cores unless it is given
     shapes      (nodes, ppn) for which rules are wanted, measured or not
-    points      likewise single calls
 
-    Raises InputError when calibration and measurements do not belong together, when the ranks do
-    not fit on the topology, and for constraints that cannot be met.
+    Rules are also made for the calls that the measurements say a table is for. Raises InputError
+    when calibration, topology and measurements do not belong together, when the ranks do not fit on
+    the topology, and for constraints that cannot be met.
     """
     theirs = (calibration.cluster, calibration.library)
     if theirs != (measurements.cluster.name, measurements.library):
@@ -64,12 +64,24 @@ def make_table(
     if designed:
         rows = _without_wrong(rows, measurements)
     selector = train(rows, simulate, designed)
-    wanted = {*points, *_calls(rows, shapes, selector)} - {row.point for row in rows}
+    told = _told(measurements)
+    wanted = {*told, *_calls(rows, shapes, selector)} - {row.point for row in rows}
     contests = hold_all(rows, designed=designed) + _expected(wanted, rows, selector, library)
     return rows, tabulate(
         measurements, contests, selector, library.order_safe, constraints,
         redirected=library.redirected,
     )  # fmt: skip
+
+
+def _told(measurements: Measurements) -> list[Point]:
+    """What a table is for, as `tuner.probe.cluster.probe_cluster` keeps it."""
+    try:
+        return [from_record(Point, one) for one in measurements.provenance.get(WANTED, [])]
+    except (ValueError, TypeError, InputError) as reason:
+        raise InputError(
+            f"measurements of {measurements.cluster.name}: the calls that a table is for are"
+            f" damaged: {reason}; delete {WANTED!r} in the first line or probe again"
+        ) from None
 
 
 def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]:

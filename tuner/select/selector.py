@@ -1,5 +1,5 @@
 """The selector: believes how long every candidate takes at any call and chooses among those that
-measurements speak for.
+measurements, or simulations held against measurements elsewhere, speak for.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class Selector:
 
         Elsewhere than on a measured shape by more than noise on each of the shapes around, too,
         unless its simulation carries it from shape to shape. The default changes its algorithm with
-        the number of ranks, and nobody tells where: what beats it on one side alone need not do so
-        in between, however sure a smooth belief is.
+        the number of ranks, and mostly nobody tells where: what beats it on one side alone need not
+        do so in between, however sure a smooth belief is.
         """
         if Choice() not in choices:
             return frozenset()

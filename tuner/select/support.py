@@ -1,4 +1,4 @@
-"""Which measurements speak for a call: nothing is believed of an algorithm where none does."""
+"""Which measurements speak for a call: where none does, at most simulations are believed."""
 
 from __future__ import annotations
 

@@ -32,4 +32,11 @@ def _tell() -> None:
     log.warning("compiling the simulation: this takes up to a minute, once")
 
 
+_timer = event.TimingListener()
 event.register("numba:compile", _Told())
+event.register("numba:compile", _timer)
+
+
+def compiling() -> float:
+    """Seconds that this process has spent on it."""
+    return float(_timer.duration) if _timer.done else 0.0

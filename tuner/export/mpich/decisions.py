@@ -8,6 +8,7 @@ from itertools import groupby
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.mpich.emitter import leaf_for
+from tuner.export.mpich.proof import FORCING, PREFIX
 from tuner.export.mpich.selection import Call, Leaf, Tree, bounds, decide
 from tuner.libraries.decisions import Call as Shaped
 from tuner.libraries.decisions import Decisions
@@ -15,7 +16,7 @@ from tuner.libraries.mpich import ALGORITHMS, ITEM
 from tuner.table import Choice
 
 # Control variables that decide before the library's own rules do.
-DECIDING = r"MPIR_CVAR_(\w+_INTRA_ALGORITHM|COLL_SELECTION_TUNING_JSON_FILE)"
+DECIDING = rf"({FORCING}|{PREFIX}COLL_SELECTION_TUNING_JSON_FILE)"
 
 
 def find(generic: Tree, calls: Sequence[Shaped], most: int) -> tuple[Decisions, ...]:
@@ -57,7 +58,7 @@ def _steps(generic: Tree, call: Shaped, most: int) -> Iterator[tuple[int, Choice
 
 def _sizes(generic: Tree, collective: Collective, p: int) -> list[int]:
     """Wherever anything may change, in whole elements: at both sides of every bound."""
-    branch = generic[f"collective={collective}"]
+    branch = generic.get(f"collective={collective}", {})
     limits = {n for bound in bounds(branch, "avg_msg_size") for n in (bound, bound + 1)}
     counts = {n for bound in bounds(branch, "count") for n in (bound, bound + 1)}
     items = {-(-n // ITEM) for n in limits} | counts | {1, 1 << (p.bit_length() - 1)}

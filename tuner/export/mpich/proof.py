@@ -28,7 +28,8 @@ from tuner.export.prove import (
 from tuner.files import write_atomically
 from tuner.table import Choice, Rule, TuningTable
 
-FORCING = r"MPIR_CVAR_\w+_INTRA_ALGORITHM"  # control variables that come before any file
+PREFIX = "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
+FORCING = rf"{PREFIX}\w+_INTRA_ALGORITHM"  # those that come before any file
 
 
 def activation(tuning_file: Path) -> dict[str, str]:
