@@ -11,7 +11,7 @@ from tuner.collective import Collective
 from tuner.export.openmpi.decisions import find
 from tuner.export.openmpi.proof import build_watcher, seen
 from tuner.export.prove import Trial, ask
-from tuner.libraries.decisions import Decisions
+from tuner.libraries.decisions import Decisions, runs
 from tuner.locality import CONSECUTIVE
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice
@@ -41,7 +41,8 @@ def test_on_both_sides_of_each_switch_the_default_runs_what_was_found(
     preload = {"LD_PRELOAD": str(build_watcher(tmp_path))}
     answers = ask(launcher, trials, tmp_path, settings={}, environment=preload)
     ran = [seen(trial.collective, answers[n]) for n, trial in enumerate(trials)]
-    assert ran == [each.at(nbytes) for each, nbytes in calls]
+    expected = runs(found, "openmpi")
+    assert ran == [expected(each.call, nbytes) for each, nbytes in calls]
 
 
 def test_of_collectives_that_the_watcher_does_not_know_nothing_is_known(
