@@ -73,6 +73,7 @@ FAILURES = (  # what the launchers print, and what to say instead
         " smaller sizes",
     ),
 )
+UNENTERED = 255  # what ssh fails with, and MPICH's mpiexec where it was
 ADVICE = {  # when ranks wait for one another in vain, on one computer and on several
     False: "end other programs on this machine",
     True: "look whether every host of the list still runs and is reached",
@@ -100,6 +101,11 @@ def explain(
     if raised:
         return f"a rank failed: {raised[-1]}"
     aborted = re.search(r"^Abort\(.*$", text, re.MULTILINE)
+    if run.returncode == UNENTERED and several and not aborted:
+        return (
+            f"{executable} could not start ranks on every host and gave no reason: check that `ssh"
+            " HOST true` works without a password for each of them"
+        )
     if run.returncode == 0:
         return f"{executable} ended before the ranks were done, it gave no reason"
     said = f": {aborted[0]}" if aborted else ", it gave no reason"
