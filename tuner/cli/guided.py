@@ -91,16 +91,15 @@ def guided(
     asked, wide = _without_collectives(request), replace(request, shapes=_all_shapes(request))
     _check(out, asked, launcher, constraints, name)
     known = known_decisions(out, wide, launcher, on_note)
-    points = candidates(wide, known)
+    points, offered = candidates(wide, known), Offered(wide, constraints, known)
     measurements = probe_cluster(
         out, asked, launcher, name=name, budget=MESSAGES * goal.budget, decisions=known,
         wanted=[asdict(point) for point in points], on_progress=on_progress,
     )  # fmt: skip
     for note in measurements.provenance.get("notes", ()):
         on_note(note)
-    calibration, where = _calibrated(_first_launch(measurements), topology, goal)
-    simulate, offered = simulator(calibration, where, known), Offered(wide, constraints, known)
-    grid = {point: offered(point) for point in points}
+    first = _calibrated(_first_launch(measurements), topology, goal)
+    simulate, grid = simulator(*first, known), {point: offered(point) for point in points}
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
         rows = label(measurements, simulate)
@@ -117,8 +116,6 @@ def guided(
             budget=min(left, PATIENCE * ROUND * goal.budget), target=ROUGH,
             on_progress=on_progress,
         )  # fmt: skip
-    if not rows:
-        raise InputError(_too_little(goal, "messages and collectives"))
     return _made(measurements, goal, topology, constraints, bound)
 
 
@@ -129,7 +126,11 @@ def _made(
     constraints: Constraints,
     bound: Bound,
 ) -> Guided:
-    """Of everything that was measured: what anybody makes of the file."""
+    """Of everything that was measured: what anybody makes of the file. Raises InputError where that
+    is no collective.
+    """
+    if not any(one.kind == "collective" for one in measurements.series):
+        raise InputError(_too_little(goal, "messages and collectives"))
     calibration, _ = _calibrated(measurements, topology, goal)
     _, table = make_table(measurements, calibration, topology=topology, constraints=constraints)
     return Guided(measurements, calibration, table, bound)
