@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 from tuner.errors import InputError
 from tuner.files import from_record
-from tuner.locality import CONSECUTIVE, Placed, placed_record
+from tuner.locality import CONSECUTIVE, HOST, Placed, placed_record
 
 FORMAT_VERSION = 1
 WANTED = "wanted"  # in the provenance: calls that a table is for, measured or not
+WRONG = "wrong result"  # the reason for which what gave one is excluded
 T = TypeVar("T")
 
 
@@ -40,6 +41,13 @@ class Cluster:
 def titled(name: str, hosts: int) -> str:
     """How titles call a machine: `ares17`, or `cluster ares (4 hosts)`."""
     return f"cluster {name} ({hosts} hosts)" if hosts > 1 else name
+
+
+def called(kind: str, subject: str, shape: str, nbytes: int | None, memory: str) -> str:
+    """How reports, and files that exclude it, call what is measured together."""
+    size = "" if nbytes is None else f" {nbytes} B"
+    where = "" if memory == HOST else f" {memory}"
+    return f"{kind} {subject} {shape}{size}{where}"
 
 
 @dataclass(frozen=True)

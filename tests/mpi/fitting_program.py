@@ -5,6 +5,7 @@ that suffices for none of them, for two and for all.
 """
 
 import time
+from itertools import chain, repeat
 
 from mpi4py import MPI
 
@@ -21,23 +22,19 @@ def pausing(seconds: float) -> Arm:
     return Arm(lambda: time.sleep(seconds))
 
 
-calls = 0
+def opening(seconds: float) -> Arm:
+    """Takes a second the first time, as connections may that open."""
+    pauses = chain([1.0], repeat(seconds))
+    return Arm(lambda: time.sleep(next(pauses)))
 
 
-def first(seconds: float) -> Arm:
-    """Takes long the first time, as connections are opened."""
-
-    def call() -> None:
-        global calls
-        calls += 1
-        time.sleep(1.0 if calls == 1 else seconds)
-
-    return Arm(call)
+def found(seconds: float) -> int:
+    """How many of three arms fit."""
+    arms = [opening(SHORT), pausing(SHORT * 10), pausing(SHORT * 100)]
+    return watch.fitting(arms, seconds, FEWEST)
 
 
 watch = Stopwatch(comm.Dup(), crowded=True)
-arms = [first(SHORT), pausing(SHORT * 10), pausing(SHORT * 100)]
-found = [watch.fitting(arms, seconds, FEWEST) for seconds in SUFFICES]
-everyone = comm.gather(found)
+everyone = comm.gather([found(seconds) for seconds in SUFFICES])
 if comm.rank == 0:
     print(everyone)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.db import load_heldout, load_proofs, load_table, open_database, transaction
 from tuner.export.openmpi.proof import activation
-from tuner.measurement import read_measurements, read_partial
+from tuner.measurement import Measurement, read_measurements, read_partial
 from tuner.runtime.launch import Launcher
 from tuner.table import read_table
 
@@ -27,15 +28,53 @@ def command(out: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "tuner.cli.main", "quickstart", "--out", str(out), *words]
 
 
+@dataclass(frozen=True)
+class Interrupted:
+    """A quickstart that was stopped by SIGINT: its status, what it said, and what it kept."""
+
+    out: Path
+    status: int
+    said: str
+    series: tuple[Measurement, ...]
+    ended: bool
+
+
 @pytest.fixture(scope="module")
-def finished(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished quickstart."""
+def interrupted(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
+    """Stopped while it probes."""
     out = tmp_path_factory.mktemp("quickstart") / "out"
-    ran = subprocess.run(command(out, *SMALL), capture_output=True, text=True, timeout=PATIENCE)
+    file = out / "openmpi/measurements.ndjson"
+    running = subprocess.Popen(command(out, *SMALL), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    _wait_until(lambda: file.exists() and file.read_text().count("\n") > 10)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=PATIENCE)
+    _, series, ended = read_partial(file)
+    return Interrupted(out, running.returncode, said.decode(), tuple(series), ended)
+
+
+@pytest.fixture(scope="module")
+def finished(interrupted: Interrupted) -> Path:
+    """The same, gone on with and finished."""
+    words = command(interrupted.out, *SMALL)
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr
     assert "rules were seen at work in openmpi" in ran.stdout
     assert "left" in ran.stderr  # how long it will take
-    return out
+    return interrupted.out
+
+
+def test_an_interrupted_run_says_how_to_resume(interrupted: Interrupted) -> None:
+    assert interrupted.status == 130
+    assert "resumes where it stopped" in interrupted.said
+    assert "Traceback" not in interrupted.said
+    assert not interrupted.ended
+
+
+def test_an_interrupted_run_resumes(interrupted: Interrupted, finished: Path) -> None:
+    before, after = interrupted.series, read_measurements(finished / "openmpi/measurements.ndjson")
+    kept = [series for series in before if series in after.series]
+    assert before
+    assert len(kept) >= len(before) - 2  # a point that was cut off is measured anew
 
 
 def test_everything_is_there(finished: Path) -> None:
@@ -86,27 +125,6 @@ def test_again_repeats_nothing_and_stores_no_second_version(finished: Path) -> N
         with pytest.raises(Exception, match="no tuning table, version 2"):
             load_table(session, 2)
     engine.dispose()
-
-
-def test_an_interrupted_run_says_how_to_resume_and_resumes(
-    launcher: Launcher, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    file = out / "openmpi/measurements.ndjson"
-    running = subprocess.Popen(command(out, *SMALL), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _wait_until(lambda: file.exists() and file.read_text().count("\n") > 10)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 130
-    assert b"resumes where it stopped" in said
-    assert b"Traceback" not in said
-    _, before, ended = read_partial(file)
-    assert not ended
-    subprocess.run(command(out, *SMALL), capture_output=True, check=True, timeout=PATIENCE)
-    after = read_measurements(file).series
-    kept = [series for series in before if series in after]
-    assert len(kept) >= len(before) - 2  # a point that was cut off is measured anew
-    assert (out / "report.json").is_file()
 
 
 def _wait_until(happened: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tuner.locality import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
-from tuner.measurement import Measurement
+from tuner.measurement import WRONG, Measurement, called
 from tuner.table import LIBRARY, SCHEDULE, Choice
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement where it is not
@@ -25,7 +25,6 @@ LADDERS = ("pingpong", "exchange", "fan", "overhead", "pairs", "reduction", "cop
 NEAR, APART = "near", "apart"
 UNSIZED = (*LADDERS, "eager", "sweep")  # kinds whose points are of no single size
 TOGETHER = ("collective", "nccl", "reduction", "call")  # kinds that do not go by pairs
-WRONG = "wrong result"
 TOO_LONG = "takes too long for the time that is left; a larger --budget has it, in another file"
 CALLS = ("collective", "nccl")  # kinds whose arms are rivals, and checked
 WARM_UP = 3  # untimed repetitions: first use opens connections and touches pages
@@ -131,10 +130,9 @@ class Point(Placed):
         )  # fmt: skip
 
     def __str__(self) -> str:
-        size = "" if self.kind in UNSIZED else f" {self.nbytes} B"
+        nbytes = None if self.kind in UNSIZED else self.nbytes
         shape = f"p={self.p}" if self.ppn == 0 else self.shape
-        memory = "" if self.memory == HOST else f" {self.memory}"
-        return f"{self.kind} {self.subject} {shape}{size}{memory}"
+        return called(self.kind, self.subject, shape, nbytes, self.memory)
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.locality import HOST
-from tuner.measurement import Measurement, series_line
+from tuner.measurement import WRONG, Measurement, series_line
 from tuner.probe import pointtopoint, timing
 from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, HostBuffers, keeps_order
 from tuner.probe.devices import OnDevices
-from tuner.probe.plan import CALLS, FEWEST, LARGEST_EAGER, TOO_LONG, WRONG, Arm, Plan, Point
+from tuner.probe.plan import CALLS, FEWEST, LARGEST_EAGER, TOO_LONG, Arm, Plan, Point
 from tuner.probe.sweep import tournament
 from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS

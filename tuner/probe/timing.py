@@ -122,13 +122,11 @@ class Stopwatch:
 
     def fitting(self, arms: Sequence[Arm], seconds: float, fewest: int = FEWEST) -> int:
         """How many of the arms, from the first on, could have `fewest` repetitions in so many
-        seconds, as rank 0 finds: the faster of two calls of each tells. The first call of all is
-        none of them: it may open connections.
+        seconds, as rank 0 finds. The faster of two calls of each tells: the first one may open
+        connections.
         """
         lap = 0.0
         for count, arm in enumerate(arms):
-            if count == 0:
-                self._once(arm)
             lap += min(self._spent_once(arm) for _ in range(2))
             if self._agree(0.0, stop=(WARM_UP + fewest) * lap > seconds) is None:
                 return count

@@ -6,7 +6,6 @@ The loop that measures drives it in rounds: `next` gives a batch, `learn` takes 
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from tuner.select.belief import Belief, Beliefs, Pair, variance
 from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate
 from tuner.select.influence import Influence
 from tuner.select.offers import Offers, Option, Task
+from tuner.select.predict import comparable
 from tuner.select.support import Support
 from tuner.select.worth import Outlook
 from tuner.table import Choice
@@ -155,8 +155,7 @@ class Design:
         known = self._beliefs[point.kind].choices
         if support.within(point, reach=1.0):
             return frozenset(known)
-        carried = [one for one in known if not math.isnan(self._simulate(point, one))]
-        return frozenset(carried if Choice() in carried else ())
+        return frozenset(one for one in known if comparable(self._simulate, point, one))
 
     def _belief(self, point: Point) -> Belief:
         known = self._beliefs[point.kind]

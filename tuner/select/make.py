@@ -11,7 +11,7 @@ from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.files import from_record
 from tuner.libraries.decisions import decisions_of
-from tuner.measurement import WANTED, Measurements
+from tuner.measurement import WANTED, WRONG, Measurements, called
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all
 from tuner.select.dataset import Kind, Point, Progress, Row, label, quietly
@@ -85,14 +85,15 @@ def _told(measurements: Measurements) -> list[Point]:
 
 
 def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]:
-    """Less those that the probe found a wrong result of, in the words that it uses."""
-    wrong = set(measurements.provenance.get("excluded", ()))
+    """Less those that the probe found a wrong result of."""
+    excluded = set(measurements.provenance.get("excluded", ()))
 
-    def name(row: Row) -> str:
+    def reason(row: Row) -> str:
         q = row.point
-        return f"collective {q.collective} {q.shape} {q.nbytes} B: {row.choice}: wrong result"
+        point = called("collective", q.collective, q.shape, q.nbytes, q.memory)
+        return f"{point}: {row.choice}: {WRONG}"
 
-    return [row for row in rows if name(row) not in wrong]
+    return [row for row in rows if reason(row) not in excluded]
 
 
 def _calls(
