@@ -16,6 +16,7 @@ from tests.conftest import MPICH_PYTHON
 from tests.lab.labs import FLAT
 from tuner.cost import Calibration, read_calibration
 from tuner.measurement import Measurements, read_measurements
+from tuner.statistics import midmean
 from tuner.table import read_table
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
@@ -126,6 +127,19 @@ def test_one_command_measures_until_the_table_is_good_enough_and_goes_on_from_th
 
     assert stages(on_hosts(*TUNE, folder=tmp_path))[0][1] == bound
     assert read_measurements(tmp_path / "m.ndjson").series[: len(measured)] == measured
+
+
+def test_messages_of_two_hosts_never_wait_for_the_library_to_look(tmp_path: Path) -> None:
+    """Where first connections are opened both ways at once, in half of the launches each waits
+    5 ms: a latency here is 200 us.
+    """
+    (tmp_path / "flat.yaml").write_text(FLAT)
+    for run in range(4):
+        on_hosts("probe", "run", "--hosts", "node0,node1", "--parts", "messages", "--sizes", "4KiB",
+                 "--budget", "8s", "--out", f"{run}.ndjson", folder=tmp_path)  # fmt: skip
+        series = read_measurements(tmp_path / f"{run}.ndjson").series
+        empty = next(one for one in series if (one.kind, one.nbytes) == ("pingpong", 0))
+        assert midmean(empty.samples) < 2e-3
 
 
 def test_a_small_budget_leaves_out_the_largest_messages_not_all(tmp_path: Path) -> None:

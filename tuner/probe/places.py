@@ -106,6 +106,21 @@ def _counted(sizes: list[int]) -> str:
     return f"{' or '.join(map(str, each))} ranks on each of {plural(len(sizes), 'host')}"
 
 
+def connect(world: MPI.Intracomm) -> None:
+    """Let ranks open their first connections one way; to be called before all other communication.
+
+    Open MPI looks at its sockets whenever it waits, if it counts a connection, else every 10 ms. Of
+    two ranks that open one to each other at once one may count none (decision 0037). Distances are
+    powers of two: so every rank has a partner on another host, where hosts have equally many ranks.
+    """
+    nothing = np.zeros(0, np.uint8)
+    for distance in (1 << power for power in range((world.size - 1).bit_length())):
+        if world.rank + distance < world.size:
+            world.Send(nothing, world.rank + distance)
+        if world.rank >= distance:
+            world.Recv(nothing, world.rank - distance)
+
+
 def crowded(comm: MPI.Intracomm) -> bool:
     """Whether some computer has fewer cores than ranks of `comm`; collective."""
     everyone = comm.allgather((identity(), os.sched_getaffinity(0)))
