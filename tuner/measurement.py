@@ -44,7 +44,9 @@ def titled(name: str, hosts: int) -> str:
 
 
 def called(kind: str, subject: str, shape: str, nbytes: int | None, memory: str) -> str:
-    """How reports, and files that exclude it, call what is measured together."""
+    """How reports call what is measured together. A file that excludes an arm of it says this, a
+    colon, the arm, a colon and why.
+    """
     size = "" if nbytes is None else f" {nbytes} B"
     where = "" if memory == HOST else f" {memory}"
     return f"{kind} {subject} {shape}{size}{where}"

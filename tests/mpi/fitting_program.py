@@ -23,8 +23,8 @@ def pausing(seconds: float) -> Arm:
 
 
 def opening(seconds: float) -> Arm:
-    """Takes a second the first time, as connections may that open."""
-    pauses = chain([1.0], repeat(seconds))
+    """Takes long the first time, as connections may that open."""
+    pauses = chain([0.2], repeat(seconds))
     return Arm(lambda: time.sleep(next(pauses)))
 
 

@@ -54,7 +54,7 @@ def interrupted(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def finished(interrupted: Interrupted) -> Path:
-    """The same, gone on with and finished."""
+    """The interrupted run, resumed to its end: all that a quickstart makes is looked at here."""
     words = command(interrupted.out, *SMALL)
     ran = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr

@@ -171,7 +171,7 @@ def test_who_carries_out_jobs_alone_begins_without_what_answers(database: str) -
 
 
 def test_a_job_survives_the_death_of_the_service(database_url: str) -> None:
-    points = 100  # some seconds
+    points = 200  # some seconds
     with serving(database_url) as program:
         version = publish(program.client, a_table())
         job = good(program.client.post("/v1/studies", json=a_study(points)), 202)["id"]

@@ -269,6 +269,18 @@ def time_at(nodes: int, faster: float) -> float:
     return 1.01e-5 if nodes == 2 else 1e-5 / faster**4
 
 
+def test_where_nobody_knows_what_the_default_runs_nothing_else_is_simulated() -> None:
+    """A shape may be larger than the topology that simulations need."""
+
+    def simulate(_point: Point, choice: Choice) -> float:
+        assert choice.is_default
+        return math.nan
+
+    rows = [replace(row, samples={0: (1.0,) * 8}) for row in rows_at([(2, 1)], SIZES)]
+    far = Point("bcast", 64, 1, "host", SIZES[0])
+    assert not train(rows, simulate).covers(far, LINEAR)
+
+
 def test_wide_gaps_do_not_speak_for_sizes_far_beyond() -> None:
     support = Support(rows_at([(2, 1)], [64, 4096]))
     point = Point("bcast", 2, 1, "host", 64)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from tuner.probe.places import open_connections
 from tuner.probe.timing import Arm, Stopwatch
 
 NBYTES = 8
@@ -66,6 +67,7 @@ def frame(comm: MPI.Comm) -> float:
 def main() -> None:
     """Rank 0 prints, as JSON, `frame` and [seconds held, one-way seconds besides] of `HELD`."""
     comm = MPI.COMM_WORLD
+    open_connections(comm)
     watch = Stopwatch(comm.Dup(), crowded=False)
     arms = [held(comm, seconds) for seconds in HELD]
     taken = watch.sample(arms, target=TARGET, seconds=SECONDS, seed=1, compete=False)

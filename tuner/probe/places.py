@@ -1,4 +1,6 @@
-"""Which ranks run where, and the communicators of the places that a plan names (rank side)."""
+"""Which ranks run where, their first connections, and the communicators of the places that a plan
+names (rank side).
+"""
 
 from __future__ import annotations
 
@@ -106,19 +108,20 @@ def _counted(sizes: list[int]) -> str:
     return f"{' or '.join(map(str, each))} ranks on each of {plural(len(sizes), 'host')}"
 
 
-def connect(world: MPI.Intracomm) -> None:
+def open_connections(world: MPI.Intracomm) -> None:
     """Let ranks open their first connections one way; to be called before all other communication.
 
     Open MPI looks at its sockets whenever it waits, if it counts a connection, else every 10 ms. Of
     two ranks that open one to each other at once one may count none (decision 0037). Distances are
     powers of two: so every rank has a partner on another host, where hosts have equally many ranks.
     """
-    nothing = np.zeros(0, np.uint8)
-    for distance in (1 << power for power in range((world.size - 1).bit_length())):
+    empty, distance = np.zeros(0, np.uint8), 1
+    while distance < world.size:
         if world.rank + distance < world.size:
-            world.Send(nothing, world.rank + distance)
+            world.Send(empty, world.rank + distance)
         if world.rank >= distance:
-            world.Recv(nothing, world.rank - distance)
+            world.Recv(empty, world.rank - distance)
+        distance *= 2
 
 
 def crowded(comm: MPI.Intracomm) -> bool:

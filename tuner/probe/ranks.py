@@ -72,7 +72,7 @@ class Probe:
     def __init__(self, plan: Plan, results: Path, budget: float) -> None:
         self._plan = plan
         self._world = MPI.COMM_WORLD
-        places.connect(self._world)
+        places.open_connections(self._world)
         self._first = self._world.rank == 0
         self._layout = places.layout(self._world, plan)
         self._mail = self._world.Dup()

@@ -62,6 +62,15 @@ class Point(Placed):
 NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by
 
 Simulate = Callable[[Point, Choice], float]  # seconds; NaN where no schedule of ours says it
+
+
+def simulated_beside_default(simulate: Simulate, point: Point, choice: Choice) -> bool:
+    """Whether simulations say both: then they speak where nothing was measured nearby (decision
+    0035). Where nobody knows what the default runs, nothing else is simulated.
+    """
+    return not any(math.isnan(simulate(point, one)) for one in (Choice(), choice))
+
+
 Chooser = Callable[[Point], Choice]
 Progress = Callable[[int, int], None]  # (done, of how many)
 

@@ -16,10 +16,16 @@ from scipy.special import gammaincinv
 
 from tuner.errors import InputError
 from tuner.select.belief import Belief, Beliefs, Pair, variance
-from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate
+from tuner.select.dataset import (
+    NOISE,
+    Kind,
+    Point,
+    Row,
+    Simulate,
+    simulated_beside_default,
+)
 from tuner.select.influence import Influence
 from tuner.select.offers import Offers, Option, Task
-from tuner.select.predict import comparable
 from tuner.select.support import Support
 from tuner.select.worth import Outlook
 from tuner.table import Choice
@@ -155,7 +161,9 @@ class Design:
         known = self._beliefs[point.kind].choices
         if support.within(point, reach=1.0):
             return frozenset(known)
-        return frozenset(one for one in known if comparable(self._simulate, point, one))
+        return frozenset(
+            one for one in known if simulated_beside_default(self._simulate, point, one)
+        )
 
     def _belief(self, point: Point) -> Belief:
         known = self._beliefs[point.kind]

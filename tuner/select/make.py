@@ -88,12 +88,12 @@ def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]
     """Less those that the probe found a wrong result of."""
     excluded = set(measurements.provenance.get("excluded", ()))
 
-    def reason(row: Row) -> str:
+    def line(row: Row) -> str:
         q = row.point
-        point = called("collective", q.collective, q.shape, q.nbytes, q.memory)
-        return f"{point}: {row.choice}: {WRONG}"
+        name = called("collective", q.collective, q.shape, q.nbytes, q.memory)
+        return f"{name}: {row.choice}: {WRONG}"
 
-    return [row for row in rows if reason(row) not in excluded]
+    return [row for row in rows if line(row) not in excluded]
 
 
 def _calls(

@@ -15,13 +15,6 @@ from tuner.table import Choice
 from tuner.topology import HOST, Placement, Topology
 
 
-def comparable(simulate: Simulate, point: Point, choice: Choice) -> bool:
-    """Whether it and the default are both simulated: so far from measurements that nothing else is
-    known, a choice is believed to be faster for that alone.
-    """
-    return not any(math.isnan(simulate(point, one)) for one in (choice, Choice()))
-
-
 def simulator(
     calibration: Calibration, topology: Topology, decisions: Iterable[Decisions] = ()
 ) -> Simulate:

@@ -11,9 +11,15 @@ from collections.abc import Collection, Mapping, Sequence
 from tuner.errors import InputError
 from tuner.select import worth
 from tuner.select.belief import Belief, Beliefs, deviation, require_rows
-from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate
+from tuner.select.dataset import (
+    NOISE,
+    Kind,
+    Point,
+    Row,
+    Simulate,
+    simulated_beside_default,
+)
 from tuner.select.guess import Guess
-from tuner.select.predict import comparable
 from tuner.select.support import REACH, Support
 from tuner.select.ways import PLAIN, Choose, Way, best_way
 from tuner.statistics import NORMAL_95
@@ -58,8 +64,8 @@ class Selector:
         if self.support.measured(point) and not self._designed:
             return False
         if self.support.within(point, reach):
-            return not math.isnan(self.simulated(point, choice))
-        return comparable(self._simulate, point, choice)
+            return self._carries(point, choice)
+        return simulated_beside_default(self._simulate, point, choice)
 
     def candidates(
         self, point: Point, allowed: Collection[Choice] | None = None, reach: float = REACH
@@ -71,6 +77,9 @@ class Selector:
             if (choice.is_default or allowed is None or choice in allowed)
             and self.covers(point, choice, reach)
         )  # fmt: skip
+
+    def _carries(self, point: Point, choice: Choice) -> bool:
+        return not math.isnan(self.simulated(point, choice))
 
     def simulated(self, point: Point, choice: Choice) -> float:
         """Seconds; NaN where no schedule says it."""
@@ -140,7 +149,7 @@ class Selector:
         return frozenset(
             choice
             for choice in ahead
-            if not math.isnan(self.simulated(point, choice))
+            if self._carries(point, choice)
             or (
                 self.support.surrounds(point, choice)
                 and all(own[choice] > math.log1p(noise) for own in gains)
