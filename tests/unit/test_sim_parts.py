@@ -102,7 +102,7 @@ def test_segments_that_a_path_lacks_are_no_free_ones() -> None:
     wide = replace(placement.topology, links=tuple(
         replace(link, capacity=2e9) for link in placement.topology.links
     ))  # fmt: skip
-    call = fast._Call(made, replace(placement, topology=wide), costs, 1, "host")
+    call = fast.Call(made, replace(placement, topology=wide), costs, 1, "host")
     assert len(call._prepared[2].slot) == 0
 
 

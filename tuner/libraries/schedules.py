@@ -33,14 +33,16 @@ def schedule_of(
 ) -> Schedule | None:
     """What `library` ("openmpi 5.0.11", "mpich", ...) does for a call of nbytes.
 
-    None where no schedule says it: the default, algorithms that are the library's alone, and
-    those that are made of other decisions of the library. Choices that the library does not run
-    itself are our own schedules.
+    It is to be priced, not run, and so not replayed. None where no schedule says it: the default,
+    algorithms that are the library's alone, and those that are made of other decisions of the
+    library. Choices that the library does not run itself are our own schedules.
     """
     name = choice.algorithm
     if name not in algorithms.names(collective, algorithms.NEEDS):
         return None
-    made = algorithms.build(collective, name, p, root=root, nbytes=nbytes, params=choice.params)
+    made = algorithms.build(
+        collective, name, p, root=root, nbytes=nbytes, params=choice.params, replayed=False
+    )
     if choice.via != LIBRARY:
         return made
     if (collective, name) == (Collective.BCAST, "scatter_allgather"):

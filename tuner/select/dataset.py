@@ -107,13 +107,14 @@ def label(
     placements that are not nodes x ppn.
     """
     measured = _by_candidate(measurements)
+    ordered = sorted(measured.items(), key=lambda item: item[0][0])  # sizes of a shape together
     rows = []
-    for done, ((point, choice), samples) in enumerate(measured.items()):
+    for done, ((point, choice), samples) in enumerate(ordered):
         progress(done, len(measured))
         typical = over_launches(list(samples.values()))
         rows.append(Row(point, choice, samples, *typical, simulate(point, choice)))
     progress(len(measured), len(measured))
-    return tuple(sorted(rows, key=lambda row: row.point))
+    return tuple(rows)
 
 
 def _by_candidate(

@@ -10,7 +10,7 @@ from tuner.cost import Calibration
 from tuner.libraries.decisions import Decisions, runs
 from tuner.libraries.schedules import schedule_of
 from tuner.select.dataset import Point, Simulate
-from tuner.sim import where_priced
+from tuner.sim.simulations import Simulations
 from tuner.table import Choice
 from tuner.topology import HOST, Placement, Topology
 
@@ -27,6 +27,11 @@ def simulator(
     """
 
     known = runs(decisions, calibration.library)
+    simulations = Simulations(calibration)
+
+    @cache
+    def placed(placement: str, ppn: int, p: int) -> Placement:
+        return Placement.of(placement, topology, ppn, p)
 
     @cache
     def seconds(point: Point, choice: Choice) -> float:
@@ -37,7 +42,7 @@ def simulator(
         schedule = schedule_of(calibration.library, collective, choice, point.p, point.nbytes)
         if schedule is None:
             return math.nan
-        placement = Placement.of(point.placement, topology, point.ppn, point.p)
-        return where_priced(schedule, placement, calibration, point.nbytes, point.memory)
+        placement = placed(point.placement, point.ppn, point.p)
+        return simulations.seconds(schedule, placement, point.nbytes, point.memory)
 
     return seconds

@@ -99,8 +99,7 @@ def _crossing(
     """
 
     def ahead(nbytes: int) -> float:
-        point = low.point.at(nbytes)
-        return selector.seconds(point, before)[0] - selector.seconds(point, after)[0]
+        return selector.belief(low.point.at(nbytes), [before, after]).gain(after, before)[0]
 
     lo, hi = low.point.nbytes, high.point.nbytes
     while hi - lo > 1 and hi > lo * _PRECISION:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost import Calibration
-from tuner.errors import InputError, UnpricedError
+from tuner.errors import InputError
 from tuner.schedule import Schedule
 from tuner.sim import events, fast
+from tuner.sim.simulations import Simulations
 from tuner.sim.traffic import traffic
 from tuner.sim.undisturbed import undisturbed
 from tuner.topology import CUDA, HOST, Placement
@@ -64,19 +64,8 @@ def simulate(
 def where_priced(
     schedule: Schedule, placement: Placement, calibration: Calibration, nbytes: int, memory: str
 ) -> float:
-    """`simulate`; NaN for device memory that topology or calibration do not know.
-
-    Collectives on device buffers are measured wherever there are GPUs, also where nobody drew them
-    or no message between them was timed.
-    """
-    if memory == HOST:
-        return simulate(schedule, placement, calibration, nbytes)
-    if not placement.topology.has_gpus:
-        return math.nan
-    try:
-        return simulate(schedule, placement, calibration, nbytes, memory=memory)
-    except UnpricedError:
-        return math.nan
+    """As `Simulations.seconds`, for one call."""
+    return Simulations(calibration).seconds(schedule, placement, nbytes, memory)
 
 
 def sweep(
@@ -88,8 +77,4 @@ def sweep(
     memory: str = HOST,
 ) -> list[float]:
     """`simulate` for every one of `sizes`, bytes, in one pass; of a schedule that fits them all."""
-    with undisturbed():
-        times = fast.finish_times(schedule, placement, calibration, sizes, itemsize, memory)
-    query = calibration.pointer_query if memory == CUDA else 0.0
-    seconds: list[float] = (times.max(axis=1) + query).tolist()
-    return seconds
+    return fast.Call(schedule, placement, calibration, itemsize, memory).seconds(sizes)

@@ -32,6 +32,7 @@ from tuner.sim.state import (
     State,
 )
 from tuner.sim.traffic import Calls, copy_tariff, reduction_lines, require_call
+from tuner.sim.undisturbed import undisturbed
 from tuner.topology import CUDA, HOST, Placement
 
 Floats = NDArray[np.float64]
@@ -55,21 +56,11 @@ def finish_times(
     Raises InputError as `traffic` does, TooLargeError for more transfers than can be played event
     by event.
     """
-    for nbytes in sizes:
-        require_call(schedule, placement, nbytes, itemsize)
-    call = _Call(schedule, placement, calibration, itemsize, memory)
-    fitting = [z for z, nbytes in enumerate(sizes) if call.fits(nbytes)]
-    times, died = np.zeros((len(sizes), schedule.p)), np.zeros(len(sizes), dtype=np.int64)
-    if fitting:
-        counts = np.array([sizes[z] // itemsize for z in fitting], dtype=np.int64)
-        times[fitting], died[fitting] = call.by_rounds(counts)
-    for z in np.flatnonzero(died >= 0).tolist():
-        times[z] = call.by_events(sizes[z], int(died[z]))
-    return times
+    return Call(schedule, placement, calibration, itemsize, memory).finish_times(sizes)
 
 
-class _Call:
-    """One call on one machine, of any size."""
+class Call:
+    """One call on one machine, of any size; what does not depend on the size is found once."""
 
     def __init__(
         self, schedule: Schedule, placement: Placement, calibration: Calibration, itemsize: int,
@@ -79,6 +70,27 @@ class _Call:
         self.calibration = charged(schedule, calibration)
         self.itemsize, self.memory = itemsize, memory
         self.rounds = list(schedule.rounds())
+
+    def finish_times(self, sizes: Sequence[int]) -> Floats:
+        """As the function of this name."""
+        for nbytes in sizes:
+            require_call(self.schedule, self.placement, nbytes, self.itemsize)
+        fitting = [z for z, nbytes in enumerate(sizes) if self.fits(nbytes)]
+        times, died = np.zeros((len(sizes), self.schedule.p)), np.zeros(len(sizes), dtype=np.int64)
+        if fitting:
+            counts = np.array([sizes[z] // self.itemsize for z in fitting], dtype=np.int64)
+            times[fitting], died[fitting] = self.by_rounds(counts)
+        for z in np.flatnonzero(died >= 0).tolist():
+            times[z] = self.by_events(sizes[z], int(died[z]))
+        return times
+
+    def seconds(self, sizes: Sequence[int]) -> list[float]:
+        """Until the last rank is done, of each size."""
+        with undisturbed():
+            times = self.finish_times(sizes)
+        query = self.calibration.pointer_query if self.memory == CUDA else 0.0
+        whole: list[float] = (times.max(axis=1) + query).tolist()
+        return whole
 
     def fits(self, nbytes: int) -> bool:
         """Whether the call can be tried round by round."""

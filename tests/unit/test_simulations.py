@@ -1,0 +1,79 @@
+"""Calls that are prepared once take what each takes by itself."""
+
+import math
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.machines import calibrations, calls, memories, placements, tangles
+from tuner import algorithms, libraries
+from tuner.collective import Collective
+from tuner.errors import UnpricedError
+from tuner.libraries.schedules import schedule_of
+from tuner.sim import simulate, simulations
+from tuner.sim.simulations import Simulations
+from tuner.table import Choice
+from tuner.topologies import given_calibration
+from tuner.topologies.short import topology_from
+from tuner.topology import CUDA, HOST, Placement
+
+OPENMPI = "openmpi 5.0.11"
+SIZES = (8, 40_000, 500_000, 2 << 20, 4 << 20)
+FLAT = topology_from({"name": "flat", "nodes": 8, "latency": "1us", "bandwidth": "12.5GB/s",
+                      "local": {"latency": "300ns", "bandwidth": "10GB/s"}})  # fmt: skip
+COSTS = given_calibration(FLAT)
+
+
+@pytest.mark.parametrize("collective", [Collective.BCAST, Collective.ALLREDUCE])
+def test_every_algorithm_on_two_placements_in_any_order(collective: Collective) -> None:
+    there = [Placement.consecutive(FLAT, ppn, 8) for ppn in (1, 2)]
+    ours, library = Simulations(COSTS), libraries.named(OPENMPI)
+    choices = [*library.candidates(collective, 8, SIZES[-1]),
+               Choice("pipeline", {"segment": 1 << 20})]  # fmt: skip
+    compared = 0
+    for choice, nbytes, placement in product(choices, SIZES, there):
+        if choice.algorithm == "pipeline" and collective is not Collective.BCAST:
+            continue
+        made = schedule_of(OPENMPI, collective, choice, 8, nbytes)
+        if made is not None:
+            seconds = ours.seconds(made, placement, nbytes, HOST)
+            assert seconds == simulate(made, placement, COSTS, nbytes)
+            compared += 1
+    assert compared > 40
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_any_call_on_any_machine(data: st.DataObject) -> None:
+    placement = data.draw(placements(most=12))
+    costs, memory = data.draw(calibrations()), data.draw(memories(placement))
+    asked = data.draw(st.lists(calls(placement.p) | tangles(placement.p), min_size=2, max_size=4))
+    ours = Simulations(costs)
+    for made, nbytes in (*asked, *asked):
+        for size in (nbytes, nbytes // 2):
+            found = ours.seconds(made, placement, size, memory)
+            try:
+                assert found == simulate(made, placement, costs, size, memory=memory)
+            except UnpricedError:
+                assert math.isnan(found)
+
+
+def test_sizes_are_prepared_together_and_large_calls_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, placement = Simulations(COSTS), Placement.consecutive(FLAT, 1)
+    for nbytes in SIZES[:3]:
+        ours.seconds(algorithms.build(Collective.ALLREDUCE, "ring", 8), placement, nbytes, HOST)
+    known = ours._kept.cache_info()
+    assert (known.misses, known.hits) == (1, 2)
+    monkeypatch.setattr(simulations, "LARGEST", 0)
+    ours.seconds(algorithms.build(Collective.ALLREDUCE, "ring", 8), placement, 4096, HOST)
+    assert ours._kept.cache_info() == known
+
+
+def test_memory_that_nobody_knows_has_no_seconds() -> None:
+    placement = Placement.consecutive(FLAT, 1)
+    made = algorithms.build(Collective.ALLREDUCE, "ring", 8)
+    assert math.isnan(Simulations(COSTS).seconds(made, placement, 4096, CUDA))
