@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -148,12 +149,18 @@ def build(
         )
     chosen = _chosen(entry, params or {})
     call = {"root": root, "nbytes": nbytes}
-    needed = {key: call[key] for key in call if key in inspect.signature(entry.builder).parameters}
+    needed = {key: call[key] for key in call if key in _asked_by(entry.builder)}
     made = entry.builder(p, **needed, **chosen)
     made = replace(made, algorithm=name, params=chosen, root=root)
     if replayed and made.p * made.n_chunks <= VERIFIED_SLOTS:
         _BUILT[made] = _verified(made)
     return made
+
+
+@cache
+def _asked_by(builder: Callable[..., Schedule]) -> frozenset[str]:
+    """The names of its parameters."""
+    return frozenset(inspect.signature(builder).parameters)
 
 
 def _chosen(entry: Algorithm, params: Mapping[str, int]) -> dict[str, Any]:

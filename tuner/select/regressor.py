@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.linalg.lapack import dpotri
+from scipy.linalg.lapack import dtrtri
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -175,8 +175,9 @@ def _errors(lower: Array, weights: Array) -> Array:
     """Squares of the errors of predicting each value from all others, over their variances; of the
     covariance's Cholesky factor, and its inverse times the values.
     """
-    inverse, _ = dpotri(lower, lower=True)
-    return np.asarray(np.minimum(np.square(weights) / np.diag(inverse), _OUTLIER**2))
+    inverse, _ = dtrtri(lower, lower=True)
+    diagonal = np.einsum("ij,ij->j", inverse, inverse)  # of the covariance's inverse
+    return np.asarray(np.minimum(np.square(weights) / diagonal, _OUTLIER**2))
 
 
 def _scales(used: Array, errors: Array, which: NDArray[np.intp]) -> Array:

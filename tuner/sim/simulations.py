@@ -19,11 +19,15 @@ LARGEST = 1 << 16  # transfers of a call that is kept: some ten megabytes
 
 @dataclass(frozen=True)
 class Alike:
-    """A call of any size. Two are equal if they move the same chunks between the same ranks."""
+    """A call of any size. Two are equal if they move the same chunks between the same ranks.
+
+    transfers   of all rounds
+    """
 
     schedule: Schedule = field(compare=False)
     placement: Placement = field(compare=False)
     memory: str
+    transfers: int
     told: tuple[object, ...]
 
     @classmethod
@@ -36,12 +40,8 @@ class Alike:
                 digest.update(column.data)
         told = (id(placement), schedule.n_chunks, schedule.staged, schedule.in_network,
                 schedule.unawaited, digest.digest())  # fmt: skip
-        return cls(replace(schedule, make=lambda: rounds), placement, memory, told)
-
-    @property
-    def transfers(self) -> int:
-        """Of all rounds."""
-        return sum(map(len, self.schedule.rounds()))
+        kept = replace(schedule, make=lambda: rounds)
+        return cls(kept, placement, memory, sum(map(len, rounds)), told)
 
 
 class Simulations:
