@@ -11,14 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tuner.errors import InputError
 from tuner.select import worth
 from tuner.select.belief import Belief, Beliefs, deviation, require_rows
-from tuner.select.dataset import (
-    NOISE,
-    Kind,
-    Point,
-    Row,
-    Simulate,
-    simulated_beside_default,
-)
+from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate, simulated_beside_default
 from tuner.select.guess import Guess
 from tuner.select.support import REACH, Support
 from tuner.select.ways import PLAIN, Choose, Way, best_way

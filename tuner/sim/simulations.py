@@ -14,7 +14,7 @@ from tuner.sim.fast import Call
 from tuner.topology import HOST, Placement
 
 KEPT = 128  # calls that are kept prepared: the algorithms of a few shapes
-LARGEST = 1 << 16  # transfers of a call that is kept: some ten megabytes
+LARGEST = 1 << 16  # transfers of a call that is kept: about a megabyte
 
 
 @dataclass(frozen=True)
