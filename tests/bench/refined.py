@@ -24,7 +24,7 @@ from tuner.measurement import Measurements, read_measurements
 from tuner.select.belief import Beliefs
 from tuner.select.dataset import Row, Simulate, by_point, label
 from tuner.select.design import price
-from tuner.select.predict import simulator
+from tuner.select.predict import Simulator
 from tuner.topologies import load_topology
 
 Unit = Callable[[Row], Hashable]  # rows of one unit are learned from together
@@ -84,7 +84,7 @@ def main(options: argparse.Namespace) -> None:
     grid, where = read_measurements(options.grid), load_topology(options.topology)
     messages = read_measurements(options.messages) if options.messages else grid
     print_figures("from messages alone", grouped(predicted(grid, messages, options.topology)))
-    simulate = simulator(calibrate(messages, where), where)
+    simulate = Simulator(calibrate(messages, where), where)
     rows = rows_of(grid, simulate)
     for name, unit in UNITS.items():
         cases = learned(rows, unit, options.share, options.seed, simulate)

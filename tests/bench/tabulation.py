@@ -27,6 +27,7 @@ from tuner.export.formats import FORMATS, Wish
 from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
+from tuner.sim.cores import usable
 from tuner.table import Choice, TuningTable
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from
@@ -88,6 +89,7 @@ def main(nodes: int = 17, sizes: int = 10, rules: int | None = None) -> None:
         calibration,
         topology=topology,
         constraints=Constraints(rules=rules),
+        cores=usable(),
     )
     made = time.perf_counter()
     size = exported(table)

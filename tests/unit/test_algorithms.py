@@ -19,6 +19,7 @@ from tuner.algorithms.registry import VERIFIED_SLOTS
 from tuner.collective import Collective
 from tuner.errors import InputError, ScheduleError
 from tuner.interpret import interpret
+from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from
@@ -46,6 +47,23 @@ def test_verifies_for_many_rank_counts_and_roots(collective: Collective, name: s
     for p in (*range(1, FEW + 1), *MANY):
         for schedule in every_schedule(collective, name, p, few=p > FEW):
             assert schedule.p * schedule.n_chunks <= VERIFIED_SLOTS
+
+
+@pytest.mark.parametrize(("collective", "name"), EVERYTHING)
+def test_what_is_not_cut_into_segments_is_one_schedule_for_every_size(
+    collective: Collective, name: str
+) -> None:
+    chosen = {key: 0 for key in algorithms.describe(collective, name).params if key == "segment"}
+    small, large = (
+        algorithms.build(collective, name, 8, nbytes=nbytes, params=chosen)
+        for nbytes in (8, 4 << 20)
+    )
+    assert not algorithms.segmented(collective, name, chosen)
+    assert moves(small) == moves(large)
+
+
+def moves(schedule: Schedule) -> list[list[list[int]]]:
+    return [[column.tolist() for column in r.columns] for r in schedule.rounds()]
 
 
 @pytest.mark.parametrize(("collective", "name"), ALL)

@@ -32,7 +32,7 @@ from tuner.runtime.bisection import ladder
 from tuner.runtime.launch import Launcher
 from tuner.select.dataset import Point
 from tuner.select.make import make_table
-from tuner.select.predict import simulator
+from tuner.select.predict import Simulator
 from tuner.table import Choice
 from tuner.topologies.formats import load_topology
 
@@ -54,7 +54,7 @@ def test_every_switch_is_found_to_the_element() -> None:
 
 
 def test_the_default_takes_as_long_as_what_it_runs_there() -> None:
-    seconds = simulator(CALIBRATION, TOPOLOGY, [KNOWN])
+    seconds = Simulator(CALIBRATION, TOPOLOGY, [KNOWN])
     for nbytes, choice in ((64, LINEAR), (4092, LINEAR), (4096, CHAIN), (16380, CHAIN)):
         assert seconds(POINT.at(nbytes), Choice()) == seconds(POINT.at(nbytes), choice)
     assert seconds(POINT, Choice()) != seconds(POINT, LINEAR)
@@ -66,7 +66,7 @@ def test_the_default_takes_as_long_as_what_it_runs_there() -> None:
      replace(POINT, collective=ALLREDUCE), POINT.at(0)],
 )  # fmt: skip
 def test_elsewhere_nothing_is_known_of_it(point: Point) -> None:
-    assert math.isnan(simulator(CALIBRATION, TOPOLOGY, [KNOWN])(point, Choice()))
+    assert math.isnan(Simulator(CALIBRATION, TOPOLOGY, [KNOWN])(point, Choice()))
 
 
 def test_what_is_asked_for_may_be_handed_on() -> None:
@@ -189,7 +189,7 @@ def test_mpichs_default_is_what_the_rules_in_its_library_say() -> None:
     found = mpich_decisions.find(GENERIC, calls, 1 << 20)
     assert [each.call for each in found] == calls
     assert [(each.starts, each.choices) for each in found] == expected
-    seconds = simulator(replace(CALIBRATION, library="mpich 5.0.2"), TOPOLOGY,
+    seconds = Simulator(replace(CALIBRATION, library="mpich 5.0.2"), TOPOLOGY,
                         [Decisions(BCAST, 1, 4, 1 << 20, (4,), (binomial,))])  # fmt: skip
     assert seconds(POINT, Choice()) == seconds(POINT, binomial)
 

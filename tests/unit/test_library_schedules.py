@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tuner import algorithms
+from tuner import algorithms, libraries
 from tuner.collective import Collective
 from tuner.cost import Calibration, PathCost
-from tuner.libraries.schedules import EAGER, cuts, in_turns, leaves_first, schedule_of
+from tuner.libraries.schedules import EAGER, _made, cuts, in_turns, leaves_first, schedule_of
 from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.table import Choice
@@ -54,6 +54,27 @@ def test_every_rank_may_be_the_root(library: str, algorithm: str) -> None:
         assert (made.algorithm, made.root) == (algorithm, root)
         verify(made)
         assert seconds(made, LONG) == seconds(first, LONG)
+
+
+@pytest.mark.parametrize("library", ["openmpi 5.0.11", "mpich 5.0.2"])
+@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
+def test_sizes_that_are_alike_share_a_schedule_and_no_others(
+    library: str, collective: Collective
+) -> None:
+    shared = 0
+    for choice in libraries.named(library).candidates(collective, 8, LONG):
+        for nbytes in (8, EAGER, 500_000, 3 * LONG):
+            made = schedule_of(library, collective, choice, 8, nbytes)
+            alone = _made.__wrapped__(library, collective, choice, 8, nbytes, 0) if made else None
+            assert (made is None) == (alone is None)
+            if made and alone:
+                assert (made.n_chunks, moves(made)) == (alone.n_chunks, moves(alone)), choice
+            shared += made is not None and made is schedule_of(library, collective, choice, 8, 9)
+    assert shared > 5
+
+
+def moves(made: Schedule) -> list[list[list[int]]]:
+    return [[column.tolist() for column in r.columns] for r in made.rounds()]
 
 
 def test_how_often_a_message_may_be_cut_is_known_beforehand() -> None:

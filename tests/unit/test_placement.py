@@ -45,7 +45,7 @@ from tuner.select.dataset import Point, label
 from tuner.select.difference import difference
 from tuner.select.lookup import lookup
 from tuner.select.make import make_table
-from tuner.select.predict import simulator
+from tuner.select.predict import Simulator
 from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.sim import simulate
@@ -157,7 +157,7 @@ def test_tables_hold_both_kinds_and_old_ones_hold_the_usual(tmp_path: Path) -> N
 
 
 def test_a_cyclic_call_is_priced_where_its_ranks_are() -> None:
-    seconds = simulator(truth(), RACKS)
+    seconds = Simulator(truth(), RACKS)
     for kind, placement in zip(
         PLACEMENTS, (Placement.consecutive(RACKS, 2, 4), Placement.cyclic(RACKS, 2, 4)), strict=True
     ):
@@ -172,7 +172,7 @@ def test_a_cyclic_call_is_priced_where_its_ranks_are() -> None:
 def test_what_the_default_runs_is_known_of_each_kind_by_itself() -> None:
     dealt = Decisions(BCAST, 2, 2, 1 << 20, (4,), (PIPELINE,), CYCLIC)
     kept = decisions_of({DEFAULT_RUNS: in_provenance([dealt])}, "openmpi", "a file")
-    seconds = simulator(truth(), RACKS, kept)
+    seconds = Simulator(truth(), RACKS, kept)
     one, other = (Point("bcast", 2, 2, "host", 65536, kind) for kind in PLACEMENTS)
     assert math.isnan(seconds(one, Choice()))
     assert seconds(other, Choice()) == seconds(other, PIPELINE)
@@ -217,8 +217,8 @@ def test_each_placement_gets_the_rules_that_it_was_measured_for() -> None:
 @pytest.mark.parametrize(("measured", "other"), [PLACEMENTS, PLACEMENTS[::-1]])
 def test_measurements_of_one_placement_say_nothing_of_another(measured: str, other: str) -> None:
     found = collectives({measured: BINOMIAL})
-    rows = label(found, simulator(truth(), RACKS))
-    selector = train(rows, simulator(truth(), RACKS))
+    rows = label(found, Simulator(truth(), RACKS))
+    selector = train(rows, Simulator(truth(), RACKS))
     own = Point("bcast", 2, 2, "host", 8192, measured)
     assert selector.choose_surely(own) == BINOMIAL
     elsewhere = replace(own, placement=other)

@@ -102,12 +102,6 @@ def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None
     assert default.point.p == 4
 
 
-def test_rows_report_progress() -> None:
-    seen: list[tuple[int, int]] = []
-    label(measured([series(DEFAULT, 8, [1.0])]), simulate, lambda *done: seen.append(done))
-    assert seen == [(0, 1), (1, 1)]
-
-
 @pytest.mark.parametrize(
     ("taken", "message"),
     [

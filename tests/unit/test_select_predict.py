@@ -1,9 +1,11 @@
 """Simulated times of candidates: the real builder and simulator, at the point's own ranks."""
 
 import math
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.unit.test_paths import cluster, interior
@@ -12,9 +14,10 @@ from tuner.collective import Collective
 from tuner.cost import Calibration, PathCost
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.select import predict
 from tuner.select.dataset import Point, label
 from tuner.select.make import make_table
-from tuner.select.predict import simulator
+from tuner.select.predict import Simulator
 from tuner.sim import simulate
 from tuner.table import Choice
 from tuner.topologies import single_node
@@ -33,20 +36,56 @@ def test_a_candidate_costs_what_its_schedule_costs_on_the_points_ranks() -> None
         Collective.BCAST, "chain", 4, nbytes=4096, params={"segment": 1024, "chains": 2}
     )
     expected = simulate(schedule, Placement.consecutive(TOPOLOGY, 4, 4), CALIBRATION, 4096)
-    seconds = simulator(CALIBRATION, TOPOLOGY)
+    seconds = Simulator(CALIBRATION, TOPOLOGY)
     assert seconds(POINT, chain) == expected
     assert seconds(POINT, Choice("linear")) != expected
 
 
 def test_an_algorithm_of_the_library_alone_has_no_simulated_time() -> None:
-    seconds = simulator(CALIBRATION, TOPOLOGY)
+    seconds = Simulator(CALIBRATION, TOPOLOGY)
     assert math.isnan(seconds(POINT, Choice("smp")))
     assert math.isnan(seconds(POINT, Choice()))
 
 
 def test_a_parameter_that_no_schedule_has_is_named() -> None:
     with pytest.raises(InputError, match="no parameter 'fanout'"):
-        simulator(CALIBRATION, TOPOLOGY)(POINT, Choice("binomial", {"fanout": 2}))
+        Simulator(CALIBRATION, TOPOLOGY)(POINT, Choice("binomial", {"fanout": 2}))
+
+
+def test_processes_say_the_same_as_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict, "ALONE", -1.0)
+    pairs = [
+        (replace(POINT, ppn=ppn, nbytes=nbytes), Choice(name))
+        for ppn in (2, 4, 8) for nbytes in (64, 4096) for name in ("linear", "chain", "smp")
+    ]  # fmt: skip
+    told: list[tuple[int, int]] = []
+    here, spread = Simulator(CALIBRATION, TOPOLOGY), Simulator(CALIBRATION, TOPOLOGY)
+    spread.ahead(pairs, lambda *done: told.append(done), cores=2)
+    monkeypatch.setattr(Simulator, "_seconds", None)  # nothing is left to simulate
+    found = [spread(*pair) for pair in pairs]
+    monkeypatch.undo()
+    assert np.array_equal(found, [here(*pair) for pair in pairs], equal_nan=True)
+    assert told[-1] == (len(pairs), len(pairs))
+    assert told == sorted(told)
+
+
+def test_what_cannot_be_simulated_is_said_of_other_processes_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(predict, "ALONE", -1.0)
+    pairs = [(replace(POINT, nodes=nodes), Choice("linear")) for nodes in (1, 2)]
+    with pytest.raises(InputError, match="ranks"):
+        Simulator(CALIBRATION, TOPOLOGY).ahead(pairs, cores=2)
+    assert not multiprocessing.active_children()
+
+
+def test_few_calls_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict, "spread", None)
+    told: list[tuple[int, int]] = []
+    Simulator(CALIBRATION, TOPOLOGY).ahead(
+        [(POINT, Choice("linear"))], lambda *done: told.append(done), cores=2
+    )
+    assert told == [(0, 1), (1, 1)]
 
 
 def test_every_measured_point_is_predicted() -> None:
@@ -54,7 +93,7 @@ def test_every_measured_point_is_predicted() -> None:
         Measurement("collective", "bcast", 1, 4, 4, 4096, (1e-5,) * 6, name)
         for name in ("default", "linear", "smp")
     )
-    seconds = simulator(CALIBRATION, TOPOLOGY)
+    seconds = Simulator(CALIBRATION, TOPOLOGY)
     rows = label(Measurements(CLUSTER, "openmpi", {}, taken), seconds)
     assert [row.choice.algorithm for row in rows] == ["default", "linear", "smp"]
     assert rows[1].simulated == seconds(POINT, Choice("linear"))
@@ -104,10 +143,10 @@ def test_calls_on_device_memory_are_priced_as_such_or_not_at_all() -> None:
     calibration = Calibration("ares", "openmpi", paths)
     host = Point(Collective.BCAST, 2, 1, "host", 2**20)
     device, linear = replace(host, memory="cuda"), Choice("linear")
-    seconds = simulator(calibration, gpus)
+    seconds = Simulator(calibration, gpus)
     assert seconds(device, linear) == pytest.approx(10 * seconds(host, linear), rel=0.01)
-    hosts_alone = simulator(replace(calibration, paths={("network", "host"): price(1e-9)}), gpus)
+    hosts_alone = Simulator(replace(calibration, paths={("network", "host"): price(1e-9)}), gpus)
     assert hosts_alone(host, linear) == seconds(host, linear)
     assert math.isnan(hosts_alone(device, linear))
     undrawn = replace(gpus, nodes=tuple(replace(node, interior=None) for node in gpus.nodes))
-    assert math.isnan(simulator(calibration, undrawn)(device, linear))
+    assert math.isnan(Simulator(calibration, undrawn)(device, linear))

@@ -16,7 +16,7 @@ from tuner.select.belief import Belief
 from tuner.select.contest import expect, hold
 from tuner.select.dataset import Point, Row, by_point, label
 from tuner.select.make import DESIGNED, make_table
-from tuner.select.predict import simulator
+from tuner.select.predict import Simulator
 from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.select.worth import sure
@@ -42,7 +42,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Topology:
 def seconds(topology: Topology, point: Point, choice: Choice) -> float:
     """The default is linear, and all take 10 % longer than simulated."""
     known = LINEAR if choice.is_default else choice
-    return 1.1 * simulator(CALIBRATION, topology)(point, known)
+    return 1.1 * Simulator(CALIBRATION, topology)(point, known)
 
 
 def measured(
@@ -110,8 +110,8 @@ def test_a_choice_carried_by_its_simulation_alone_is_called_simulated(topology: 
     """The binomial tree was measured on eight nodes, not on those around three."""
     every = measured(topology, (2, 4, 8))
     kept = [s for s in every.series if s.algorithm != "binomial" or s.nodes == 8]
-    rows = label(replace(every, series=tuple(kept)), simulator(CALIBRATION, topology))
-    selector = train(rows, simulator(CALIBRATION, topology))
+    rows = label(replace(every, series=tuple(kept)), Simulator(CALIBRATION, topology))
+    selector = train(rows, Simulator(CALIBRATION, topology))
     contest = expect(Point("bcast", 3, 1, "host", 1024), selector, CHOICES)
     assert contest is not None
     assert contest.basis(LINEAR) == LEARNED
@@ -164,7 +164,7 @@ def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) ->
 
 
 def test_choices_of_different_rounds_are_compared_through_the_default(topology: Topology) -> None:
-    rows = label(designed(topology), simulator(CALIBRATION, topology))
+    rows = label(designed(topology), Simulator(CALIBRATION, topology))
     for point, own in by_point(rows).items():
         contest = hold(point, own, designed=True)
         assert set(contest.gains) == {LINEAR, BINOMIAL}
@@ -327,7 +327,7 @@ def test_between_node_counts_the_default_is_left_for_what_beats_it_on_both_sides
 def test_what_was_never_measured_is_believed_from_its_simulation_less_surely(
     topology: Topology,
 ) -> None:
-    simulate = simulator(CALIBRATION, topology)
+    simulate = Simulator(CALIBRATION, topology)
     rows = label(measured(topology, (2, 4, 8), (DEFAULT, LINEAR)), simulate)
     selector = train(rows, simulate)
     point = Point("bcast", 4, 1, "host", 1024)

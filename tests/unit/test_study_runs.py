@@ -62,7 +62,7 @@ def test_a_small_study_starts_no_process(
     serial: study.StudyResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carry, "ALONE", 1e9)
-    monkeypatch.setattr(carry, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(carry, "spread", None)
     assert study.run(made(), carry=study.locally(2)) == serial
 
 

@@ -193,6 +193,11 @@ def _verified(made: Schedule) -> Facts:
     return _FACTS[shape]
 
 
+def segmented(collective: Collective, name: str, params: Mapping[str, int]) -> bool:
+    """Whether messages are cut into segments: otherwise one schedule is that of every size."""
+    return {**describe(collective, name).params, **params}.get("segment", 0) > 0
+
+
 def segments(nbytes: int, segment: int) -> int:
     """How many chunks a segment size of `segment` bytes makes of a message; 0 is unsegmented.
 

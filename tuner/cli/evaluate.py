@@ -30,7 +30,7 @@ from tuner.select.cases import (
 )
 from tuner.select.dataset import Point, Simulate
 from tuner.select.evaluate import OURS, Score, blind, contestants, evaluate
-from tuner.select.predict import simulator
+from tuner.select.predict import Simulator
 from tuner.table import Choice, TuningTable, read_table
 from tuner.topologies.formats import load_topology
 
@@ -129,7 +129,7 @@ def _simulate(calibration: Path | None, topology: Path | None) -> Simulate:
         return blind
     if calibration is None or topology is None:
         raise InputError("simulating needs both --calibration and --topology")
-    return simulator(read_calibration(calibration), load_topology(topology))
+    return Simulator(read_calibration(calibration), load_topology(topology))
 
 
 def cases_of(path: Path, options: argparse.Namespace, simulate: Simulate) -> Sequence[Case]:

@@ -31,8 +31,9 @@ from tuner.select.dataset import Point, Row, label
 from tuner.select.design import Bound, Design
 from tuner.select.make import make_table
 from tuner.select.offers import Task
-from tuner.select.predict import simulator
+from tuner.select.predict import Simulator
 from tuner.sim.compiled import compiling
+from tuner.sim.cores import usable
 from tuner.table import Choice, TuningTable
 from tuner.topologies import described
 from tuner.topology import HOST, Topology
@@ -99,7 +100,7 @@ def guided(
     for note in measurements.provenance.get("notes", ()):
         on_note(note)
     first = _calibrated(_first_launch(measurements), topology, goal)
-    simulate, grid = simulator(*first, known), {point: offered(point) for point in points}
+    simulate, grid = Simulator(*first, known), {point: offered(point) for point in points}
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
         rows = label(measurements, simulate)
@@ -132,7 +133,9 @@ def _made(
     if not any(one.kind == "collective" for one in measurements.series):
         raise InputError(_too_little(goal, "messages and collectives"))
     calibration, _ = _calibrated(measurements, topology, goal)
-    _, table = make_table(measurements, calibration, topology=topology, constraints=constraints)
+    _, table = make_table(
+        measurements, calibration, topology=topology, constraints=constraints, cores=usable()
+    )
     return Guided(measurements, calibration, table, bound)
 
 

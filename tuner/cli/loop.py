@@ -22,6 +22,7 @@ from tuner.measurement import Measurements, read_measurements
 from tuner.probe.run import probe
 from tuner.report import LibraryResult
 from tuner.select.make import make_table
+from tuner.sim.cores import usable
 from tuner.table import TuningTable, read_table, write_table
 
 TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
@@ -108,7 +109,9 @@ class LibraryLoop:
     def _tune(self) -> None:
         def make(report: Report) -> None:
             calibration = read_calibration(self.file("calibration.json"))
-            rows, table = make_table(self.measurements, calibration, counted(report))
+            rows, table = make_table(
+                self.measurements, calibration, counted(report), cores=usable()
+            )
             self._write("simulated.json", predictions(rows))
             write_table(table, self.file("table.json"))
 

@@ -28,6 +28,7 @@ from tuner.select.constraints import Constraints, constraints_from
 from tuner.select.dataset import Row
 from tuner.select.design import Bound
 from tuner.select.make import make_table
+from tuner.sim.cores import usable
 from tuner.table import TuningTable, table_record, write_table
 from tuner.units import parse_duration, plural
 
@@ -120,7 +121,7 @@ def _made(options: argparse.Namespace) -> TuningTable:
     with Display(console(error=True)).stage("simulating and selecting") as report:
         return make_table(
             measurements, calibration, counted(report), topology, shapes,
-            constraints=constraints_of(options),
+            constraints=constraints_of(options), cores=usable(),
         )[1]  # fmt: skip
 
 

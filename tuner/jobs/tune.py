@@ -10,6 +10,7 @@ from tuner.jobs.inputs import measured
 from tuner.jobs.kinds import Spec, Store, Tell, counted
 from tuner.select.constraints import ANYTHING, constraints_from
 from tuner.select.make import make_table
+from tuner.sim.cores import usable
 
 
 def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
@@ -21,8 +22,9 @@ def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:
     wishes = spec.get("wishes")  # jobs of earlier versions have none
     constraints = ANYTHING if wishes is None else constraints_from(wishes)
     _, table = make_table(
-        measurements, calibration, counted(tell, "simulating"), topology, constraints=constraints
-    )
+        measurements, calibration, counted(tell, "simulating"), topology, constraints=constraints,
+        cores=usable(),
+    )  # fmt: skip
 
     def store(session: db.Session) -> dict[str, Any]:
         source = spec["measurements"]

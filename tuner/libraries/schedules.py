@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from tuner.table import LIBRARY, Choice
 # that of 1.79 of them.
 TURNS = ((768 * 1024, 5), (448 * 1024, 10), (0, 1))
 EAGER = 64 * 1024  # bytes; Open MPI asks the receiver before it sends as much as this over TCP
+KEPT = 128  # schedules: of a few shapes
 MPICH_STREAMS = ("pipeline", "binary")
 OPENMPI_TREES = ("linear", "chain", "pipeline", "binary", "binomial", "knomial")
 
@@ -36,10 +38,23 @@ def schedule_of(
     It is to be priced, not run, and so not replayed. None where no schedule says it: the default,
     algorithms that are the library's alone, and those that are made of other decisions of the
     library. Choices that the library does not run itself are our own schedules.
+
+    Calls that differ in their size alone, and in nothing else because of it, mostly get the very
+    same schedule.
     """
     name = choice.algorithm
     if name not in algorithms.names(collective, algorithms.NEEDS):
         return None
+    if not algorithms.segmented(collective, name, choice.params):
+        nbytes = next(least for least, _ in TURNS if nbytes >= least)
+    return _made(library, collective, choice, p, nbytes, root)
+
+
+@lru_cache(KEPT)
+def _made(
+    library: str, collective: Collective, choice: Choice, p: int, nbytes: int, root: int
+) -> Schedule | None:
+    name = choice.algorithm
     made = algorithms.build(
         collective, name, p, root=root, nbytes=nbytes, params=choice.params, replayed=False
     )

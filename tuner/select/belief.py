@@ -14,14 +14,13 @@ from scipy.optimize import nnls
 
 from tuner.errors import InputError
 from tuner.gain import over_launches
-from tuner.select.dataset import Point, Row, Simulate
+from tuner.select.dataset import Pair, Point, Row, Simulate
 from tuner.select.regressor import ArmKernel, ResidualRegressor
 from tuner.select.ways import PLAIN, Way, is_power
 from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
 Array = NDArray[np.float64]
-Pair = tuple[Point, Choice]
 
 _MOST = 800  # rows of one regressor: it inverts a matrix of as many rows
 _SHORTEST = 1e-12  # seconds
@@ -182,16 +181,16 @@ class Beliefs:
 
     def _features(self, point: Point, choice: Choice) -> list[float]:
         """The arm's number, the call's place, the logarithm of the seconds to start from."""
-        start = max(self._start(point, choice), _SHORTEST)
-        return [float(self._numbers[choice]), *self.place(point), math.log(start)]
+        start = math.log(self.start(point, choice))
+        return [float(self._numbers[choice]), *self.place(point), start]
 
-    def _start(self, point: Point, choice: Choice) -> float:
+    def start(self, point: Point, choice: Choice) -> float:
         """Simulated seconds, of the choice or of what it follows best; else of a plain line."""
         for known in (choice, self._references.get(choice, self._steadiest)):
             seconds = math.nan if known is None else self._simulate(point, known)
             if not math.isnan(seconds):
-                return seconds
-        return float(_terms(point) @ self._line)
+                return max(seconds, _SHORTEST)
+        return max(float(_terms(point) @ self._line), _SHORTEST)
 
     @cached_property
     def _steadiest(self) -> Choice | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.collective import Collective
@@ -61,6 +61,7 @@ class Point(Placed):
 
 NOISE = 0.05  # gains up to 5 % are within what repeated measurements differ by
 
+Pair = tuple[Point, Choice]
 Simulate = Callable[[Point, Choice], float]  # seconds; NaN where no schedule of ours says it
 
 
@@ -98,30 +99,29 @@ class Row:
     simulated: float = math.nan
 
 
-def label(
-    measurements: Measurements, simulate: Simulate, progress: Progress = quietly
-) -> tuple[Row, ...]:
+def measured_pairs(measurements: Measurements) -> Collection[Pair]:
+    """What collectives were measured; raises InputError as `label` does."""
+    return _by_candidate(measurements).keys()
+
+
+def label(measurements: Measurements, simulate: Simulate) -> tuple[Row, ...]:
     """Every measured collective with its simulated time, sorted by point, in measured order.
 
     Raises InputError for unknown collectives, series without samples or measured twice, and
     placements that are not nodes x ppn.
     """
     measured = _by_candidate(measurements)
-    ordered = sorted(measured.items(), key=lambda item: item[0][0])  # sizes of a shape together
-    rows = []
-    for done, ((point, choice), samples) in enumerate(ordered):
-        progress(done, len(measured))
-        typical = over_launches(list(samples.values()))
-        rows.append(Row(point, choice, samples, *typical, simulate(point, choice)))
-    progress(len(measured), len(measured))
-    return tuple(rows)
+    return tuple(
+        Row(*pair, samples, *over_launches(list(samples.values())), simulate(*pair))
+        for pair, samples in sorted(measured.items(), key=lambda item: item[0][0])
+    )
 
 
 def _by_candidate(
     measurements: Measurements,
-) -> dict[tuple[Point, Choice], dict[int, tuple[float, ...]]]:
+) -> dict[Pair, dict[int, tuple[float, ...]]]:
     """The samples of every launch of every candidate."""
-    found: dict[tuple[Point, Choice], dict[int, tuple[float, ...]]] = defaultdict(dict)
+    found: dict[Pair, dict[int, tuple[float, ...]]] = defaultdict(dict)
     for entry in measurements.series:
         if entry.kind not in RUNNER:
             continue

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from tuner.errors import InputError
-from tuner.select.belief import Belief, Beliefs, Pair, variance
-from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate, simulated_beside_default
+from tuner.select.belief import Belief, Beliefs, variance
+from tuner.select.dataset import NOISE, Kind, Pair, Point, Row, Simulate, simulated_beside_default
 from tuner.select.influence import Influence
 from tuner.select.offers import Offers, Option, Task
 from tuner.select.support import Support

@@ -14,8 +14,8 @@ from tuner.libraries.decisions import decisions_of
 from tuner.measurement import WANTED, WRONG, Measurements, called
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all
-from tuner.select.dataset import Kind, Point, Progress, Row, label, quietly
-from tuner.select.predict import simulator
+from tuner.select.dataset import Kind, Point, Progress, Row, label, measured_pairs, quietly
+from tuner.select.predict import Simulator
 from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
 from tuner.table import Choice, TuningTable
@@ -32,11 +32,14 @@ def make_table(
     topology: Topology | None = None,
     shapes: Collection[tuple[int, int]] = (),
     constraints: Constraints = ANYTHING,
+    cores: int = 1,
 ) -> tuple[Sequence[Row], TuningTable]:
     """The labelled rows and the table, of choices that the library's rules can say.
 
     topology    of the cluster that was measured; one node of its cores unless it is given
     shapes      (nodes, ppn) for which rules are wanted, measured or not
+    cores       for simulations: with more, a script that calls this guards its main module, as
+                `multiprocessing` asks
 
     Rules are also made for the calls that the measurements say a table is for. Raises InputError
     when calibration, topology and measurements do not belong together, when the ranks do not fit on
@@ -51,10 +54,11 @@ def make_table(
     library = libraries.named(measurements.library)
     decisions = decisions_of(measurements.provenance, measurements.library, "measurements")
     where = described(measurements.cluster, calibration, topology)
-    simulate = simulator(calibration, where, decisions)
+    simulate = Simulator(calibration, where, decisions)
+    simulate.ahead(measured_pairs(measurements), progress, cores)
     rows = [
         row
-        for row in label(measurements, simulate, progress)
+        for row in label(measurements, simulate)
         if library.in_rules(row.point.key().collective, row.choice)
     ]
     constraints.require_known(

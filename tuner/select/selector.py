@@ -78,6 +78,10 @@ class Selector:
         """Seconds; NaN where no schedule says it."""
         return self._simulate(point, choice)
 
+    def start(self, point: Point, choice: Choice) -> float:
+        """Seconds that a belief starts from, before anything is learned of how far they are off."""
+        return self._beliefs[point.kind].start(point, choice)
+
     def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
         """What is believed of their times. Raises InputError for a choice that is unknown."""
         known = self._beliefs.get(point.kind)

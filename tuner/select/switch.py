@@ -1,6 +1,7 @@
 """Between which sizes a table changes its choice, where neither was measured.
 
-Between two algorithms the switch goes to where beliefs cross: being a little off costs little. The
+Between two algorithms the switch goes to where their times cross, as simulated and corrected by
+what simulations are off at both sizes: being a little off costs little (decision 0038). The
 library's default is another matter. It changes its own algorithm at sizes that nobody tells, so its
 time between two measured sizes is not known, and a table must not be slower than it. What is known
 is the gain at both sizes. In between it wanders about the straight line (logarithms of gain over
@@ -12,6 +13,7 @@ bound of its gain stays above noise, seen from the size that speaks for it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,18 +96,33 @@ def beyond(contest: Contest, choice: Choice) -> float:
 def _crossing(
     low: Contest, high: Contest, before: Choice, after: Choice, selector: Selector
 ) -> int:
-    """Where `after` is predicted to overtake `before`; next to the size at which a belief says
-    otherwise than what was measured, when it sees no crossing.
+    """Where `after` is predicted to overtake `before`; next to the size at which it is ahead, or
+    behind, already, when they do not cross.
     """
-
-    def ahead(nbytes: int) -> float:
-        return selector.belief(low.point.at(nbytes), [before, after]).gain(after, before)[0]
-
+    old, new = (_time(low, high, choice, selector) for choice in (before, after))
     lo, hi = low.point.nbytes, high.point.nbytes
     while hi - lo > 1 and hi > lo * _PRECISION:
         middle = min(max(round(math.sqrt(lo * hi)), lo + 1), hi - 1)
-        lo, hi = (middle, hi) if ahead(middle) < 0 else (lo, middle)
+        lo, hi = (middle, hi) if old(middle) < new(middle) else (lo, middle)
     return roundest(lo + 1, hi)
+
+
+def _time(
+    low: Contest, high: Contest, choice: Choice, selector: Selector
+) -> Callable[[int], float]:
+    """The logarithm of its seconds at sizes between two at one of which it took part: as its
+    beliefs start from, and off by what that is off at these, in between by a straight line over
+    logarithms of size; all along as at one of them where it did not take part in the other.
+    """
+    ends = [contest for contest in (low, high) if choice in contest.seconds]
+    places = [math.log(max(end.point.nbytes, 1)) for end in ends]
+    off = [math.log(end.seconds[choice] / selector.start(end.point, choice)) for end in ends]
+
+    def time(nbytes: int) -> float:
+        start = selector.start(low.point.at(nbytes), choice)
+        return math.log(start) + float(np.interp(math.log(nbytes), places, off))
+
+    return time
 
 
 def roundest(lowest: int, highest: float) -> int:

@@ -18,30 +18,29 @@ LARGEST = 1 << 16  # transfers of a call that is kept: about a megabyte
 
 
 @dataclass(frozen=True)
-class Alike:
-    """A call of any size. Two are equal if they move the same chunks between the same ranks.
+class Moves:
+    """What a schedule does. Two are equal if they move the same chunks between the same ranks.
 
     transfers   of all rounds
     """
 
     schedule: Schedule = field(compare=False)
-    placement: Placement = field(compare=False)
-    memory: str
     transfers: int
     told: tuple[object, ...]
 
     @classmethod
-    def of(cls, schedule: Schedule, placement: Placement, memory: str) -> Alike:
-        """A placement is equal to itself alone."""
+    def of(cls, schedule: Schedule) -> Moves:
+        """Its rounds are kept, unless they are many."""
         rounds, digest = list(schedule.rounds()), blake2b()
         for r in rounds:
             digest.update(len(r).to_bytes(8, "little"))
             for column in r.columns:
                 digest.update(column.data)
-        told = (id(placement), schedule.n_chunks, schedule.staged, schedule.in_network,
-                schedule.unawaited, digest.digest())  # fmt: skip
-        kept = replace(schedule, make=lambda: rounds)
-        return cls(kept, placement, memory, sum(map(len, rounds)), told)
+        told = (schedule.n_chunks, schedule.staged, schedule.in_network, schedule.unawaited,
+                digest.digest())  # fmt: skip
+        transfers = sum(map(len, rounds))
+        kept = replace(schedule, make=lambda: rounds) if transfers <= LARGEST else schedule
+        return cls(kept, transfers, told)
 
 
 class Simulations:
@@ -49,6 +48,7 @@ class Simulations:
 
     def __init__(self, calibration: Calibration) -> None:
         self._calibration = calibration
+        self._moves = lru_cache(KEPT)(Moves.of)
         self._kept = lru_cache(KEPT)(self._prepared)
 
     def seconds(self, schedule: Schedule, placement: Placement, nbytes: int, memory: str) -> float:
@@ -60,14 +60,14 @@ class Simulations:
         """
         if memory != HOST and not placement.topology.has_gpus:
             return math.nan
-        alike = Alike.of(schedule, placement, memory)
-        prepared = self._kept if alike.transfers <= LARGEST else self._prepared
+        moves = self._moves(schedule)
+        prepared = self._kept if moves.transfers <= LARGEST else self._prepared
         try:
-            return prepared(alike).seconds([nbytes])[0]
+            return prepared(moves, placement, memory).seconds([nbytes])[0]
         except UnpricedError:
             if memory == HOST:
                 raise
             return math.nan
 
-    def _prepared(self, alike: Alike) -> Call:
-        return Call(alike.schedule, alike.placement, self._calibration, 1, alike.memory)
+    def _prepared(self, moves: Moves, placement: Placement, memory: str) -> Call:
+        return Call(moves.schedule, placement, self._calibration, 1, memory)

@@ -34,7 +34,7 @@ class Places:
     cpu_nic: Indices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Placement:
     """`node_of[r]` is the index of the node that rank r runs on."""
 

@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tuner.errors import InputError, TunerError, quoted
-from tuner.sim.study.carry import TICK, Answered, Carry, batches
+from tuner.sim.cores import TICK
+from tuner.sim.study.carry import Answered, Carry, batches
 from tuner.sim.study.spec import Study
 from tuner.sim.study.tasks import Pricer, Task
 
