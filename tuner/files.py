@@ -163,8 +163,10 @@ def from_record(kind: type[Record], record: Mapping[str, Any]) -> Record:
     """
     dataclass: type = kind
     hints = _hints(dataclass)
-    if not isinstance(record, Mapping) or not record.keys() <= hints.keys():
+    if not isinstance(record, Mapping):
         raise ValueError(f"{quoted(record)} is no {_word(kind)}")
+    if unknown := record.keys() - hints.keys():
+        raise ValueError(f"a {_word(kind)} has no {', '.join(map(quoted, sorted(unknown)))}")
     values = {
         name: value if hints[name] is type(value) is not float  # most are; the rest look closer
         else _value(name, hints[name], value)

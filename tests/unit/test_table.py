@@ -90,7 +90,11 @@ def test_a_file_that_is_no_table(tmp_path: Path) -> None:
         ('{"kind": "table", "version": 1, "rules": []}', "it lacks 'cluster'"),
         ('{"kind": "table", "version": 1, "rules": 5}', "its rules are no list"),
         ('{"kind": "table", "version": 1, "rules": [{"key": {}}]}', "a key lacks collective, "),
-        ('{"kind": "table", "version": 1, "rules": [], "cluster": {"x": 1}}', "is no cluster"),
+        (
+            '{"kind": "table", "version": 1, "rules": [], "cluster": {"x": 1}}',
+            "a cluster has no 'x'",
+        ),
+        ('{"kind": "table", "version": 1, "rules": [], "cluster": 5}', "5 is no cluster"),
     ],
 )
 def test_why_it_is_none_is_said_without_the_inside(text: str, why: str) -> None:
