@@ -13,6 +13,7 @@ from tuner import algorithms
 from tuner.collective import Collective
 from tuner.cost import Calibration, PathCost
 from tuner.errors import InputError
+from tuner.locality import PLACEMENTS
 from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.select import predict
 from tuner.select.dataset import Point, label
@@ -52,21 +53,49 @@ def test_a_parameter_that_no_schedule_has_is_named() -> None:
         Simulator(CALIBRATION, TOPOLOGY)(POINT, Choice("binomial", {"fanout": 2}))
 
 
+PAIRS = [
+    (replace(POINT, ppn=ppn, nbytes=nbytes), Choice(name))
+    for nbytes in (64, 4096) for ppn in (2, 4, 8) for name in ("linear", "chain", "smp")
+]  # fmt: skip
+
+
 def test_processes_say_the_same_as_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict, "ALONE", -1.0)
-    pairs = [
-        (replace(POINT, ppn=ppn, nbytes=nbytes), Choice(name))
-        for ppn in (2, 4, 8) for nbytes in (64, 4096) for name in ("linear", "chain", "smp")
-    ]  # fmt: skip
     told: list[tuple[int, int]] = []
     here, spread = Simulator(CALIBRATION, TOPOLOGY), Simulator(CALIBRATION, TOPOLOGY)
-    spread.ahead(pairs, lambda *done: told.append(done), cores=2)
-    monkeypatch.setattr(Simulator, "_seconds", None)  # nothing is left to simulate
-    found = [spread(*pair) for pair in pairs]
+    monkeypatch.setattr(Simulator, "_seconds", None)  # of this process
+    spread.ahead(PAIRS, lambda *done: told.append(done), cores=2)
+    found = [spread(*pair) for pair in PAIRS]
     monkeypatch.undo()
-    assert np.array_equal(found, [here(*pair) for pair in pairs], equal_nan=True)
-    assert told[-1] == (len(pairs), len(pairs))
+    assert np.array_equal(found, [here(*pair) for pair in PAIRS], equal_nan=True)
+    assert told[-1] == (len(PAIRS), len(PAIRS))
     assert told == sorted(told)
+
+
+def test_what_killed_processes_leave_undone_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict, "ALONE", -1.0)
+    killed = []
+
+    def kill(_done: int, _total: int) -> None:
+        for process in multiprocessing.active_children():
+            process.kill()
+            killed.append(process)
+
+    simulate = Simulator(CALIBRATION, TOPOLOGY)
+    simulate.ahead(PAIRS, kill, cores=2)
+    assert killed
+    assert simulate._known.keys() == set(PAIRS)
+
+
+def test_calls_that_differ_in_their_size_alone_go_together() -> None:
+    pairs = [
+        (replace(point, nodes=2, placement=placement), choice)
+        for placement in PLACEMENTS for point, choice in PAIRS
+    ]  # fmt: skip
+    batches = predict._batches(sorted(pairs, key=predict._order))
+    assert [len(batch) for batch in batches] == [2] * len(PAIRS)
+    assert all(len({(point.at(0), choice) for point, choice in batch}) == 1 for batch in batches)
+    assert [batch[0][0].p for batch in batches] == sorted((16, 8, 4) * 6, reverse=True)
 
 
 def test_what_cannot_be_simulated_is_said_of_other_processes_too(

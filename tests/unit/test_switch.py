@@ -116,7 +116,7 @@ BENT: Times = {
 
 def test_between_two_sizes_times_go_as_they_are_simulated() -> None:
     """A tree overtaken by a ring that jumps, of which the simulations are off by half and by far:
-    straight lines would cross at 110 KiB."""
+    straight lines would cross at 108 KiB."""
     off = {DEFAULT: 1.0, TREE: 1.5, RING: 0.1}
 
     def simulate(point: Point, choice: Choice) -> float:
@@ -138,10 +138,10 @@ def test_what_was_not_tried_at_one_size_is_off_there_as_at_the_other() -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "at"), [(TREE, RING, 64), (RING, TREE, 128)])
-def test_without_a_crossing_the_believed_better_one_gets_all_between(
+def test_without_a_crossing_the_better_one_gets_all_between(
     before: Choice, after: Choice, at: int
 ) -> None:
-    """Measured ties let a rule keep a choice that belief would not."""
+    """Measured ties let a rule keep a choice that times alone would not."""
     times: Times = {DEFAULT: lambda n: 1e-6 * n, TREE: lambda n: 2e-8 * n, RING: lambda n: 1e-8 * n}
     (low, high), selector = known(times, 64 * KIB, 128 * KIB)
     assert switch(low, high, before, after, selector) == pytest.approx(at * KIB, rel=0.03)

@@ -39,18 +39,18 @@ def schedule_of(
     algorithms that are the library's alone, and those that are made of other decisions of the
     library. Choices that the library does not run itself are our own schedules.
 
-    Calls that differ in their size alone, and in nothing else because of it, mostly get the very
-    same schedule.
+    Of calls that are not cut into segments, most sizes get the very same schedule.
     """
     name = choice.algorithm
     if name not in algorithms.names(collective, algorithms.NEEDS):
         return None
-    if not algorithms.segmented(collective, name, choice.params):
-        nbytes = next(least for least, _ in TURNS if nbytes >= least)
-    return _made(library, collective, choice, p, nbytes, root)
+    if algorithms.segmented(collective, name, choice.params):
+        return _made(library, collective, choice, p, nbytes, root)
+    # one chunk, of which no segment comes first: only turns depend on its size
+    alike = next((least for least, _ in TURNS if nbytes >= least), nbytes)
+    return _shared(library, collective, choice, p, alike, root)
 
 
-@lru_cache(KEPT)
 def _made(
     library: str, collective: Collective, choice: Choice, p: int, nbytes: int, root: int
 ) -> Schedule | None:
@@ -66,6 +66,9 @@ def _made(
     if _is_openmpi(library):
         return _openmpi(made, nbytes)
     return _mpich(made) if library.partition(" ")[0] == "mpich" else _streaming(made)
+
+
+_shared = lru_cache(KEPT)(_made)
 
 
 def cuts(library: str, collective: Collective, choice: Choice, nbytes: int, n_chunks: int) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, suppress
 from functools import cache
 from itertools import groupby
 
@@ -21,11 +22,7 @@ from tuner.topology import HOST, Placement, Topology
 Priced = list[tuple[Pair, float]]
 
 ALONE = 4.0  # seconds of work that are done before other processes are started for the rest
-MOST = 400  # calls that travel together: with more a killed process could leave half of an answer
-KILLED = (
-    "a process that simulates was killed, often for want of memory: try again where more of it is"
-    " free"
-)
+PROCESSES = 16  # at most: each takes an eighth of a gigabyte before it begins
 
 
 class Simulator:
@@ -55,25 +52,32 @@ class Simulator:
         return self._known[pair]
 
     def ahead(self, pairs: Iterable[Pair], progress: Progress = quietly, cores: int = 1) -> None:
-        """Those that will be asked for; by as many processes as `cores` when they take long."""
-        left = sorted(pairs, key=lambda pair: pair[0])  # sizes of a call together
-        total, begun = len(left), time.monotonic()
-        while left and (cores == 1 or time.monotonic() - begun < ALONE):
-            progress(total - len(left), total)
-            self(*left.pop())
-        done = total - len(left)
-        for answered in self._spread(left, cores):
-            self._known.update(answered)
-            done += len(answered)
-            progress(done, total)
-        progress(total, total)
+        """Those that will be asked for; where that takes long, by as many processes as `cores`.
 
-    def _spread(self, pairs: Sequence[Pair], cores: int) -> Generator[Priced]:
-        if pairs:
-            given = self._calibration, self._topology, self._decisions
-            with closing(spread(_simulating, given, _batches(pairs), cores, KILLED)) as found:
-                for answers in found:
-                    yield [priced for answer in answers for priced in answer]
+        What is not done because one of them was killed is done here.
+        """
+        left = sorted((pair for pair in pairs if pair not in self._known), key=_order)
+        before, begun = len(self._known), time.monotonic()
+
+        def tell() -> None:
+            progress(len(self._known) - before, len(left))
+
+        for pair in left:
+            tell()
+            if cores > 1 and time.monotonic() - begun > ALONE:
+                self._spread(left, min(cores, PROCESSES), tell)
+                cores = 1
+            self(*pair)
+        tell()
+
+    def _spread(self, pairs: Iterable[Pair], cores: int, tell: Callable[[], None]) -> None:
+        given = self._calibration, self._topology, self._decisions
+        batches = _batches(pair for pair in pairs if pair not in self._known)
+        found = spread(_simulating, given, batches, cores)
+        with closing(found), suppress(BrokenProcessPool):
+            for answers in found:
+                self._known.update(priced for answer in answers for priced in answer)
+                tell()
 
     def _seconds(self, point: Point, choice: Choice) -> float:
         collective = point.key().collective
@@ -90,14 +94,18 @@ class Simulator:
         return Placement.of(placement, self._topology, ppn, p)
 
 
-def _batches(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Those of one shape together, as calls that differ in their size alone are prepared once; the
-    most ranks first, since they take longest.
+def _order(pair: Pair) -> tuple[Point, str, int]:
+    """Calls that differ in their size alone together: they are prepared once."""
+    point, choice = pair
+    return point.at(0), str(choice), point.nbytes
+
+
+def _batches(pairs: Iterable[Pair]) -> list[list[Pair]]:
+    """Of ordered pairs those that differ in their size alone; the most ranks first, since they take
+    longest.
     """
-    shapes = groupby(pairs, key=lambda pair: pair[0].at(0))
-    own = [list(pairs) for _, pairs in shapes]
-    cut = [shape[at : at + MOST] for shape in own for at in range(0, len(shape), MOST)]
-    return sorted(cut, key=lambda batch: -batch[0][0].p)
+    alike = (list(own) for _, own in groupby(pairs, key=lambda pair: _order(pair)[:2]))
+    return sorted(alike, key=lambda batch: -batch[0][0].p)
 
 
 def _simulating(

@@ -7,12 +7,10 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import connection
 from typing import Any, TypeVar
 
-from tuner.errors import TunerError
 from tuner.sim.undisturbed import undisturbed
 
 Asked = TypeVar("Asked")
@@ -32,23 +30,20 @@ def spread(
     given: Sequence[object],
     asked: Sequence[Asked],
     number: int,
-    killed: str,
 ) -> Generator[list[Answer]]:
     """Answers in any order, and an empty list at least every TICK seconds: then whoever asks can
     look whether to stop. Closing the iterator stops everything.
 
     prepare     what each of `number` processes begins with, on `given`: it gives what answers
-    killed      what to say when a process was killed; it is raised as TunerError
+
+    Raises BrokenProcessPool when a process was killed, as happens for want of memory.
     """
     with _processes(prepare, given, min(number, len(asked), MOST_PROCESSES)) as pool:
         with undisturbed():  # who is started now inherits that: signals are for us
             pending: set[Future[Answer]] = {pool.submit(_answer, one) for one in asked}
         while pending:
             done, pending = wait(pending, TICK, FIRST_COMPLETED)
-            try:
-                yield [future.result() for future in done]
-            except BrokenProcessPool:
-                raise TunerError(killed) from None
+            yield [future.result() for future in done]
 
 
 class _Here:

@@ -1,15 +1,17 @@
 """Ways to carry the tasks of a study out: here, in this process or over the cores of this computer.
 
-Whoever asks gets lists of (task number, answer) in any order, and an empty list at least every
-`TICK` seconds: then it can look whether it should stop. Closing the iterator stops everything.
+Whoever asks gets lists of (task number, answer) in any order, and an empty list every few tenths of
+a second: then it can look whether it should stop. Closing the iterator stops everything.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
+from tuner.errors import TunerError
 from tuner.sim.cores import spread, usable
 from tuner.sim.study.spec import Study
 from tuner.sim.study.tasks import Answer, Pricer, Task
@@ -72,13 +74,15 @@ def batches(tasks: Mapping[int, Task]) -> list[list[int]]:
 
 
 def _spread(study: Study, tasks: Mapping[int, Task], number: int) -> Iterator[Answered]:
-    killed = (
-        "a process of the study was killed, often for want of memory: the same command goes on;"
-        " --jobs with a smaller number needs less"
-    )
-    with closing(spread(_pricing, (study, tasks), batches(tasks), number, killed)) as found:
-        for done in found:
-            yield [pair for answered in done for pair in answered]
+    with closing(spread(_pricing, (study, tasks), batches(tasks), number)) as found:
+        try:
+            for answers in found:
+                yield [pair for answered in answers for pair in answered]
+        except BrokenProcessPool:
+            raise TunerError(
+                "a process of the study was killed, often for want of memory: the same command"
+                " goes on; --jobs with a smaller number needs less"
+            ) from None
 
 
 def _pricing(study: Study, tasks: Mapping[int, Task]) -> Callable[[Sequence[int]], Answered]:
