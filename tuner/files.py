@@ -166,7 +166,8 @@ def from_record(kind: type[Record], record: Mapping[str, Any]) -> Record:
     if not isinstance(record, Mapping):
         raise ValueError(f"{quoted(record)} is no {_word(kind)}")
     if unknown := record.keys() - hints.keys():
-        raise ValueError(f"a {_word(kind)} has no {', '.join(map(quoted, sorted(unknown)))}")
+        named = ", ".join(map(quoted, sorted(unknown)))
+        raise ValueError(f"unknown in the {_word(kind)}: {named}")
     values = {
         name: value if hints[name] is type(value) is not float  # most are; the rest look closer
         else _value(name, hints[name], value)

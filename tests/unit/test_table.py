@@ -92,7 +92,7 @@ def test_a_file_that_is_no_table(tmp_path: Path) -> None:
         ('{"kind": "table", "version": 1, "rules": [{"key": {}}]}', "a key lacks collective, "),
         (
             '{"kind": "table", "version": 1, "rules": [], "cluster": {"x": 1}}',
-            "a cluster has no 'x'",
+            "unknown in the cluster: 'x'",
         ),
         ('{"kind": "table", "version": 1, "rules": [], "cluster": 5}', "5 is no cluster"),
     ],

@@ -113,6 +113,11 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
     [
         ([], "what the measurements were calibrated to: --calibration FILE"),
         (["--calibration", "none.json"], "m.ndjson: cannot be read"),
+        (
+            ["--calibration", "c.json", "--library", "mpich", "--target-regret", "5%"],
+            "--library and --target-regret say what to measure on --hosts",
+        ),
+        (["--calibration", "c.json", "--collectives", "bcast"], "leave that out, or name hosts"),
         ([*HOSTS, "--topology", "none.yaml"], "none.yaml: cannot be read"),
         ([*HOSTS, "--topology", "odd.yaml"], "odd.yaml"),
         ([*HOSTS, "--target-regret", "20"], "'20' is no percentage"),

@@ -166,7 +166,7 @@ def test_unfinished_measurements_are_refused_but_resumed(
         (lambda t: t.replace('"pingpong"', "pingpong"), "line 3: not a measurement"),
         (
             lambda t: t.replace('"nbytes"', '"size"'),
-            "line 2: not a measurement: a measurement has no 'size'",
+            "line 2: not a measurement: unknown in the measurement: 'size'",
         ),
         (lambda t: t.replace('"version": 1', '"version": 2'), "line 1: not the header"),
         (lambda t: t.replace('"lines": 2', '"lines": 3'), "3 series were written but 2 are there"),

@@ -110,8 +110,9 @@ def run(options: argparse.Namespace) -> None:
     }
     if not found:
         raise InputError(
-            "nothing to choose from: every call was measured with one algorithm alone, as the"
-            " column `algorithm` says it"
+            "nothing to choose from: every call was measured with one algorithm alone, as far as"
+            " the files name algorithms; to choose among the libraries in a file: --libraries"
+            " together"
         )
     for name, scores in found.items():
         if OURS not in scores:

@@ -45,6 +45,9 @@ EXAMPLES = """examples:
 
 Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
 
+MEASURING = ("library", "budget", "target_regret", "sizes", "placements", "collectives",
+             "schedules", "repetitions", "name", "launch")  # fmt: skip
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -71,7 +74,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _wishes(parser.add_argument_group("what the table may say"))
     clusters.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
-    parser.set_defaults(run=run, parts=("messages", "shared", "sweep"), target=0.03)
+    parser.set_defaults(run=run, parts=("messages", "shared", "sweep"), target=0.03,
+                        usual={name: parser.get_default(name) for name in MEASURING})  # fmt: skip
 
 
 def _wishes(group: argparse._ArgumentGroup) -> None:
@@ -105,9 +109,23 @@ def constraints_of(options: argparse.Namespace) -> Constraints:
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
     there = clusters.given(options)
+    if there.local:
+        _require_no_measuring(options)
     table = _made(options) if there.local else _measured(options, there)
     write_table(table, options.out)
     emit(options, table_record(table), lambda: print_rules(table))
+
+
+def _require_no_measuring(options: argparse.Namespace) -> None:
+    asked = [
+        f"--{name.replace('_', '-')}" for name, usual in options.usual.items()
+        if getattr(options, name) != usual
+    ]  # fmt: skip
+    if asked:
+        raise InputError(
+            f"{' and '.join(asked)} say what to measure on --hosts: without hosts the table is of"
+            " all that the measurements hold, so leave that out, or name hosts"
+        )
 
 
 def _made(options: argparse.Namespace) -> TuningTable:

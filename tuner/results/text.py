@@ -81,7 +81,7 @@ def _decoded(data: bytes) -> str:
     if zero < 0:
         return text
     line = data.count(b"\n", 0, zero) + 1
-    raise InputError(f"line {line}: not text in UTF-8: unpack it, or give another file")
+    raise InputError(f"line {line}: not text in UTF-8: save it as UTF-8, or unpack it first")
 
 
 def number(text: str, what: str, line: int) -> float:
