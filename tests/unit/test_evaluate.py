@@ -21,6 +21,7 @@ from tuner.select.cases import (
     cases_of_results,
     folds,
     sets,
+    without,
 )
 from tuner.select.dataset import Point
 from tuner.select.evaluate import DEFAULT, OURS, SINGLE, SURE, blind, contestants, evaluate
@@ -47,7 +48,7 @@ def text(cluster: str = "ares", names: Sequence[str] = ("default", "tree", "ring
 
 
 def cases(content: str, *, together: bool = False, left_out: Sequence[str] = ()) -> list[Case]:
-    return cases_of_results(parse_results(content), together, left_out)
+    return without(cases_of_results(parse_results(content), together), left_out)
 
 
 def test_a_case_is_one_call_in_one_run() -> None:
@@ -187,12 +188,28 @@ def test_who_cannot_learn_is_not_dropped_silently(
     assert not capsys.readouterr().err
 
 
+def test_readings_without_a_time_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text(text() + "ares,openmpi 5.0.11,r1,bcast,2,1,tree,512,0\n")
+    assert main(["evaluate", str(path)]) == 0
+    lines = len(text().splitlines())
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"1 of {lines} readings tell no time" in said
+    assert f"the first is in line {lines + 1}" in said
+
+
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
         (["--baselines", "oracle"], "no baseline oracle; known: nearest"),
         (["--topology", "rack.yaml"], "needs both --calibration and --topology"),
         (["--leave-out", "tree,ring"], "nothing to choose from"),
+        (
+            ["--leave-out", "tree,rign"],
+            "'rign' cannot be left out: measured are default, ring, tree",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -213,7 +230,9 @@ def regrets(shared: Path, name: str, protocol: str, names: Sequence[str], **how:
     if not path.is_file():
         pytest.skip(f"{path} is not there")
     found = []
-    for own in sets(cases_of_results(read_results(path), left_out=["ignore"], **how)).values():
+    read = cases_of_results(read_results(path), **how)
+    ignored = {choice.algorithm for case in read for choice in case.rows} & {"ignore"}
+    for own in sets(without(read, ignored)).values():
         scores = evaluate(own, protocol, contestants(names=[n for n in names if n != DEFAULT]))
         kept = [scores[n].regret for n in names if n in scores]
         found.append(" ".join(f"{100 * r.mean:.0f}/{100 * r.p95:.0f}" for r in kept))

@@ -27,12 +27,15 @@ from tuner.select.cases import (
     cases_of_measurements,
     cases_of_results,
     sets,
+    usable,
+    without,
 )
 from tuner.select.dataset import Point, Simulate
 from tuner.select.evaluate import OURS, Score, blind, contestants, evaluate
 from tuner.select.predict import Simulator
-from tuner.table import Choice, TuningTable, read_table
+from tuner.table import Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
+from tuner.units import plural
 
 EXAMPLES = """examples:
   tuner evaluate results.csv
@@ -101,8 +104,9 @@ def run(options: argparse.Namespace) -> None:
                          f" {', '.join(BASELINES)}")  # fmt: skip
     simulate = _simulate(options.calibration, options.topology)
     trainers = contestants(simulate, options.baselines)
-    tables = {str(options.table): _decisions(read_table(options.table))} if options.table else {}
-    cases = [case for path in options.files for case in cases_of(path, options, simulate)]
+    table = read_table(options.table) if options.table else None
+    cases = read_cases(options, simulate)
+    tables = {str(options.table): _decisions(table, cases, options.table)} if table else {}
     found = {
         name: evaluate(own, options.protocol, trainers, tables)
         for name, own in sets(cases, options.protocol == MACHINE).items()
@@ -133,24 +137,44 @@ def _simulate(calibration: Path | None, topology: Path | None) -> Simulate:
     return Simulator(read_calibration(calibration), load_topology(topology))
 
 
-def cases_of(path: Path, options: argparse.Namespace, simulate: Simulate) -> Sequence[Case]:
-    """What a file of any known form has measured, read as the options say."""
+def read_cases(options: argparse.Namespace, simulate: Simulate) -> list[Case]:
+    """What files of any known form have measured, read as the options say."""
+    read = [case for path in options.files for case in _cases_of(path, options, simulate)]
+    return without(read, options.leave_out)
+
+
+def _cases_of(path: Path, options: argparse.Namespace, simulate: Simulate) -> Sequence[Case]:
     if path.suffix == ".ndjson":
         return cases_of_measurements(read_measurements(path), simulate)
     readings = read_results(path, options.form, Told(options=False))
-    return cases_of_results(readings, options.libraries == "together", options.leave_out)
+    unused = [reading for reading in readings if not usable(reading)]
+    if unused:
+        warn(
+            f"{path}: {len(unused)} of {plural(len(readings), 'reading')} tell no time of a"
+            f" collective on some nodes, and are left out: the first is in line {unused[0].line}"
+        )
+    return cases_of_results(readings, options.libraries == "together")
 
 
-def _decisions(table: TuningTable) -> Pick:
-    """What a table says; it leaves to the default what it is silent about."""
+def _decisions(table: TuningTable, cases: Sequence[Case], path: Path) -> Pick:
+    """What a table says; it leaves to the default what it is silent about, and that is said."""
+
+    def rule(point: Point) -> Rule | None:
+        if point.collective not in list(Collective):
+            return None
+        keys = (point.key("commutative"), point.key())
+        return next((rule for key in keys if (rule := table.lookup(key, point.nbytes))), None)
 
     def pick(point: Point, _choices: Collection[Choice]) -> Choice:
-        if point.collective not in list(Collective):
-            return Choice()
-        keys = (point.key("commutative"), point.key())
-        rules = (table.lookup(key, point.nbytes) for key in keys)
-        return next((rule.choice for rule in rules if rule), Choice())
+        found = rule(point)
+        return found.choice if found else Choice()
 
+    silent = sum(rule(case.point) is None for case in cases)
+    if silent:
+        warn(
+            f"{path}, of {table.library} on {table.cluster.name}, has no rules for {silent} of"
+            f" {plural(len(cases), 'call')}: the default stands for it there"
+        )
     return pick
 
 

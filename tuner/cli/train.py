@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.evaluate import cases_of, measured
+from tuner.cli.evaluate import measured, read_cases
 from tuner.cli.output import add_json, console, emit, print_table, warn
 from tuner.cli.progress import Display, Report, counted
 from tuner.errors import InputError
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     for name in (FILE, MANIFEST, CARD):
         require_target(options.out / name, *options.files)
     known = versions()
-    read = [case for path in options.files for case in cases_of(path, options, blind)]
+    read = read_cases(options, blind)
     cases = [case for case in read if case.point.placement == CONSECUTIVE]
     if len(cases) < len(read):
         warn(f"{len(read) - len(cases)} calls of cyclic ranks are left out: a selector knows none")

@@ -159,12 +159,12 @@ def _mark(axes: Axes, change: Change, row: int, limits: tuple[float, float]) -> 
     lo, hi = max(change.lo, limits[0]), min(change.hi, limits[1])
     if lo >= hi:
         return
-    axes.barh(row, hi - lo, 2 * LANE, lo, color="none", edgecolor=INK, linewidth=1.1)
+    sure = change.known and not change.interval[0] <= 1 <= change.interval[1]
+    colour = (GAIN if change.gain > 1 else LOSS) if sure else INK
+    axes.barh(row, hi - lo, 2 * LANE, lo, color="none", edgecolor=colour, linewidth=1.1)
     room = math.log2(hi / lo) / math.log2(limits[1] / limits[0]) * WIDTH * 0.65
     text = f"\u00d7{change.gain:.2f}"
     if change.known and room > LETTER * len(text):
-        sure = not change.interval[0] <= 1 <= change.interval[1]
-        colour = (GAIN if change.gain > 1 else LOSS) if sure else INK
         axes.text(
             math.sqrt(lo * hi), row, text, ha="center", va="center", fontsize=8, color=colour,
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.9},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.gain import over_launches
 from tuner.locality import CONSECUTIVE
 from tuner.measurement import Measurements
@@ -48,18 +48,15 @@ def cases_of_measurements(measurements: Measurements, simulate: Simulate) -> lis
     ]
 
 
-def cases_of_results(
-    readings: Iterable[Reading], together: bool = False, left_out: Collection[str] = ()
-) -> list[Case]:
+def cases_of_results(readings: Iterable[Reading], together: bool = False) -> list[Case]:
     """Of what other programs measured, sorted by run and point.
 
     together    libraries are compared with one another, not each with itself
-    left_out    names of algorithms that are none
 
     Several readings of one call and algorithm in one run are one, their median. Raises InputError
     when no reading is of a collective.
     """
-    chosen = [reading for reading in readings if _usable(reading, left_out)]
+    chosen = [reading for reading in readings if usable(reading)]
     named = _arms(chosen) if together else {}
     times: dict[tuple[str, str, Point], dict[Choice, list[float]]] = defaultdict(
         lambda: defaultdict(list)
@@ -76,6 +73,23 @@ def cases_of_results(
         Case(group, run, point, {choice: _row(point, choice, own) for choice, own in arms.items()})
         for (group, run, point), arms in sorted(times.items(), key=lambda entry: entry[0])
     ]
+
+
+def without(cases: Sequence[Case], names: Collection[str]) -> list[Case]:
+    """Without the algorithms of these names; raises InputError for one that nobody measured."""
+    known = {choice.algorithm for case in cases for choice in case.rows}
+    unknown = sorted(set(names) - known)
+    if unknown:
+        raise InputError(
+            f"{', '.join(map(quoted, unknown))} cannot be left out: measured are"
+            f" {', '.join(sorted(known))}"
+        )
+    kept = (
+        replace(case, rows={choice: row for choice, row in case.rows.items()
+                            if choice.algorithm not in names})
+        for case in cases
+    )  # fmt: skip
+    return [case for case in kept if case.rows]
 
 
 def sets(cases: Iterable[Case], pooled: bool = False) -> dict[str, list[Case]]:
@@ -121,11 +135,12 @@ def _with_default(cases: list[Case]) -> list[Case]:
     return having or cases
 
 
-def _usable(reading: Reading, left_out: Collection[str]) -> bool:
+def usable(reading: Reading) -> bool:
+    """Whether it tells how long a collective took on how many nodes."""
     return bool(
         reading.benchmark.kind == "collective" and reading.shape and reading.shape.ppn
         and reading.nbytes and reading.samples and min(reading.samples) > 0
-        and not reading.left_out and reading.algorithm not in left_out
+        and not reading.left_out
     )  # fmt: skip
 
 
