@@ -114,3 +114,19 @@ def test_what_loses_at_both_sizes_around_does_not_win_in_between() -> None:
     asked = Point("bcast", 4, 1, "host", middle)
     assert selector.belief(asked, CHOICES).best == LINEAR
     assert selector.choose(asked) == BINOMIAL
+
+
+@pytest.mark.parametrize(("nbytes", "best"), [(2**12, LINEAR), (2**16, BINOMIAL), (2**17, BINOMIAL)])
+def test_beyond_measured_sizes_each_choice_follows_its_own_line(nbytes: int, best: Choice) -> None:
+    """The binomial one loses wherever it was measured, and wins from 37 kB on."""
+    lines = {DEFAULT: (1e-4, 1e-9), BINOMIAL: (3e-5, 2e-10), LINEAR: (1e-6, 1e-9)}
+
+    def seconds(choice: Choice, nbytes: int) -> float:
+        alpha, beta = lines[choice]
+        return alpha + beta * nbytes
+
+    rows = [
+        row(Point("bcast", 2, 1, "host", 2**k), choice, seconds(choice, 2**k))
+        for k in range(5, 15, 3) for choice in CHOICES
+    ]  # fmt: skip
+    assert trained(rows).choose(Point("bcast", 2, 1, "host", nbytes)) == best

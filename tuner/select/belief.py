@@ -32,6 +32,7 @@ _TWICE = math.log(2)  # how far powers of two are from other numbers of ranks
 # measurements: large exchanges really take 1.3 to 1.7 times as long as a few octaves below.
 _WANDER = 0.05
 _UNKNOWN = 1.0  # deviation of what is neither simulated nor measured
+_ALL = 0.1  # rows that the line of all choices counts as in that of each
 
 
 @dataclass(frozen=True)
@@ -185,12 +186,22 @@ class Beliefs:
         return [float(self._numbers[choice]), *self.place(point), start]
 
     def start(self, point: Point, choice: Choice) -> float:
-        """Simulated seconds, of the choice or of what it follows best; else of a plain line."""
+        """Simulated seconds, of the choice or of what it follows best; else of a plain line, its own
+        if calls are compared so.
+        """
         for known in (choice, self._references.get(choice, self._steadiest)):
             seconds = math.nan if known is None else self._simulate(point, known)
             if not math.isnan(seconds):
                 return max(seconds, _SHORTEST)
-        return max(float(_terms(point) @ self._line), _SHORTEST)
+        line = self._lines.get(choice, self._line)
+        return max(float(_terms(point) @ line), _SHORTEST)
+
+    @cached_property
+    def _lines(self) -> Mapping[Choice, Array]:
+        """Of each measured choice by itself."""
+        if not self._way.lines:
+            return {}
+        return _lines([row for rows in self._rows.values() for row, _ in rows], self._line)
 
     @cached_property
     def _steadiest(self) -> Choice | None:
@@ -243,6 +254,28 @@ def _line(rows: Sequence[Row]) -> Array:
         return np.array([1.0, 0.0])
     terms = np.array([_terms(row.point) / row.typical for row in rows])
     return np.asarray(nnls(terms, np.ones(len(rows)))[0])
+
+
+def _lines(rows: Sequence[Row], line: Array) -> Mapping[Choice, Array]:
+    """Alpha and beta of each choice, of the least relative errors at its rows and, for what these
+    leave open, against the line of all, as many times slower as it typically is.
+    """
+    terms = np.array([_terms(row.point) for row in rows])
+    times = np.array([row.typical for row in rows])
+    usual = np.maximum(terms @ line, _SHORTEST)
+    few = math.sqrt(_ALL / len(rows))
+    which: dict[Choice, list[int]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        which[row.choice].append(number)
+
+    def fitted(own: list[int]) -> Array:
+        slower = np.exp(np.median(np.log(times[own] / usual[own])))
+        seconds = np.concatenate([times[own], usual * slower])
+        weights = np.repeat([1.0, few], [len(own), len(rows)])
+        both = np.concatenate([terms[own], terms])
+        return np.asarray(nnls(both * (weights / seconds)[:, None], weights)[0])
+
+    return {choice: fitted(own) for choice, own in which.items()}
 
 
 def require_rows(rows: Sequence[Row]) -> None:

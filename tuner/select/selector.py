@@ -14,7 +14,7 @@ from tuner.select.belief import Belief, Beliefs, deviation, require_rows
 from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate, simulated_beside_default
 from tuner.select.guess import Guess
 from tuner.select.support import REACH, Support
-from tuner.select.ways import PLAIN, Choose, Way, best_way
+from tuner.select.ways import PLAIN, SIZES, Choose, Way, best_way
 from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
@@ -110,7 +110,7 @@ class Selector:
         measured = self.support.measured(point)
         if (kind, measured) not in self._guesses:
             rows = self._rows[kind]
-            way = self._way or (PLAIN if measured else best_way(rows, self._learn))
+            way = self._way or (SIZES if measured else best_way(rows, self._learn))
             beliefs = self._beliefs[kind] if way == PLAIN else Beliefs(rows, self._simulate, way)
             self._guesses[kind, measured] = Guess(beliefs, rows, self.support, way)
         return self._guesses[kind, measured]

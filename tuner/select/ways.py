@@ -26,14 +26,17 @@ class Way:
     powers      numbers of ranks that are powers of two are told from others: these are as far
                 apart as twice the nodes
     trusted     the belief is followed; else the default is kept
+    lines       where nothing is simulated each choice has a line of its own; else all share one
     """
 
     per_node: bool = False
     powers: bool = False
     trusted: bool = True
+    lines: bool = False
 
 
 PLAIN = Way()
+SIZES = Way(lines=True)  # for other sizes on a measured shape
 
 Choose = Callable[[Point, Collection[Choice]], Choice]  # one of those, or the default
 Learn = Callable[[Sequence[Row], Way], Choose]
