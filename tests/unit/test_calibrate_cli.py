@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from tests.support.probed import Machine, racks, truth
+from tests.support.stored import measurements_file
 from tuner.calibrate import calibrate
 from tuner.cli.calibrate import print_calibration
 from tuner.cli.main import main
 from tuner.cost import read_calibration, write_calibration
 from tuner.measurement import (
     Measurement,
-    Measurements,
-    end_line,
-    header_line,
     read_measurements,
-    series_line,
 )
 from tuner.topology import Topology
 from tuner.units import format_time
@@ -29,7 +26,7 @@ MACHINE = Machine(racks(2), truth())
 
 @pytest.fixture
 def measured(tmp_path: Path) -> Path:
-    return written(MACHINE.measured(MACHINE.messages()), tmp_path / "m.ndjson")
+    return measurements_file(tmp_path / "m.ndjson", MACHINE.measured(MACHINE.messages()))
 
 
 def short(topology: Topology) -> dict[str, Any]:
@@ -41,13 +38,6 @@ def short(topology: Topology) -> dict[str, Any]:
     ]  # fmt: skip
     return {"name": topology.name, "nodes": [node.name for node in topology.nodes],
             "switches": list(topology.switches), "links": links}  # fmt: skip
-
-
-def written(found: Measurements, path: Path) -> Path:
-    lines = [header_line(found.cluster, found.library, found.provenance)]
-    lines += [*map(series_line, found.series), end_line(len(found.series))]
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: Path) -> None:
@@ -125,11 +115,24 @@ def test_what_cannot_be_calibrated_is_not_sent_there(
 ) -> None:
     whole = read_measurements(measured)
     some = tuple(one for one in whole.series if one.kind != "pingpong")
-    few = written(replace(whole, series=some), tmp_path / "few.ndjson")
+    few = measurements_file(tmp_path / "few.ndjson", replace(whole, series=some))
     assert main(["probe", "merge", str(few), "--out", str(tmp_path / "all.ndjson")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "next: a probe with messages, or with a larger --budget" in said
     assert "tuner calibrate" not in said
+
+
+def test_the_command_that_makes_a_table_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = MACHINE.measured(MACHINE.messages())
+    call = Measurement("collective", "bcast", 2, 1, 2, 1024, (1e-5,) * 8)
+    for series, named in ((found.series, False), ((*found.series, call), True)):
+        m = str(measurements_file(tmp_path / "m 1.ndjson", replace(found, series=series)))
+        assert main(["calibrate", m, "--out", str(tmp_path / "c.json")]) == 0
+        said = capsys.readouterr().out
+        command = f"next: tuner tune --measurements '{m}' --calibration {tmp_path / 'c.json'}"
+        assert (command in said) is named
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -141,7 +144,7 @@ def test_of_one_host_the_inside_of_a_topology_alone_counts_and_that_is_said(
         own = tuple(replace(one, subject="node", nodes=1) for one in found.series)
         found = replace(found, series=own, cluster=replace(found.cluster, nodes=1))
     m, topology, c = (str(tmp_path / name) for name in ("m.ndjson", "t.yaml", "c.json"))
-    written(found, Path(m))
+    measurements_file(Path(m), found)
     Path(topology).write_text(json.dumps(short(MACHINE.topology)))
     said = "m.ndjson: measured on one host: of --topology only the inside of a node is used"
     assert main(["calibrate", m, "--topology", topology, "--out", c]) == 0

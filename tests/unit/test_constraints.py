@@ -55,11 +55,18 @@ def test_names_that_were_not_measured_are_no_wish() -> None:
     measured = [(ALLREDUCE, Choice("odd")), (ALLREDUCE, Choice())]
     for name in ("ring", "allreduce:ring", "odd"):
         Constraints(forbidden=frozenset({name})).require_known(MPICH, measured)
-    for name in ("rign", "bcast:ring", "allreduce:binomial"):
+    for name, of in (("rign", ""), ("bcast:ring", ""), ("allreduce:binomial", " of allreduce")):
         with pytest.raises(
-            InputError, match=r"cannot be forbidden; these are: odd, rabenseifner, recursive_doub"
+            InputError, match=rf"be forbidden; these are{of}: odd, rabenseifner, recursive_doub"
         ):
             Constraints(forbidden=frozenset({name})).require_known(MPICH, measured)
+
+
+def test_a_name_of_another_collective_is_not_offered() -> None:
+    measured = [(ALLREDUCE, Choice("ring")), (BCAST, Choice("chain"))]
+    with pytest.raises(InputError, match=r"these are of bcast: [^:]*\bchain\b") as found:
+        Constraints(forbidden=frozenset({"bcast:ring"})).require_known(OPENMPI, measured)
+    assert "rabenseifner" not in str(found.value)
 
 
 @pytest.mark.parametrize(

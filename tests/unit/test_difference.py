@@ -7,12 +7,15 @@ import math
 from pathlib import Path
 
 import pytest
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.figure import Figure
 
 from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Cluster
-from tuner.report.changes import MOST_ROWS, picture, save_changes
+from tuner.report.changes import MOST_ROWS, draw_changes, picture, save_changes
+from tuner.report.figures import GAIN, INK, LOSS
 from tuner.select.difference import DEPARTS, OTHER, RETURNS, difference, difference_record
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 
@@ -160,6 +163,26 @@ def test_a_picture_is_not_written_over_a_table(
     words = ["table", "diff", str(tmp_path / "old.svg"), str(tmp_path / "old.svg")]
     assert main([*words, "--plot", str(tmp_path / "old.svg")]) == 1
     assert "old.svg" in capsys.readouterr().err
+
+
+def test_a_picture_is_no_photograph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(OLD, tmp_path / "old.json")
+    words = ["table", "diff", str(tmp_path / "old.json"), str(tmp_path / "old.json")]
+    assert main([*words, "--plot", str(tmp_path / "d.jpg")]) == 1
+    assert "ends in .svg or .png, or has no suffix" in " ".join(capsys.readouterr().err.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["old.json"]
+
+
+def test_frames_of_gains_losses_and_of_what_nobody_knows_differ() -> None:
+    def frames(gain: float, sizes: tuple[int, ...]) -> set[str]:
+        new = table(rule(0, math.inf, "chain", gain, sizes))
+        figure = Figure()
+        draw_changes(figure, picture(table(), new, difference(table(), new)))
+        bars = [one for one in figure.axes[0].patches if to_rgba(one.get_facecolor())[3] == 0]
+        return {to_hex(bar.get_edgecolor()) for bar in bars}
+
+    drawn = [frames(gain, sizes) for gain, sizes in ((1.5, (KIB,)), (0.5, (KIB,)), (1.0, ()))]
+    assert drawn == [{to_hex(GAIN)}, {to_hex(LOSS)}, {to_hex(INK)}]
 
 
 def test_pictures_of_many_changes_show_the_largest(tmp_path: Path) -> None:

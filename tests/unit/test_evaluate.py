@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tuner.cli.main import main
+from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.measurement import Cluster
 from tuner.results import parse_results, read_results
 from tuner.select.baselines import nearest
 from tuner.select.cases import (
@@ -25,7 +27,7 @@ from tuner.select.cases import (
 )
 from tuner.select.dataset import Point
 from tuner.select.evaluate import DEFAULT, OURS, SINGLE, SURE, blind, contestants, evaluate
-from tuner.table import Choice
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 
 HEAD = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us"
 COUNTS, SIZES = (2, 4, 8, 16), tuple(4**k for k in range(2, 10))
@@ -183,9 +185,50 @@ def test_who_cannot_learn_is_not_dropped_silently(
     assert main(["evaluate", str(path), "--protocol", MACHINE]) == 0
     printed = capsys.readouterr()
     assert "all of it is of one machine, so new-machine leaves nothing to learn from" in printed.err
+    assert f"results of another one, or --protocol {NODES}, or --protocol {SIZE}" in printed.err
     assert "nearest" not in printed.out
     assert main(["evaluate", str(path)]) == 0
     assert not capsys.readouterr().err
+
+
+def test_one_node_count_of_many_sizes_is_evaluated_by_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.csv"
+    one = [line for line in text().splitlines() if ",bcast,4,1," in line]
+    path.write_text("\n".join([HEAD, *one, ""]))
+    assert main(["evaluate", str(path)]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(f"give results of another one, or --protocol {SIZE}")
+
+
+def test_empty_columns_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.csv"
+    for names, explained in ((("tree", "ring"), True), (("default", "tree"), False)):
+        path.write_text(text(names=names))
+        assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
+        said = capsys.readouterr().out
+        assert ("Where no library's default was measured" in said) == explained
+
+
+def test_calls_that_a_table_has_no_rules_for_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, table = tmp_path / "m.csv", tmp_path / "table.json"
+    path.write_text(text())
+    rules = tuple(
+        Rule(Key(Collective.BCAST, n, 1), 0, math.inf, Choice("ring"), Evidence("none"))
+        for n in (2, 8)
+    )
+    cluster = Cluster("ares", 8, 1, "a CPU", 2**34)
+    write_table(TuningTable(cluster, "openmpi 5.0.11", rules), table)
+    assert main(["evaluate", str(path), "--baselines", "nearest", "--table", str(table)]) == 0
+    silent, calls = 2 * len(SIZES), len(COUNTS) * len(SIZES)
+    assert f"has no rules for {silent} of {calls} calls" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert main(["evaluate", str(table)]) == 1
+    assert "a tuning table, no results: `tuner evaluate RESULTS --table" in capsys.readouterr().err
 
 
 def test_readings_without_a_time_are_counted(
@@ -219,6 +262,11 @@ def test_what_cannot_be_done_is_said(
     path.write_text(text())
     assert main(["evaluate", str(path), *extra]) == 1
     assert said in capsys.readouterr().err
+
+
+def test_a_folder_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"tuner: {tmp_path} is a folder: name the files in it\n"
 
 
 # public tables

@@ -102,6 +102,29 @@ def test_what_cannot_be_started_is_never_proved(
         assert "`tuner table check`" in said.err
 
 
+def test_what_a_file_has_no_use_for_is_refused(
+    form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {"ranks": "8", "otherwise": "ring_simple", "generic": "generic.json"}
+    out = tmp_path / "file"
+    for name in sorted(words.keys() - FORMATS[form].asks):
+        asked = ["table", "export", str(table), "--to", form, f"--{name}", words[name]]
+        assert main([*asked, "--out", str(out)]) == 1
+        said = capsys.readouterr().err
+        assert said.startswith(f"tuner: --{name} is for files of ")
+        assert f"; {form} has no use for it: leave it out" in " ".join(said.split())
+        assert not out.exists()
+
+
+def test_ranks_are_not_chosen_where_a_proof_is_of_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: Launcher
+) -> None:
+    made = table_of({(ALLREDUCE, 2): [(0, Choice())]}, library=launcher.version())
+    write_table(made, tmp_path / "t.json")
+    assert main(["table", "prove", str(tmp_path / "t.json"), "--ranks", "2"]) == 1
+    assert "--ranks is for files of intelmpi, mvapich2" in capsys.readouterr().err
+
+
 def test_more_hosts_than_given_cannot_be_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: Launcher
 ) -> None:

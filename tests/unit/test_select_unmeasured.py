@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tuner.cost import Calibration, PathCost
+from tests.support.stored import measurements_file
+from tuner.cli.main import main
+from tuner.cost import Calibration, PathCost, write_calibration
+from tuner.errors import InputError
 from tuner.locality import placed_record
 from tuner.measurement import WANTED, Cluster, Measurement, Measurements
 from tuner.select.belief import Belief
+from tuner.select.constraints import Constraints
 from tuner.select.contest import expect, hold
 from tuner.select.dataset import Point, Row, by_point, label
 from tuner.select.make import DESIGNED, make_table
@@ -30,12 +35,13 @@ CALIBRATION = Calibration("ares", LIBRARY, {("network", "host"): PathCost.line(1
 DEFAULT, BINOMIAL, LINEAR = Choice(), Choice("binomial"), Choice("linear")
 CHOICES = (DEFAULT, BINOMIAL, LINEAR)
 SIZES = tuple(4**k for k in range(4, 9))
+FLAT = "{name: flat, nodes: 8, latency: 10us, bandwidth: 100MB/s}"
 
 
 @pytest.fixture(scope="module")
 def topology(tmp_path_factory: pytest.TempPathFactory) -> Topology:
     path = tmp_path_factory.mktemp("topology") / "flat.yaml"
-    path.write_text("{name: flat, nodes: 8, latency: 10us, bandwidth: 100MB/s}")
+    path.write_text(FLAT)
     return load_topology(path)
 
 
@@ -91,6 +97,32 @@ def test_beyond_all_node_counts_the_library_decides(topology: Topology) -> None:
     _, table = make_table(measured(topology, (2, 4)), CALIBRATION, topology=topology,
                           shapes=[(8, 1)])  # fmt: skip
     assert {key.nodes for key in table.keys} == {2, 4}
+
+
+def test_shapes_without_rules_are_named_and_so_is_what_comes_next(
+    topology: Topology, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    m = measurements_file(tmp_path / "m.ndjson", measured(topology, (2, 4)))
+    c, flat, out = (tmp_path / name for name in ("c.json", "flat.yaml", "table.json"))
+    write_calibration(CALIBRATION, c)
+    flat.write_text(FLAT)
+    words = ["tune", "--measurements", str(m), "--calibration", str(c), "--topology", str(flat)]
+    assert main([*words, "--shapes", "3x1,8x1", "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "there are no rules for 8x1: nothing measured tells about such ranks" in said.err
+    assert "3x1" not in said.err
+    assert f"next: tuner table prove {out}; tuner table export {out} --to openmpi" in said.out
+
+
+def test_what_cannot_be_forbidden_is_known_before_anything_is_simulated(
+    topology: Topology,
+) -> None:
+    def progress(_done: int, _total: int) -> None:
+        raise AssertionError
+
+    wishes = Constraints(forbidden=frozenset({"rign"}))
+    with pytest.raises(InputError, match="'rign' is no algorithm of what is measured"):
+        make_table(measured(topology, (2, 4)), CALIBRATION, progress, topology, constraints=wishes)
 
 
 def test_single_calls_complete_the_ladder_of_a_measured_shape(topology: Topology) -> None:

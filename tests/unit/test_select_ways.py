@@ -116,7 +116,9 @@ def test_what_loses_at_both_sizes_around_does_not_win_in_between() -> None:
     assert selector.choose(asked) == BINOMIAL
 
 
-@pytest.mark.parametrize(("nbytes", "best"), [(2**12, LINEAR), (2**16, BINOMIAL), (2**17, BINOMIAL)])
+@pytest.mark.parametrize(
+    ("nbytes", "best"), [(2**12, LINEAR), (2**16, BINOMIAL), (2**17, BINOMIAL)]
+)
 def test_beyond_measured_sizes_each_choice_follows_its_own_line(nbytes: int, best: Choice) -> None:
     """The binomial one loses wherever it was measured, and wins from 37 kB on."""
     lines = {DEFAULT: (1e-4, 1e-9), BINOMIAL: (3e-5, 2e-10), LINEAR: (1e-6, 1e-9)}

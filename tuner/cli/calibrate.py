@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -95,8 +96,19 @@ def run(options: argparse.Namespace) -> None:
         print_calibration(calibration)
         if refined:
             _print_refined(refined)
+        if options.out and any(one.kind == "collective" for one in measurements.series):
+            console().print(f"next: {_tuning(options)}", markup=False, soft_wrap=True)
 
     emit(options, calibration_record(calibration), text)
+
+
+def _tuning(options: argparse.Namespace) -> str:
+    """The command that makes a table."""
+    topology = ["--topology", str(options.topology)] if options.topology else []
+    return shlex.join(
+        ["tuner", "tune", "--measurements", str(options.files[0]),
+         "--calibration", str(options.out), *topology, "--out", "table.json"]
+    )  # fmt: skip
 
 
 def _print_refined(refined: Refined) -> None:

@@ -23,15 +23,17 @@ from tuner.select.cases import (
     MACHINE,
     NODES,
     PROTOCOLS,
+    SIZE,
     Case,
     cases_of_measurements,
     cases_of_results,
+    folds,
     sets,
     usable,
     without,
 )
 from tuner.select.dataset import Point, Simulate
-from tuner.select.evaluate import OURS, Score, blind, contestants, evaluate
+from tuner.select.evaluate import DEFAULT, OURS, Score, blind, contestants, evaluate
 from tuner.select.predict import Simulator
 from tuner.table import Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
@@ -107,26 +109,35 @@ def run(options: argparse.Namespace) -> None:
     table = read_table(options.table) if options.table else None
     cases = read_cases(options, simulate)
     tables = {str(options.table): _decisions(table, cases, options.table)} if table else {}
-    found = {
-        name: evaluate(own, options.protocol, trainers, tables)
+    cases_of = {
+        name: own
         for name, own in sets(cases, options.protocol == MACHINE).items()
         if len({choice for case in own for choice in case.rows}) > 1
     }
-    if not found:
+    if not cases_of:
         raise InputError(
             "nothing to choose from: every call was measured with one algorithm alone, as far as"
             " the files name algorithms; to choose among the libraries in a file: --libraries"
             " together"
         )
-    for name, scores in found.items():
-        if OURS not in scores:
-            warn(
-                f"{name}: all of it is of one {LEFT_OUT[options.protocol]}, so {options.protocol}"
-                f" leaves nothing to learn from: {OURS} and the baselines are not scored; give"
-                " results of another one, or choose another --protocol"
-            )
+    found = {
+        name: evaluate(own, options.protocol, trainers, tables) for name, own in cases_of.items()
+    }
+    for name, own in cases_of.items():
+        if OURS not in found[name]:
+            warn(f"{name}: {_nothing_learned(own, options.protocol)}")
     record = {name: list(_records(scores)) for name, scores in found.items()}
     emit(options, {"protocol": options.protocol, "sets": record}, lambda: _print(found))
+
+
+def _nothing_learned(cases: Sequence[Case], protocol: str) -> str:
+    """Why only what learns nothing is scored, and what to do."""
+    others = [other for other in (NODES, SIZE) if other != protocol and folds(cases, other)]
+    return (
+        f"all of it is of one {LEFT_OUT[protocol]}, so {protocol} leaves nothing to learn from:"
+        f" {OURS} and the baselines are not scored; give results of another one"
+        + "".join(f", or --protocol {other}" for other in others)
+    )
 
 
 def _simulate(calibration: Path | None, topology: Path | None) -> Simulate:
@@ -190,6 +201,9 @@ def _print(found: dict[str, dict[str, Score]]) -> None:
     for name, scores in found.items():
         rows = [(key, *_cells(score)) for key, score in scores.items()]
         print_table(f"{name}: regret, %", columns, rows, right=columns[1:])
+    if any(DEFAULT not in scores for scores in found.values()):
+        print("Where no library's default was measured nothing tells what is slower than it, nor"
+              " which part of its regret is saved.")  # fmt: skip
 
 
 def _cells(score: Score) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from tuner.cli import parsing
 from tuner.cli.environments import interpreter, libmpi
 from tuner.errors import InputError
 from tuner.export import mpich
-from tuner.export.formats import FORMATS, Wish
+from tuner.export.formats import FORMATS, Format, Wish
 from tuner.table import TuningTable, read_table
 
 
@@ -53,8 +53,14 @@ def table_of(path: Path, options: argparse.Namespace) -> TuningTable:
     return table if options.ppn is None else table.with_ppn(options.ppn)
 
 
-def wish(options: argparse.Namespace) -> Wish:
-    """What was said."""
+def wish(options: argparse.Namespace, form: Format) -> Wish:
+    """What was said; raises InputError for what a file of this format has no use for."""
+    for name in sorted({"otherwise", "ranks", "generic"} - form.asks):
+        if getattr(options, name):
+            users = ", ".join(own.name for own in FORMATS.values() if name in own.asks)
+            raise InputError(
+                f"--{name} is for files of {users}; {form.name} has no use for it: leave it out"
+            )
     generic = generic_of(options.python, options.generic)
     return Wish(options.commutative_only, options.otherwise, options.ranks, generic)
 

@@ -14,7 +14,7 @@ from tuner.cli.environments import libmpi
 from tuner.cli.progress import Report, counted
 from tuner.errors import InputError
 from tuner.export import intelmpi, mpich, openmpi
-from tuner.export.formats import FORMATS, Wish
+from tuner.export.formats import FORMATS, Format, Wish
 from tuner.export.heldout import heldout
 from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
@@ -156,6 +156,13 @@ def compare(
     return [{**asdict(point), "ci95": list(point.ci95)} for point in points]
 
 
+def form_of(library: str) -> Format:
+    """In which its tables are proved; raises InputError for a library that cannot be started."""
+    if library not in PROVABLE:
+        raise InputError(UNPROVABLE.get(library, f"{library} cannot be started here"))
+    return FORMATS[library]
+
+
 def prove_exported(
     table: TuningTable, python: Path, wish: Wish, report: Report,
     there: Hosts = LOCAL, template: Template | None = None,
@@ -165,13 +172,11 @@ def prove_exported(
     there       hosts to start ranks on, by this template
     """
     library = table.library.partition(" ")[0]
-    if library not in PROVABLE:
-        raise InputError(UNPROVABLE.get(library, f"{library} cannot be started here"))
     if library == "intelmpi" and not there.local:
         raise InputError("Intel MPI is proved on this computer alone: leave out --hosts")
     if library == "intelmpi":
         return _prove_intelmpi(table, python, wish, report)
-    text, _ = FORMATS[library].emit(table, wish)
+    text, _ = form_of(library).emit(table, wish)
     starter = launcher(table, python) if there.local else spread(table, python, there, template)
     with place_for(starter) as place:
         path = Path(place, "exported")

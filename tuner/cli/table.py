@@ -95,6 +95,7 @@ def run_show(options: argparse.Namespace) -> None:
 def run_diff(options: argparse.Namespace) -> None:
     """Compare two tables."""
     if options.plot is not None:
+        _require_picture(options.plot)
         require_target(options.plot, options.old, options.new)
     old, new = read_table(options.old), read_table(options.new)
     found = difference(old, new)
@@ -104,6 +105,13 @@ def run_diff(options: argparse.Namespace) -> None:
             console(error=True).print(f"{path}: written", markup=False)
 
 
+def _require_picture(path: Path) -> None:
+    if path.suffix not in ("", ".svg", ".png"):
+        raise InputError(
+            f"--plot {path}: the name of a picture ends in .svg or .png, or has no suffix for both"
+        )
+
+
 def run_export(options: argparse.Namespace) -> None:
     """Write a table in a library's format."""
     if options.out is not None:
@@ -111,7 +119,7 @@ def run_export(options: argparse.Namespace) -> None:
     table = native.table_of(options.table, options)
     form = FORMATS[options.to]
     form.require(table)
-    text, lost = form.emit(table, native.wish(options))
+    text, lost = form.emit(table, native.wish(options, form))
     for rule in lost:
         console(error=True).print(f"left to the default, {options.to} lacks it: {rule}")
     held = table.consecutive()
@@ -152,7 +160,7 @@ def run_check(options: argparse.Namespace) -> int:
     form = FORMATS[options.to] if options.to else format_of(table, text)
     form.require(table)
     try:
-        differences = form.check(table, text, native.wish(options))
+        differences = form.check(table, text, native.wish(options, form))
     except InputError as reason:
         raise InputError(f"{options.file}: {reason}") from None
     record = {"file": str(options.file), "format": form.name, "differences": differences}
@@ -178,8 +186,9 @@ def run_prove(options: argparse.Namespace) -> int:
         raise InputError(
             f"{options.table} is for {table.library}: its rules prove nothing in {options.runtime}"
         )
+    wish = native.wish(options, proving.form_of(library))
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
-        python, wish = interpreter(library, options.python), native.wish(options)
+        python = interpreter(library, options.python)
         proofs = proving.prove_exported(
             table.consecutive(), python, wish, report, clusters.given(options), options.launch
         )

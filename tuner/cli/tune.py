@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from typing import Any
 from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, interpreter
 from tuner.cli.guided import Goal, guided
-from tuner.cli.output import add_json, console, emit
+from tuner.cli.output import add_json, console, emit, warn
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, counted
+from tuner.cli.proving import PROVABLE
 from tuner.cli.rules import print_rules
 from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError
+from tuner.export.formats import FORMATS
 from tuner.files import require_target
 from tuner.runtime.launch import Hosts
 from tuner.select.constraints import Constraints, constraints_from
@@ -92,7 +95,7 @@ def _wishes(group: argparse._ArgumentGroup) -> None:
         "--rules",
         type=parsing.positive,
         metavar="K",
-        help="how many the table may have, the best ones",
+        help="how many the table may have, those for the default among them: the best ones",
     )
     group.add_argument(
         "--commutative-only", action="store_true",
@@ -113,7 +116,21 @@ def run(options: argparse.Namespace) -> None:
         _require_no_measuring(options)
     table = _made(options) if there.local else _measured(options, there)
     write_table(table, options.out)
-    emit(options, table_record(table), lambda: print_rules(table))
+    for shape in options.shapes:
+        if not any((key.nodes, key.ppn) == (shape.nodes, shape.ppn) for key in table.keys):
+            warn(f"there are no rules for {shape}: nothing measured tells about such ranks")
+    emit(options, table_record(table), lambda: _print(table, options.out))
+
+
+def _print(table: TuningTable, out: Path) -> None:
+    print_rules(table)
+    library, name = table.library.partition(" ")[0], shlex.quote(str(out))
+    form = next(form.name for form in FORMATS.values() if library in form.libraries)
+    proving = f"tuner table prove {name}; " if library in PROVABLE else ""
+    console().print(
+        f"next: {proving}tuner table export {name} --to {form} --out FILE",
+        markup=False, soft_wrap=True,
+    )  # fmt: skip
 
 
 def _require_no_measuring(options: argparse.Namespace) -> None:

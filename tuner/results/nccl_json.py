@@ -27,6 +27,9 @@ def parse_json(lines: Lines, told: Told) -> Iterator[Reading]:
     content = "\n".join(lines.lines)
     record = _loaded(content)
     results = record.get("results")
+    if "rules" in record and "library" in record:
+        raise InputError("line 1: a tuning table, no results: `tuner evaluate RESULTS --table FILE`"
+                         " scores it on results")  # fmt: skip
     if not isinstance(results, list) or not results:
         raise InputError("line 1: no `results` as nccl-tests writes them: this is another file, or"
                          " the run did not finish")  # fmt: skip

@@ -126,8 +126,10 @@ class Told:
         if p is None or nodes is None or ppn is None:
             raise InputError(f"line {line}: the file does not say {self._missing(p, nodes)}")
         if p != nodes * ppn or p >= MOST_RANKS:
-            raise InputError(f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each:"
-                             " correct --p, --nodes or --ppn")  # fmt: skip
+            options = ": correct --p, --nodes or --ppn" if self.options else ""
+            raise InputError(
+                f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each{options}"
+            )
         return Shape(p, nodes, ppn)
 
     def pair(self, line: int) -> Shape:

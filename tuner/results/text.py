@@ -56,6 +56,8 @@ def lines_of(text: str, source: str) -> Lines:
 def read_lines(path: Path) -> Lines:
     """A file as text. Raises InputError for what cannot be read, is too large, or is no text."""
     try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder: name the files in it")
         if not path.is_file():
             raise InputError(f"there is no file {path}")
         with path.open("rb") as file:

@@ -186,8 +186,8 @@ class Beliefs:
         return [float(self._numbers[choice]), *self.place(point), start]
 
     def start(self, point: Point, choice: Choice) -> float:
-        """Simulated seconds, of the choice or of what it follows best; else of a plain line, its own
-        if calls are compared so.
+        """Simulated seconds, of the choice or of what it follows best; else of a plain line, which
+        is its own where calls are compared so.
         """
         for known in (choice, self._references.get(choice, self._steadiest)):
             seconds = math.nan if known is None else self._simulate(point, known)

@@ -73,9 +73,12 @@ class Constraints:
         pairs = measured | {(one, name) for one in collectives for name in own.get(one, ())}
         known = {name for _, name in pairs} | {f"{one}:{name}" for one, name in pairs}
         for name in sorted(self.forbidden - known):
+            of = name.rpartition(":")[0]
+            others = {other for one, other in pairs if one == of or of not in collectives}
             raise InputError(
                 f"{quoted(name)} is no algorithm of what is measured, so it cannot be forbidden;"
-                f" these are: {', '.join(sorted({name for _, name in pairs} - {DEFAULT}))}"
+                f" these are{f' of {of}' if of in collectives else ''}:"
+                f" {', '.join(sorted(others - {DEFAULT}))}"
             )
 
     def record(self) -> dict[str, Any]:

@@ -45,25 +45,23 @@ def make_table(
     when calibration, topology and measurements do not belong together, when the ranks do not fit on
     the topology, and for constraints that cannot be met.
     """
-    theirs = (calibration.cluster, calibration.library)
-    if theirs != (measurements.cluster.name, measurements.library):
-        raise InputError(
-            f"the calibration is of {theirs[1]} on {theirs[0]}, the measurements of"
-            f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
-        )
+    _require_together(calibration, measurements)
     library = libraries.named(measurements.library)
     decisions = decisions_of(measurements.provenance, measurements.library, "measurements")
     where = described(measurements.cluster, calibration, topology)
     simulate = Simulator(calibration, where, decisions)
-    simulate.ahead(measured_pairs(measurements), progress, cores)
+    pairs = measured_pairs(measurements)
+    constraints.require_known(
+        measurements.library,
+        ((point.collective, choice) for point, choice in pairs
+         if library.in_rules(point.key().collective, choice)),
+    )  # fmt: skip
+    simulate.ahead(pairs, progress, cores)
     rows = [
         row
         for row in label(measurements, simulate)
         if library.in_rules(row.point.key().collective, row.choice)
     ]
-    constraints.require_known(
-        measurements.library, ((row.point.collective, row.choice) for row in rows)
-    )
     designed = bool(measurements.provenance.get(DESIGNED))
     if designed:
         rows = _without_wrong(rows, measurements)
@@ -75,6 +73,15 @@ def make_table(
         measurements, contests, selector, library.order_safe, constraints,
         redirected=library.redirected,
     )  # fmt: skip
+
+
+def _require_together(calibration: Calibration, measurements: Measurements) -> None:
+    theirs = (calibration.cluster, calibration.library)
+    if theirs != (measurements.cluster.name, measurements.library):
+        raise InputError(
+            f"the calibration is of {theirs[1]} on {theirs[0]}, the measurements of"
+            f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
+        )
 
 
 def _told(measurements: Measurements) -> list[Point]:

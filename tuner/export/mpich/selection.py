@@ -95,12 +95,16 @@ def _parsed(text: str, library: str) -> Tree:
     try:
         tree = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as reason:
-        raise InputError(f"MPICH tuning file: truncated or not JSON: {reason}") from None
+        raise InputError(
+            f"MPICH tuning file: truncated or not JSON, line {reason.lineno}"
+        ) from None
     if not isinstance(tree, dict) or not tree:
         raise InputError("MPICH tuning file: no collectives in it")
     for key, node in tree.items():
         if not key.startswith("collective="):
-            raise InputError(f"MPICH tuning file: {key!r} is no collective")
+            raise InputError(
+                f"MPICH tuning file: {key!r} is no collective: this is a file of something else"
+            )
         _require_valid(node, key)
         _require_fitting(node, key.removeprefix("collective="))
     _require_version(tree, library)

@@ -122,8 +122,10 @@ def parse(text: str) -> Rules:
     """The rules in a file; raises InputError for what Open MPI would drop or misread."""
     try:
         root = json.loads(text, object_pairs_hook=_unique)
-    except (json.JSONDecodeError, RecursionError) as reason:
-        raise InputError(f"JSON rules: truncated or not JSON: {reason}") from None
+    except json.JSONDecodeError as reason:
+        raise InputError(f"JSON rules: truncated or not JSON, line {reason.lineno}") from None
+    except RecursionError:
+        raise InputError("JSON rules: nested deeper than any library reads") from None
     if not isinstance(root, dict) or {**root, "collectives": 0} != {**_ROOT, "collectives": 0}:
         raise InputError(
             'JSON rules: needed are "rule_file_version": 3, "module": "tuned" and "collectives"'
