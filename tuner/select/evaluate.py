@@ -126,13 +126,14 @@ def _score(picked: Sequence[tuple[Case, Choice]]) -> Score:
     losses = [case.regret(choice) for case, choice in picked]
     if any(Choice() not in case.rows for case, _ in picked):
         return Score(summary(losses), math.nan, math.nan)
-    slower = [_slower(case, choice) for case, choice in picked]
+    slower = [is_slower(case, choice) for case, choice in picked]
     before = float(np.mean([case.regret(Choice()) for case, _ in picked]))
     headroom = 1 - float(np.mean(losses)) / before if before > 0 else math.nan
     return Score(summary(losses), float(np.mean(slower)), headroom)
 
 
-def _slower(case: Case, choice: Choice) -> bool:
+def is_slower(case: Case, choice: Choice) -> bool:
+    """Whether it is slower than the default beyond noise."""
     chosen, default = case.rows[choice], case.rows[Choice()]
     return chosen.typical > default.typical * (1 + max(LEAST, _width(chosen), _width(default)))
 
