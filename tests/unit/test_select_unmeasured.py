@@ -25,7 +25,7 @@ from tuner.select.predict import Simulator
 from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.select.worth import sure
-from tuner.table import LEARNED, MEASURED, SIMULATED, Choice, Rule, TuningTable
+from tuner.table import LEARNED, MEASURED, SIMULATED, Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
 from tuner.topology import Topology
 
@@ -112,6 +112,12 @@ def test_shapes_without_rules_are_named_and_so_is_what_comes_next(
     assert "there are no rules for 8x1: nothing measured tells about such ranks" in said.err
     assert "3x1" not in said.err
     assert f"next: tuner table prove {out}; tuner table export {out} --to openmpi" in said.out
+    assert "to the mean regret" not in said.out
+    assert main([*words, "--rules", "4", "--out", str(out)]) == 0
+    limited = read_table(out)
+    added = limited.provenance["compaction"]["added_regret"]
+    sentence = f"{len(limited.rules)} rules instead of one per size add {added:.2%} to the mean"
+    assert sentence in capsys.readouterr().out
 
 
 def test_what_cannot_be_forbidden_is_known_before_anything_is_simulated(

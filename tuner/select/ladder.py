@@ -222,7 +222,7 @@ def _rules(key: Key, runs: Sequence[Run], bounds: Sequence[float]) -> list[Rule]
     or its gain is not sure to last, the library decides.
     """
     rules = [
-        Rule(key, int(lo), hi, run.choice, _evidence(run))
+        Rule(key, int(lo), hi if hi == math.inf else int(hi), run.choice, _evidence(run))
         for run, (lo, hi) in zip(runs, pairwise(bounds), strict=True)
     ]
     if bounds[0] > 0:
