@@ -1,16 +1,21 @@
-"""What guesses at other node counts reach, and what would stand in the way of more:
+"""What guesses at other node counts lose, and what keeping the default more often would change:
 
     python -m tests.bench.guesses FILE...
 
 Of results that `tuner evaluate` reads, one node count left out in turn. First, for every set: the
-regret of the selector, by how much it is above the better one of the nearest winner and the default
-(with the 95 % interval of a bootstrap over calls), and where files have several runs of one call,
-the regret of what was the fastest in another run of the very same call: no selector knows more.
+regret of the selector, how often it is slower than the default, and by how much its regret is above
+that of the better one of the nearest winner and the default, with the 95 % interval of a bootstrap
+over calls, all runs of a call together, in which the better one is found anew: it holds for these
+node counts.
 
-Then what keeping the default would give unless the selector believes in a gain over it, of so many
-percent or so many deviations: of how many sets the regret is at or below that of both baselines,
-how many are slower than the default in at most 1 % of the calls, and how many save 90 % of its
-regret.
+Then, where files have several runs of a call, what the other runs of it tell: for these calls the
+regret of the selector, of what was the fastest in the mean of all other runs, and of the one choice
+for each call that is best over all its runs.
+
+Last, what is lost if the default stays unless a gain over it is believed in, of so many percent or
+so many deviations, by the belief that rules rest on: in how many sets with a default the regret is
+at or below that of both baselines, at most 1 % of the calls are slower than the default, and 90 %
+of its regret is saved; and in how many all three.
 """
 
 from __future__ import annotations
@@ -18,9 +23,8 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +35,7 @@ from tuner.results import read_results
 from tuner.select.baselines import nearest
 from tuner.select.cases import NODES, Case, cases_of_results, folds, sets
 from tuner.select.dataset import Point
-from tuner.select.evaluate import OURS, blind, contestants, is_slower
+from tuner.select.evaluate import blind, is_slower
 from tuner.select.selector import train
 from tuner.table import Choice
 
@@ -40,7 +44,7 @@ Array = NDArray[np.float64]
 DEFAULT = Choice()
 GAINS = (0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 DEVIATIONS = (0.25, 0.5, 1.0, 2.0, 3.0)
-RESAMPLES = 10_000
+RESAMPLES = 2000
 SLOWER, HEADROOM = 0.01, 0.9
 EQUAL = 1e-9  # regrets that differ by rounding alone
 
@@ -54,88 +58,114 @@ class Guess:
     case: Case
     chosen: Choice
     copied: Choice
-    gain: float
-    deviation: float
+    gain: float = 0.0
+    deviation: float = 0.0
 
     @property
-    def default(self) -> float:
-        """The default's regret; infinite where it was not measured."""
-        return self.case.regret(DEFAULT) if DEFAULT in self.case.rows else math.inf
+    def regrets(self) -> tuple[float, float, float]:
+        """Of what is chosen, of the copy, and of the default; infinite where that lacks."""
+        own = self.case.regret
+        return own(self.chosen), own(self.copied), own(DEFAULT) if self.has_default else math.inf
+
+    @property
+    def has_default(self) -> bool:
+        """Whether it was measured."""
+        return DEFAULT in self.case.rows
+
+    def taken(self, gain: float, deviations: float) -> Choice:
+        """The default unless a larger gain than that is believed in."""
+        return self.chosen if self.gain > gain + deviations * self.deviation else DEFAULT
 
 
 def guesses(cases: Sequence[Case]) -> list[Guess]:
-    """At every call, by what was measured on other node counts; none where there are none."""
+    """At every call, by what was measured on other node counts; none where there are none. Where
+    what is chosen was not measured the copy stands for it.
+    """
     found = []
     for known, asked in folds(cases, NODES):
-        pick, copy = contestants(blind, ())[OURS](known), nearest(known)
         selector = train([row for case in known for row in case.rows.values()], blind)
+        copy = nearest(known)
         for case in asked:
             had = frozenset(case.rows)
-            chosen = pick(case.point, had)
-            believed = (0.0, 1.0)
-            if DEFAULT in had and not chosen.is_default:
-                belief = selector.belief(case.point, [chosen, DEFAULT])
-                believed = belief.gain(chosen, DEFAULT)
-            found.append(Guess(case, chosen, copy(case.point, had), *believed))
+            chosen, copied = selector.choose(case.point, had), copy(case.point, had)
+            guess = Guess(case, chosen if chosen in had else copied, copied)
+            if guess.has_default and not guess.chosen.is_default:
+                belief = selector.belief(case.point, [guess.chosen, DEFAULT])
+                guess = Guess(case, chosen, copied, *belief.gain(chosen, DEFAULT))
+            found.append(guess)
     return found
 
 
-def regrets(found: Sequence[Guess], gain: float = -math.inf, deviations: float = 0.0) -> Array:
-    """Of leaving the default only for a gain believed to be more than that."""
-    return np.array([one.case.regret(taken(one, gain, deviations)) for one in found])
-
-
-def taken(one: Guess, gain: float, deviations: float) -> Choice:
-    """What is chosen then."""
-    sure = one.gain > max(gain, deviations * one.deviation if deviations else gain)
-    return one.chosen if sure else DEFAULT
-
-
-def baseline(found: Sequence[Guess]) -> Array:
-    """Regrets of the better one of the nearest winner and the default."""
-    copied = np.array([one.case.regret(one.copied) for one in found])
-    default = np.array([one.default for one in found])
-    return min(copied, default, key=lambda own: float(own.mean()))
-
-
 def above(found: Sequence[Guess]) -> tuple[float, float, float]:
-    """By how much the mean regret is above the baseline's, and the 95 % interval."""
-    more = regrets(found) - baseline(found)
-    drawn = np.random.default_rng(1).integers(0, len(more), (RESAMPLES, len(more)))
-    low, high = np.quantile(more[drawn].mean(axis=1), (0.025, 0.975))
-    return float(more.mean()), float(low), float(high)
+    """By how much the mean regret is above the better baseline's, and the 95 % interval."""
+    calls: dict[Point, list[tuple[float, float, float]]] = defaultdict(list)
+    for one in found:
+        calls[one.case.point].append(one.regrets)
+    sums = np.array([np.sum(own, axis=0) for own in calls.values()])
+    counts = np.array([len(own) for own in calls.values()])
+
+    def more(drawn: NDArray[np.intp]) -> Array:
+        means = sums[drawn].sum(axis=-2) / counts[drawn].sum(axis=-1)[..., None]
+        return np.asarray(means[..., 0] - means[..., 1:].min(axis=-1))
+
+    numbers = np.arange(len(counts))
+    drawn = np.random.default_rng(1).integers(0, len(counts), (RESAMPLES, len(counts)))
+    low, high = np.quantile(more(drawn), (0.025, 0.975))
+    return float(more(numbers)), float(low), float(high)
 
 
-def repeated(cases: Sequence[Case]) -> Iterator[tuple[float, bool]]:
-    """Of what was the fastest in one run of a call in every other run of it that has it: regret,
-    and whether it is slower than the default.
-    """
-    runs: dict[Point, list[Case]] = defaultdict(list)
-    for case in cases:
-        runs[case.point].append(case)
-    for own in runs.values():
-        for one, other in permutations(own, 2):
-            both = [choice for choice in one.rows if choice in other.rows]
-            if both:
-                best = min(both, key=lambda choice: one.rows[choice].typical)
-                yield other.regret(best), DEFAULT in other.rows and is_slower(other, best)
+def repeated(found: Sequence[Guess]) -> list[tuple[Guess, Choice, Choice]]:
+    """At calls with several runs: what is the fastest in the mean of the others, and in all."""
+    runs: dict[Point, list[Guess]] = defaultdict(list)
+    for one in found:
+        runs[one.case.point].append(one)
+    several = [own for own in runs.values() if len(own) > 1]
+    return [
+        (one, _fastest(one.case, [other.case for other in own if other is not one]),
+         _fastest(one.case, [each.case for each in own]))
+        for own in several for one in own
+    ]  # fmt: skip
+
+
+def _fastest(case: Case, runs: Sequence[Case]) -> Choice:
+    """Of the choices of a case that all these runs have; by their mean logarithm."""
+    shared = set(case.rows).intersection(*(run.rows for run in runs))
+
+    def mean(choice: Choice) -> float:
+        return float(np.mean([math.log(run.rows[choice].typical) for run in runs]))
+
+    return min(sorted(shared, key=str), key=mean)
 
 
 def print_sets(named: Mapping[str, Sequence[Guess]]) -> None:
     """One line each."""
     rows = []
     for name, found in named.items():
-        own, (more, low, high) = regrets(found), above(found)
-        again = list(repeated([one.case for one in found]))
-        floor = np.array([regret for regret, _ in again])
+        own, copied, default = np.array([one.regrets for one in found]).T
+        more, low, high = above(found)
+        slower = [is_slower(one.case, one.chosen) for one in found if one.has_default]
         rows.append((
-            name, str(len(found)), _mean(own), _mean(baseline(found)),
+            name, str(len(found)), _mean(own), f"{np.mean(slower):.0%}" if slower else "",
+            _mean(copied), _mean(default) if slower else "",
             f"{100 * more:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})",
-            _mean(floor) if again else "",
-            f"{np.mean([slower for _, slower in again]):.0%}" if again else "",
         ))  # fmt: skip
-    columns = ("set", "calls", "regret", "better baseline", "above it", "another run", "slower")
+    columns = ("set", "calls", "regret", "slower", "nearest", "default", "above the better one")
     print_table("one node count left out: regret, % (mean/p95)", columns, rows, right=columns[1:])
+
+
+def print_repeated(named: Mapping[str, Sequence[Guess]]) -> None:
+    """One line for each set that has such calls."""
+    rows = []
+    for name, found in named.items():
+        again = repeated(found)
+        own = np.array([
+            [one.case.regret(choice) for choice in (one.chosen, others, every)]
+            for one, others, every in again
+        ])  # fmt: skip
+        if again:
+            rows.append((name, str(len(again)), *map(_mean, own.T)))
+    columns = ("set", "runs", "regret", "by the other runs", "one choice for all runs")
+    print_table("calls with several runs: regret, % (mean/p95)", columns, rows, right=columns[1:])
 
 
 def _mean(own: Array) -> str:
@@ -143,8 +173,8 @@ def _mean(own: Array) -> str:
 
 
 def print_thresholds(named: Mapping[str, Sequence[Guess]]) -> None:
-    """One line for each way of being sure, of the sets with a default."""
-    having = [own for own in named.values() if all(math.isfinite(one.default) for one in own)]
+    """One line for each way of being sure, of the sets whose default has some regret."""
+    having = [own for own in named.values() if all(one.has_default for one in own)]
     ways = [("always", -math.inf, 0.0)]
     ways += [(f"gain above {gain:.0%}", math.log1p(gain), 0.0) for gain in GAINS]
     ways += [(f"gain above {k:g} deviations", 0.0, k) for k in DEVIATIONS]
@@ -157,17 +187,19 @@ def counted(named: Sequence[Sequence[Guess]], gain: float, deviations: float) ->
     """Of how many sets each line holds, and all of them."""
     held = []
     for found in named:
-        own, default = regrets(found, gain, deviations), np.array([one.default for one in found])
-        slower = [is_slower(one.case, taken(one, gain, deviations)) for one in found]
+        taken = [(one.case, one.taken(gain, deviations)) for one in found]
+        mean = np.mean([case.regret(choice) for case, choice in taken])
+        _, copied, default = np.array([one.regrets for one in found]).mean(axis=0)
         held.append((
-            own.mean() <= baseline(found).mean() + EQUAL, np.mean(slower) <= SLOWER,
-            1 - own.mean() / default.mean() >= HEADROOM,
+            mean <= min(copied, default) + EQUAL,
+            np.mean([is_slower(*one) for one in taken]) <= SLOWER,
+            mean <= (1 - HEADROOM) * default,
         ))  # fmt: skip
     return (*(str(sum(own)) for own in zip(*held, strict=True)), str(sum(map(all, held))))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="What guesses reach, and could.")
+    parser = argparse.ArgumentParser(description="What guesses at other node counts lose.")
     parser.add_argument("files", type=Path, nargs="+")
     every = {
         name: guesses(own)
@@ -177,4 +209,5 @@ if __name__ == "__main__":
     }
     learned = {name: found for name, found in every.items() if found}
     print_sets(learned)
+    print_repeated(learned)
     print_thresholds(learned)

@@ -165,7 +165,9 @@ def test_a_picture_is_not_written_over_a_table(
     assert "old.svg" in capsys.readouterr().err
 
 
-def test_a_picture_is_no_photograph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_picture_is_of_one_of_two_kinds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_table(OLD, tmp_path / "old.json")
     words = ["table", "diff", str(tmp_path / "old.json"), str(tmp_path / "old.json")]
     assert main([*words, "--plot", str(tmp_path / "d.jpg")]) == 1

@@ -185,7 +185,7 @@ def test_who_cannot_learn_is_not_dropped_silently(
     assert main(["evaluate", str(path), "--protocol", MACHINE]) == 0
     printed = capsys.readouterr()
     assert "all of it is of one machine, so new-machine leaves nothing to learn from" in printed.err
-    assert f"results of another one, or --protocol {NODES}, or --protocol {SIZE}" in printed.err
+    assert f"choose another --protocol, such as {NODES} or {SIZE}" in " ".join(printed.err.split())
     assert "nearest" not in printed.out
     assert main(["evaluate", str(path)]) == 0
     assert not capsys.readouterr().err
@@ -199,7 +199,10 @@ def test_one_node_count_of_many_sizes_is_evaluated_by_size(
     path.write_text("\n".join([HEAD, *one, ""]))
     assert main(["evaluate", str(path)]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert said.endswith(f"give results of another one, or --protocol {SIZE}")
+    assert said.endswith(f"or choose another --protocol, such as {SIZE}")
+    path.write_text("\n".join([HEAD, *(line for line in one if ",64," in line), ""]))
+    assert main(["evaluate", str(path), "--protocol", SIZE]) == 0
+    assert " ".join(capsys.readouterr().err.split()).endswith("or choose another --protocol")
 
 
 def test_empty_columns_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +211,7 @@ def test_empty_columns_are_explained(tmp_path: Path, capsys: pytest.CaptureFixtu
         path.write_text(text(names=names))
         assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
         said = capsys.readouterr().out
-        assert ("Where no library's default was measured" in said) == explained
+        assert ("Where the library's default is not among them" in said) == explained
 
 
 def test_calls_that_a_table_has_no_rules_for_are_counted(
@@ -224,10 +227,14 @@ def test_calls_that_a_table_has_no_rules_for_are_counted(
     write_table(TuningTable(cluster, "openmpi 5.0.11", rules), table)
     assert main(["evaluate", str(path), "--baselines", "nearest", "--table", str(table)]) == 0
     silent, calls = 2 * len(SIZES), len(COUNTS) * len(SIZES)
-    assert f"has no rules for {silent} of {calls} calls" in " ".join(
-        capsys.readouterr().err.split()
-    )
-    assert main(["evaluate", str(table)]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"has no rules for {silent} of {calls} calls" in said
+
+
+def test_a_table_is_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "table.json"
+    write_table(TuningTable(Cluster("ares", 8, 1, "a CPU", 2**34), "openmpi 5.0.11", ()), path)
+    assert main(["evaluate", str(path)]) == 1
     assert "a tuning table, no results: `tuner evaluate RESULTS --table" in capsys.readouterr().err
 
 

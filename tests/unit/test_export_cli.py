@@ -27,6 +27,12 @@ OF = {
 }
 
 
+OPTIONS = {
+    "ranks": ("--ranks", "8"), "otherwise": ("--otherwise", "ring_simple"),
+    "generic": ("--generic", "generic.json"), "commutative_only": ("--commutative-only",),
+}  # fmt: skip
+
+
 @pytest.fixture(params=sorted(set(FORMATS) - {"mpich", "mvapich"}))
 def form(request: pytest.FixtureRequest) -> str:
     """Every format but those that need a library's own rules."""
@@ -58,7 +64,7 @@ def test_a_file_is_that_of_its_table(
     form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "file"
-    words = ["--commutative-only"]
+    words = ["--commutative-only"] * ("commutative_only" in FORMATS[form].asks)
     assert main(["table", "export", str(table), "--to", form, "--out", str(file), *words]) == 0
     assert main(["table", "check", str(file), "--table", str(table), *words]) == 0
     said = capsys.readouterr().out
@@ -105,24 +111,31 @@ def test_what_cannot_be_started_is_never_proved(
 def test_what_a_file_has_no_use_for_is_refused(
     form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = {"ranks": "8", "otherwise": "ring_simple", "generic": "generic.json"}
     out = tmp_path / "file"
-    for name in sorted(words.keys() - FORMATS[form].asks):
-        asked = ["table", "export", str(table), "--to", form, f"--{name}", words[name]]
+    for name in sorted(OPTIONS.keys() - FORMATS[form].asks):
+        asked = ["table", "export", str(table), "--to", form, *OPTIONS[name]]
         assert main([*asked, "--out", str(out)]) == 1
-        said = capsys.readouterr().err
-        assert said.startswith(f"tuner: --{name} is for files of ")
-        assert f"; {form} has no use for it: leave it out" in " ".join(said.split())
+        said = " ".join(capsys.readouterr().err.split())
+        assert said.startswith(f"tuner: {OPTIONS[name][0]} is for files of ")
+        assert said.endswith(f"; {form} has no use for it: leave it out")
         assert not out.exists()
 
 
-def test_ranks_are_not_chosen_where_a_proof_is_of_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: Launcher
+@pytest.mark.parametrize(
+    ("library", "words", "said"),
+    [
+        ("openmpi 5.0.11", ["--ranks", "2"], "--ranks is for files of intelmpi, mvapich2; openmpi"),
+        ("mpich 5.0.2", ["--ranks", "2"], "--ranks is for files of intelmpi, mvapich2; mpich"),
+        ("mpich 5.0.2", ["--otherwise", "x"], "--otherwise is for files of nccl, intelmpi"),
+        ("mpich 5.0.2", ["--generic", "g.json"], "what is proved holds the library's own rules"),
+    ],
+)
+def test_a_proof_refuses_what_it_has_no_use_for(
+    library: str, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = table_of({(ALLREDUCE, 2): [(0, Choice())]}, library=launcher.version())
-    write_table(made, tmp_path / "t.json")
-    assert main(["table", "prove", str(tmp_path / "t.json"), "--ranks", "2"]) == 1
-    assert "--ranks is for files of intelmpi, mvapich2" in capsys.readouterr().err
+    write_table(table_of({(ALLREDUCE, 2): [(0, Choice())]}, library=library), tmp_path / "t.json")
+    assert main(["table", "prove", str(tmp_path / "t.json"), *words]) == 1
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_more_hosts_than_given_cannot_be_proved(

@@ -145,7 +145,8 @@ def changed(**message: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (json.dumps(FILE)[:-9], "truncated or not JSON"),
+        (json.dumps(FILE)[:-9], "truncated or not JSON, line 1: export it again"),
+        ("[" * 100_000, "nested deeper than any library reads"),
         ("[]", '"rule_file_version": 3'),
         (json.dumps({**FILE, "rule_file_version": 2}), '"rule_file_version": 3'),
         (json.dumps({**FILE, "module": "han"}), '"module": "tuned"'),

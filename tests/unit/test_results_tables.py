@@ -138,9 +138,11 @@ def test_damage_is_refused_with_its_line(before: str, after: str, said: str) -> 
 
 
 def test_ranks_must_be_nodes_times_ppn() -> None:
-    assert "line 2: 9 ranks are not 4 nodes of 2" in complaint(
-        f"{HEAD}\n{ROW}\n".replace(",8,", ",9,")
-    )
+    wrong = f"{HEAD}\n{ROW}\n".replace(",8,", ",9,")
+    said = "line 2: 9 ranks are not 4 nodes of 2 ranks each: correct "
+    assert complaint(wrong).endswith(f"{said}--p, --nodes or --ppn")
+    with pytest.raises(InputError, match=f"{said}that row$"):
+        parse_results(wrong, told=Told(options=False))
     assert "line 2: the memory cannot be 'tape'" in complaint(
         f"{HEAD}\n{ROW}\n".replace(",no,", ",tape,")
     )

@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from tuner.select.dataset import Point, Row
+from tuner.select.lines import common_line, own_lines, terms
 from tuner.select.selector import Selector, train
 from tuner.select.ways import PLAIN, Choose, Way, best_way
 from tuner.table import Choice
@@ -116,19 +117,37 @@ def test_what_loses_at_both_sizes_around_does_not_win_in_between() -> None:
     assert selector.choose(asked) == BINOMIAL
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "best"), [(2**12, LINEAR), (2**16, BINOMIAL), (2**17, BINOMIAL)]
-)
-def test_beyond_measured_sizes_each_choice_follows_its_own_line(nbytes: int, best: Choice) -> None:
-    """The binomial one loses wherever it was measured, and wins from 37 kB on."""
-    lines = {DEFAULT: (1e-4, 1e-9), BINOMIAL: (3e-5, 2e-10), LINEAR: (1e-6, 1e-9)}
+LINES = {DEFAULT: (1e-4, 1e-9), BINOMIAL: (3e-5, 2e-10), LINEAR: (1e-6, 1e-9)}
+MEASURED = tuple(
+    2**k for k in range(5, 15, 3)
+)  # up to 16 KiB, where the linear one wins throughout
 
-    def seconds(choice: Choice, nbytes: int) -> float:
-        alpha, beta = lines[choice]
-        return alpha + beta * nbytes
 
-    rows = [
-        row(Point("bcast", 2, 1, "host", 2**k), choice, seconds(choice, 2**k))
-        for k in range(5, 15, 3) for choice in CHOICES
+def on_lines(nodes: int = 2) -> list[Row]:
+    """The binomial one would win from 37 kB on."""
+    return [
+        row(Point("bcast", nodes, 1, "host", nbytes), choice, alpha + beta * nbytes)
+        for nbytes in MEASURED for choice, (alpha, beta) in LINES.items()
     ]  # fmt: skip
-    assert trained(rows).choose(Point("bcast", 2, 1, "host", nbytes)) == best
+
+
+@pytest.mark.parametrize("nbytes", [2**16, 2**17])
+def test_beyond_measured_sizes_each_choice_follows_its_own_line(nbytes: int) -> None:
+    selector = trained(on_lines())
+    assert selector.choose(Point("bcast", 2, 1, "host", nbytes)) == BINOMIAL
+    assert selector.choose(Point("bcast", 2, 1, "host", MEASURED[-1])) == LINEAR
+
+
+def test_on_other_shapes_all_choices_follow_one_line() -> None:
+    assert trained(on_lines()).choose(Point("bcast", 4, 1, "host", 2**17)) == LINEAR
+
+
+def test_lines_of_choices_are_found_and_what_they_leave_open_is_as_for_all() -> None:
+    once = row(Point("bcast", 2, 1, "host", MEASURED[1]), Choice("chain"), 7e-5)
+    rows = [*on_lines(), once]
+    common = common_line(rows)
+    found = own_lines(rows, common)
+    for choice, line in LINES.items():
+        assert found[choice] == pytest.approx(line, rel=0.5)
+    slower = 7e-5 / float(terms(once.point) @ common)
+    assert found[once.choice] == pytest.approx(slower * common)

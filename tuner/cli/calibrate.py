@@ -27,8 +27,9 @@ from tuner.cost import (
 )
 from tuner.errors import InputError
 from tuner.files import require_folder, require_target
+from tuner.libraries import LIBRARIES
 from tuner.locality import PATH_CLASSES
-from tuner.measurement import titled
+from tuner.measurement import Measurements, titled
 from tuner.topology import EXCHANGE, HOST, NETWORK, RING
 from tuner.units import format_size, format_time
 
@@ -96,10 +97,16 @@ def run(options: argparse.Namespace) -> None:
         print_calibration(calibration)
         if refined:
             _print_refined(refined)
-        if options.out and any(one.kind == "collective" for one in measurements.series):
+        if options.out and _tunable(measurements):
             console().print(f"next: {_tuning(options)}", markup=False, soft_wrap=True)
 
     emit(options, calibration_record(calibration), text)
+
+
+def _tunable(measurements: Measurements) -> bool:
+    """Whether a table can be made of them."""
+    measured = any(one.kind == "collective" for one in measurements.series)
+    return measured and measurements.library.partition(" ")[0] in LIBRARIES
 
 
 def _tuning(options: argparse.Namespace) -> str:

@@ -109,21 +109,21 @@ def run(options: argparse.Namespace) -> None:
     table = read_table(options.table) if options.table else None
     cases = read_cases(options, simulate)
     tables = {str(options.table): _decisions(table, cases, options.table)} if table else {}
-    cases_of = {
+    own_sets = {
         name: own
         for name, own in sets(cases, options.protocol == MACHINE).items()
         if len({choice for case in own for choice in case.rows}) > 1
     }
-    if not cases_of:
+    if not own_sets:
         raise InputError(
             "nothing to choose from: every call was measured with one algorithm alone, as far as"
             " the files name algorithms; to choose among the libraries in a file: --libraries"
             " together"
         )
     found = {
-        name: evaluate(own, options.protocol, trainers, tables) for name, own in cases_of.items()
+        name: evaluate(own, options.protocol, trainers, tables) for name, own in own_sets.items()
     }
-    for name, own in cases_of.items():
+    for name, own in own_sets.items():
         if OURS not in found[name]:
             warn(f"{name}: {_nothing_learned(own, options.protocol)}")
     record = {name: list(_records(scores)) for name, scores in found.items()}
@@ -135,8 +135,8 @@ def _nothing_learned(cases: Sequence[Case], protocol: str) -> str:
     others = [other for other in (NODES, SIZE) if other != protocol and folds(cases, other)]
     return (
         f"all of it is of one {LEFT_OUT[protocol]}, so {protocol} leaves nothing to learn from:"
-        f" {OURS} and the baselines are not scored; give results of another one"
-        + "".join(f", or --protocol {other}" for other in others)
+        f" {OURS} and the baselines are not scored; give results of another one, or choose another"
+        f" --protocol{', such as ' if others else ''}{' or '.join(others)}"
     )
 
 
@@ -202,8 +202,8 @@ def _print(found: dict[str, dict[str, Score]]) -> None:
         rows = [(key, *_cells(score)) for key, score in scores.items()]
         print_table(f"{name}: regret, %", columns, rows, right=columns[1:])
     if any(DEFAULT not in scores for scores in found.values()):
-        print("Where no library's default was measured nothing tells what is slower than it, nor"
-              " which part of its regret is saved.")  # fmt: skip
+        print("Where the library's default is not among them nothing tells what is slower than it,"
+              " nor which part of its regret is saved.")  # fmt: skip
 
 
 def _cells(score: Score) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 
 from tuner.cli import parsing
@@ -55,11 +56,12 @@ def table_of(path: Path, options: argparse.Namespace) -> TuningTable:
 
 def wish(options: argparse.Namespace, form: Format) -> Wish:
     """What was said; raises InputError for what a file of this format has no use for."""
-    for name in sorted({"otherwise", "ranks", "generic"} - form.asks):
+    for name in sorted({field.name for field in fields(Wish)} - form.asks):
         if getattr(options, name):
             users = ", ".join(own.name for own in FORMATS.values() if name in own.asks)
+            option = f"--{name.replace('_', '-')}"
             raise InputError(
-                f"--{name} is for files of {users}; {form.name} has no use for it: leave it out"
+                f"{option} is for files of {users}; {form.name} has no use for it: leave it out"
             )
     generic = generic_of(options.python, options.generic)
     return Wish(options.commutative_only, options.otherwise, options.ranks, generic)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
 from tuner.units import parse_size
@@ -31,6 +33,14 @@ def fraction(text: str) -> float:
     if rest or not 0 < value <= MOST:
         raise InputError(f"{text!r} is no percentage: write it like 2% or 0.02")
     return value
+
+
+def require_picture(path: Path, option: str, both: bool = False) -> None:
+    """Raises InputError for a name that no picture has; `both`: kinds, of one without a suffix."""
+    if path.suffix in (".svg", ".png") or (both and not path.suffix):
+        return
+    without = ", or has no suffix for both" if both else ""
+    raise InputError(f"{option} {path}: the name of a picture ends in .svg or .png{without}")
 
 
 def names(text: str) -> tuple[str, ...]:

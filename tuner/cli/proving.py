@@ -157,7 +157,9 @@ def compare(
 
 
 def form_of(library: str) -> Format:
-    """In which its tables are proved; raises InputError for a library that cannot be started."""
+    """The format in which tables of a library are proved; raises InputError for a library that
+    cannot be started.
+    """
     if library not in PROVABLE:
         raise InputError(UNPROVABLE.get(library, f"{library} cannot be started here"))
     return FORMATS[library]

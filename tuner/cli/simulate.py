@@ -122,8 +122,7 @@ def run(options: argparse.Namespace) -> None:
 def _require_one(options: argparse.Namespace) -> None:
     if len(options.algorithm or ()) != 1 or len(options.sizes) != 1:
         raise InputError("--gantt draws one run: give one --algorithm and one size")
-    if options.gantt.suffix not in (".svg", ".png"):
-        raise InputError(f"--gantt {options.gantt}: the name must end in .svg or .png")
+    parsing.require_picture(options.gantt, "--gantt")
     read = filter(None, [options.topology, options.node, options.calibration])
     require_target(options.gantt, *read)
 

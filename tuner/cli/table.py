@@ -10,6 +10,7 @@ from typing import Any
 from tuner.cli import clusters, native, proving
 from tuner.cli.environments import interpreter
 from tuner.cli.output import add_action, console, emit, print_table, warn
+from tuner.cli.parsing import require_picture
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
 from tuner.errors import InputError
@@ -95,7 +96,7 @@ def run_show(options: argparse.Namespace) -> None:
 def run_diff(options: argparse.Namespace) -> None:
     """Compare two tables."""
     if options.plot is not None:
-        _require_picture(options.plot)
+        require_picture(options.plot, "--plot", both=True)
         require_target(options.plot, options.old, options.new)
     old, new = read_table(options.old), read_table(options.new)
     found = difference(old, new)
@@ -103,13 +104,6 @@ def run_diff(options: argparse.Namespace) -> None:
     if options.plot is not None:
         for path in save_changes(options.plot, old, new, found):
             console(error=True).print(f"{path}: written", markup=False)
-
-
-def _require_picture(path: Path) -> None:
-    if path.suffix not in ("", ".svg", ".png"):
-        raise InputError(
-            f"--plot {path}: the name of a picture ends in .svg or .png, or has no suffix for both"
-        )
 
 
 def run_export(options: argparse.Namespace) -> None:
@@ -186,7 +180,10 @@ def run_prove(options: argparse.Namespace) -> int:
         raise InputError(
             f"{options.table} is for {table.library}: its rules prove nothing in {options.runtime}"
         )
-    wish = native.wish(options, proving.form_of(library))
+    form = proving.form_of(library)
+    if options.generic is not None:
+        raise InputError("what is proved holds the library's own rules: leave --generic out")
+    wish = native.wish(options, form)
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python = interpreter(library, options.python)
         proofs = proving.prove_exported(

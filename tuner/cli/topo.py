@@ -85,9 +85,7 @@ def run_draw(options: argparse.Namespace) -> None:
     from tuner.report.inside import draw_node
     from tuner.report.network import draw_fabric
 
-    form = options.out.suffix.removeprefix(".")
-    if form not in ("svg", "png"):
-        raise InputError(f"{options.out}: the name of a picture ends in .svg or .png")
+    parsing.require_picture(options.out, "--out")
     require_target(options.out, Path(options.machine), *filter(None, [options.node]))
     machine = _machine(options)
     title = machine.design.title if machine.design else machine.name
@@ -102,7 +100,7 @@ def run_draw(options: argparse.Namespace) -> None:
         )
     else:
         figure = draw_node(interior, title)
-    write_atomically(options.out, image(figure, form))
+    write_atomically(options.out, image(figure, options.out.suffix.removeprefix(".")))
     emit(options, {"file": str(options.out), "what": what}, lambda: print(options.out))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,9 @@ from tuner.cli.guided import Goal, guided
 from tuner.cli.output import add_json, console, emit, warn
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, counted
-from tuner.cli.proving import PROVABLE
 from tuner.cli.rules import counted_rules, print_rules
 from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError
-from tuner.export.formats import FORMATS
 from tuner.files import require_target
 from tuner.runtime.launch import Hosts
 from tuner.select.constraints import Constraints, constraints_from
@@ -130,12 +127,9 @@ def _print(table: TuningTable, options: argparse.Namespace) -> None:
             f"{counted_rules(table)} instead of one per size add {added:.2%} to the mean regret",
             soft_wrap=True,
         )
-    library, name = table.library.partition(" ")[0], shlex.quote(str(options.out))
-    form = next(form.name for form in FORMATS.values() if library in form.libraries)
-    proving = f"tuner table prove {name}; " if library in PROVABLE else ""
     console().print(
-        f"next: {proving}tuner table export {name} --to {form} --out FILE",
-        markup=False, soft_wrap=True,
+        f"{options.out}: written; `tuner table prove` shows it at work where it is for,"
+        " `tuner table export` writes the library's own file", markup=False, soft_wrap=True,
     )  # fmt: skip
 
 

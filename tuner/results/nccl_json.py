@@ -26,10 +26,10 @@ def parse_json(lines: Lines, told: Told) -> Iterator[Reading]:
     """One reading per result. Raises InputError naming the line, and the result."""
     content = "\n".join(lines.lines)
     record = _loaded(content)
-    results = record.get("results")
-    if "rules" in record and "library" in record:
+    if record.get("kind") == "table":
         raise InputError("line 1: a tuning table, no results: `tuner evaluate RESULTS --table FILE`"
                          " scores it on results")  # fmt: skip
+    results = record.get("results")
     if not isinstance(results, list) or not results:
         raise InputError("line 1: no `results` as nccl-tests writes them: this is another file, or"
                          " the run did not finish")  # fmt: skip

@@ -126,9 +126,9 @@ class Told:
         if p is None or nodes is None or ppn is None:
             raise InputError(f"line {line}: the file does not say {self._missing(p, nodes)}")
         if p != nodes * ppn or p >= MOST_RANKS:
-            options = ": correct --p, --nodes or --ppn" if self.options else ""
+            what = "--p, --nodes or --ppn" if self.options else "that row"
             raise InputError(
-                f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each{options}"
+                f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each: correct {what}"
             )
         return Shape(p, nodes, ppn)
 

@@ -10,11 +10,11 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from tuner.errors import InputError
 from tuner.gain import over_launches
 from tuner.select.dataset import Pair, Point, Row, Simulate
+from tuner.select.lines import common_line, own_lines, terms
 from tuner.select.regressor import ArmKernel, ResidualRegressor
 from tuner.select.ways import PLAIN, Way, is_power
 from tuner.statistics import NORMAL_95
@@ -32,7 +32,6 @@ _TWICE = math.log(2)  # how far powers of two are from other numbers of ranks
 # measurements: large exchanges really take 1.3 to 1.7 times as long as a few octaves below.
 _WANDER = 0.05
 _UNKNOWN = 1.0  # deviation of what is neither simulated nor measured
-_ALL = 0.1  # rows that the line of all choices counts as in that of each
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Beliefs:
         self.choices = tuple(dict.fromkeys(row.choice for row in rows))
         self._numbers = {choice: number for number, choice in enumerate(self.choices)}
         self._references = _references(rows)
-        self._line = _line(rows)
+        self._line = common_line(rows)
         self._fitted: dict[tuple[tuple[int, int], ...], ResidualRegressor] = {}
 
     def joint(self, pairs: Sequence[Pair]) -> tuple[Array, Array]:
@@ -193,15 +192,14 @@ class Beliefs:
             seconds = math.nan if known is None else self._simulate(point, known)
             if not math.isnan(seconds):
                 return max(seconds, _SHORTEST)
-        line = self._lines.get(choice, self._line)
-        return max(float(_terms(point) @ line), _SHORTEST)
+        line = self._own_lines.get(choice, self._line)
+        return max(float(terms(point) @ line), _SHORTEST)
 
     @cached_property
-    def _lines(self) -> Mapping[Choice, Array]:
-        """Of each measured choice by itself."""
+    def _own_lines(self) -> Mapping[Choice, Array]:
         if not self._way.lines:
             return {}
-        return _lines([row for rows in self._rows.values() for row, _ in rows], self._line)
+        return own_lines([row for rows in self._rows.values() for row, _ in rows], self._line)
 
     @cached_property
     def _steadiest(self) -> Choice | None:
@@ -241,41 +239,6 @@ def _reference(own: Sequence[Row], simulated: Mapping[Choice, list[Row]]) -> Cho
         return (-len(ratios), float(np.std(ratios)) if ratios else math.inf)
 
     return min(simulated, key=spread, default=None)
-
-
-def _terms(point: Point) -> Array:
-    """What alpha and beta are multiplied with: rounds of a tree, bytes."""
-    return np.array([math.ceil(math.log2(max(point.p, 2))), float(point.nbytes)])
-
-
-def _line(rows: Sequence[Row]) -> Array:
-    """Alpha (s) and beta (s/byte), for all choices alike, of the least relative errors."""
-    if not rows:
-        return np.array([1.0, 0.0])
-    terms = np.array([_terms(row.point) / row.typical for row in rows])
-    return np.asarray(nnls(terms, np.ones(len(rows)))[0])
-
-
-def _lines(rows: Sequence[Row], line: Array) -> Mapping[Choice, Array]:
-    """Alpha and beta of each choice, of the least relative errors at its rows and, for what these
-    leave open, against the line of all, as many times slower as it typically is.
-    """
-    terms = np.array([_terms(row.point) for row in rows])
-    times = np.array([row.typical for row in rows])
-    usual = np.maximum(terms @ line, _SHORTEST)
-    few = math.sqrt(_ALL / len(rows))
-    which: dict[Choice, list[int]] = defaultdict(list)
-    for number, row in enumerate(rows):
-        which[row.choice].append(number)
-
-    def fitted(own: list[int]) -> Array:
-        slower = np.exp(np.median(np.log(times[own] / usual[own])))
-        seconds = np.concatenate([times[own], usual * slower])
-        weights = np.repeat([1.0, few], [len(own), len(rows)])
-        both = np.concatenate([terms[own], terms])
-        return np.asarray(nnls(both * (weights / seconds)[:, None], weights)[0])
-
-    return {choice: fitted(own) for choice, own in which.items()}
 
 
 def require_rows(rows: Sequence[Row]) -> None:

@@ -74,11 +74,11 @@ class Constraints:
         known = {name for _, name in pairs} | {f"{one}:{name}" for one, name in pairs}
         for name in sorted(self.forbidden - known):
             of = name.rpartition(":")[0]
-            others = {other for one, other in pairs if one == of or of not in collectives}
+            where = f" of {of}" if of in collectives else ""
+            offered = {other for one, other in pairs if one == of or not where} - {DEFAULT}
             raise InputError(
                 f"{quoted(name)} is no algorithm of what is measured, so it cannot be forbidden;"
-                f" these are{f' of {of}' if of in collectives else ''}:"
-                f" {', '.join(sorted(others - {DEFAULT}))}"
+                f" these are{where}: {', '.join(sorted(offered))}"
             )
 
     def record(self) -> dict[str, Any]:

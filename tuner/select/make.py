@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import ModuleType
 
 from tuner import libraries
@@ -14,7 +14,7 @@ from tuner.libraries.decisions import decisions_of
 from tuner.measurement import WANTED, WRONG, Measurements, called
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all
-from tuner.select.dataset import Kind, Point, Progress, Row, label, measured_pairs, quietly
+from tuner.select.dataset import Kind, Pair, Point, Progress, Row, label, measured_pairs, quietly
 from tuner.select.predict import Simulator
 from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
@@ -51,11 +51,7 @@ def make_table(
     where = described(measurements.cluster, calibration, topology)
     simulate = Simulator(calibration, where, decisions)
     pairs = measured_pairs(measurements)
-    constraints.require_known(
-        measurements.library,
-        ((point.collective, choice) for point, choice in pairs
-         if library.in_rules(point.key().collective, choice)),
-    )  # fmt: skip
+    constraints.require_known(measurements.library, _sayable(pairs, library))
     simulate.ahead(pairs, progress, cores)
     rows = [
         row
@@ -82,6 +78,13 @@ def _require_together(calibration: Calibration, measurements: Measurements) -> N
             f"the calibration is of {theirs[1]} on {theirs[0]}, the measurements of"
             f" {measurements.library} on {measurements.cluster.name}: calibrate these measurements"
         )
+
+
+def _sayable(pairs: Iterable[Pair], library: ModuleType) -> Iterator[tuple[str, Choice]]:
+    """The choices for each collective that the library's rules can say."""
+    for point, choice in pairs:
+        if library.in_rules(point.key().collective, choice):
+            yield point.collective, choice
 
 
 def _told(measurements: Measurements) -> list[Point]:

@@ -14,7 +14,7 @@ from tuner.select.belief import Belief, Beliefs, deviation, require_rows
 from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate, simulated_beside_default
 from tuner.select.guess import Guess
 from tuner.select.support import REACH, Support
-from tuner.select.ways import PLAIN, SIZES, Choose, Way, best_way
+from tuner.select.ways import OTHER_SIZES, PLAIN, Choose, Way, best_way
 from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
@@ -22,7 +22,8 @@ from tuner.table import Choice
 class Selector:
     """Made by `train`.
 
-    way     how calls are guessed; None: found out by what guesses better at the measured ones
+    way     how calls are guessed; None: at other sizes of a measured shape as `OTHER_SIZES` says,
+            else found out by what guesses better at the measured ones
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Selector:
         measured = self.support.measured(point)
         if (kind, measured) not in self._guesses:
             rows = self._rows[kind]
-            way = self._way or (SIZES if measured else best_way(rows, self._learn))
+            way = self._way or (OTHER_SIZES if measured else best_way(rows, self._learn))
             beliefs = self._beliefs[kind] if way == PLAIN else Beliefs(rows, self._simulate, way)
             self._guesses[kind, measured] = Guess(beliefs, rows, self.support, way)
         return self._guesses[kind, measured]

@@ -1,4 +1,6 @@
-"""How calls on other node counts are guessed: the way that guesses the measured ones best."""
+"""How calls that were not measured are guessed: at other sizes of a measured shape always in one
+way, at other shapes in the one that guesses the measured node counts best.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class Way:
 
 
 PLAIN = Way()
-SIZES = Way(lines=True)  # for other sizes on a measured shape
+OTHER_SIZES = Way(lines=True)  # on a measured shape
 
 Choose = Callable[[Point, Collection[Choice]], Choice]  # one of those, or the default
 Learn = Callable[[Sequence[Row], Way], Choose]

@@ -123,7 +123,9 @@ def parse(text: str) -> Rules:
     try:
         root = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as reason:
-        raise InputError(f"JSON rules: truncated or not JSON, line {reason.lineno}") from None
+        raise InputError(
+            f"JSON rules: truncated or not JSON, line {reason.lineno}: export it again"
+        ) from None
     except RecursionError:
         raise InputError("JSON rules: nested deeper than any library reads") from None
     if not isinstance(root, dict) or {**root, "collectives": 0} != {**_ROOT, "collectives": 0}:
