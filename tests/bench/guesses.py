@@ -35,7 +35,7 @@ from tuner.results import read_results
 from tuner.select.baselines import nearest
 from tuner.select.cases import NODES, Case, cases_of_results, folds, sets
 from tuner.select.dataset import Point
-from tuner.select.evaluate import blind, is_slower
+from tuner.select.evaluate import blind, is_slower, with_choice
 from tuner.select.selector import train
 from tuner.table import Choice
 
@@ -85,7 +85,7 @@ def guesses(cases: Sequence[Case]) -> list[Guess]:
     for known, asked in folds(cases, NODES):
         selector = train([row for case in known for row in case.rows.values()], blind)
         copy = nearest(known)
-        for case in asked:
+        for case in with_choice(asked):
             had = frozenset(case.rows)
             chosen, copied = selector.choose(case.point, had), copy(case.point, had)
             guess = Guess(case, chosen if chosen in had else copied, copied)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,16 @@ def test_nothing_is_learned_where_one_value_alone_was_measured() -> None:
     (own,) = sets(cases(text())).values()
     one = [case for case in own if case.point.nodes == 8]
     assert list(evaluate(one, NODES, contestants(names=["nearest"]))) == [DEFAULT, SINGLE]
+
+
+def test_calls_with_one_choice_alone_are_not_scored() -> None:
+    (own,) = sets(cases(text())).values()
+    tree = {Choice("tree"): own[0].rows[Choice("tree")]}
+    alone = [replace(case, rows=tree) if case.point.nbytes == 64 else case for case in own]
+    (every, some) = (evaluate(each, NODES, contestants(names=["nearest"])) for each in (own, alone))
+    for name in (OURS, "nearest"):
+        assert every[name].regret.points == len(own)
+        assert some[name].regret.points == len(own) - len(COUNTS)
 
 
 def test_a_winner_that_cannot_be_had_is_passed_over() -> None:

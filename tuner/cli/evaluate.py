@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> None:
     own_sets = {
         name: own
         for name, own in sets(cases, options.protocol == MACHINE).items()
-        if len({choice for case in own for choice in case.rows}) > 1
+        if any(len(case.rows) > 1 for case in own)
     }
     if not own_sets:
         raise InputError(

@@ -72,11 +72,10 @@ def _held_out(cases: Sequence[Case], report: Report) -> dict[str, dict[str, Any]
     found, tell = dict[str, dict[str, Any]](), counted(report)
     for done, (name, own, protocol) in enumerate(asked):
         tell(done, len(asked))
-        if len({choice for case in own for choice in case.rows}) > 1:
-            scores = evaluate(own, protocol, contestants(blind, ("nearest",)))
-            if OURS in scores:
-                records = {each: _record(scores[each]) for each in SHOWN if each in scores}
-                found[name] = {"protocol": protocol, **records}
+        scores = evaluate(own, protocol, contestants(blind, ("nearest",)))
+        if OURS in scores:
+            records = {each: _record(scores[each]) for each in SHOWN if each in scores}
+            found[name] = {"protocol": protocol, **records}
     return found
 
 

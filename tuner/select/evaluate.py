@@ -53,21 +53,29 @@ def evaluate(
 
     The default is among them where it was measured, and `SINGLE`, the one choice that would have
     been best in all cases, where one was measured in all. Those who learn are scored only where
-    the protocol leaves something to learn from.
+    the protocol leaves something to learn from. Cases with one choice alone are not scored.
     """
+    scored = with_choice(cases)
+    if not scored:
+        return {}
     fixed = dict(tables)
-    if Choice() in cases[0].rows:
+    if Choice() in scored[0].rows:
         fixed = {DEFAULT: lambda _, choices: first(choices), **fixed}
-    single = _best_single(cases)
+    single = _best_single(scored)
     if single is not None:
         fixed[SINGLE] = partial(_always, single)
     picked = {
         name: [pair for known, asked in folds(cases, protocol)
-               for pair in _picked(trainer(known), asked)]
+               for pair in _picked(trainer(known), with_choice(asked))]
         for name, trainer in trainers.items()
     }  # fmt: skip
-    picked |= {name: list(_picked(pick, cases)) for name, pick in fixed.items()}
+    picked |= {name: list(_picked(pick, scored)) for name, pick in fixed.items()}
     return {name: _score(pairs) for name, pairs in picked.items() if pairs}
+
+
+def with_choice(cases: Sequence[Case]) -> list[Case]:
+    """Those of several candidates: with one alone nobody can be wrong."""
+    return [case for case in cases if len(case.rows) > 1]
 
 
 def contestants(
