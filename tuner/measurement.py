@@ -223,7 +223,8 @@ class LineReader:
                     raise ValueError
             except (ValueError, RecursionError):
                 raise InputError(
-                    f"{self.name}, line {number}: not a measurement; probe again, into another file"
+                    f"{self.name}, line {number}: not a measurement; probe again, into another"
+                    " file, or read results of other programs with `tuner import-results`"
                 ) from None
             yield record
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -161,6 +162,20 @@ def test_the_status_says_whether_every_rule_was_confirmed(
         write_table(TuningTable(cluster, launcher.version(), rules), Path(file))
         assert main(["table", "prove", file, "--python", str(launcher.python)]) == status
         assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def test_ranks_that_answer_nothing_prove_nothing(
+    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PATH", str(launcher.python.parent), prepend=os.pathsep)
+    rules = table_of({(BCAST, 3): [(0, Choice("linear"))]}, (64,)).rules
+    file = tmp_path / "t.json"
+    write_table(TuningTable(local_cluster(), launcher.version(), rules), file)
+    assert main(["table", "prove", str(file), "--python", "/bin/true"]) == 1
+    said = capsys.readouterr()
+    assert "the ranks ended after 0 of" in said.err
+    assert said.out == ""
 
 
 def test_poisoned_rows_confirm_a_good_file_without_a_compiler(

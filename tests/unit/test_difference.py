@@ -103,6 +103,21 @@ def test_a_return_says_whether_anybody_looked_again(after: Rule, said: str) -> N
     assert difference(before, table(after)).changes[0].why.startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        ({"rules": 3}, "the new table was to have 3 rules at most; before, ring measured"),
+        ({"commutative_only": True}, "the new table has rules for commutative operators alone;"),
+        ({}, "nothing was measured there; before, ring measured"),
+    ],
+)
+def test_a_return_that_was_wished_for_is_called_so(wishes: dict[str, object], said: str) -> None:
+    old = table(rule(0, math.inf, "ring", 1.5, (KIB,)))
+    new = TuningTable(LAB, "openmpi 5.0.11", (), {"constraints": wishes})
+    (change,) = difference(old, new).changes
+    assert change.why.startswith(said)
+
+
 def test_equal_tables_do_not_differ_whatever_the_order_of_their_rules() -> None:
     found = difference(OLD, table(*reversed(OLD.rules)))
     assert (found.changes, found.kept) == ((), 1)

@@ -175,7 +175,7 @@ def test_the_verb_prints_a_table_and_the_same_as_json(
     words = ["evaluate", str(path), "--baselines", "nearest,neighbours"]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert "ares openmpi 5.0.11 bcast host: regret, %" in printed
+    assert "ares openmpi 5.0.11 bcast host: regret, %, leave-one-node-count-out" in printed
     assert [line.split()[0] for line in printed.splitlines()[4:-1]] == [
         "tuner", "tuner,", "nearest", "neighbours", "default", "best",
     ]  # fmt: skip
@@ -222,7 +222,7 @@ def test_empty_columns_are_explained(tmp_path: Path, capsys: pytest.CaptureFixtu
         path.write_text(text(names=names))
         assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
         said = capsys.readouterr().out
-        assert ("Where the library's default is not among them" in said) == explained
+        assert ("Where the library's default was not measured" in said) == explained
 
 
 def test_calls_that_a_table_has_no_rules_for_are_counted(
@@ -240,6 +240,16 @@ def test_calls_that_a_table_has_no_rules_for_are_counted(
     silent, calls = 2 * len(SIZES), len(COUNTS) * len(SIZES)
     said = " ".join(capsys.readouterr().err.split())
     assert f"has no rules for {silent} of {calls} calls" in said
+
+
+def test_a_table_of_another_library_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, table = tmp_path / "m.csv", tmp_path / "table.json"
+    path.write_text(text())
+    write_table(TuningTable(Cluster("ares", 8, 1, "a CPU", 2**34), "mpich 5.0.2", ()), table)
+    assert main(["evaluate", str(path), "--baselines", "nearest", "--table", str(table)]) == 1
+    assert "is for mpich 5.0.2, the results are of openmpi" in capsys.readouterr().err
 
 
 def test_a_table_is_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

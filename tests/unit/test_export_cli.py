@@ -13,7 +13,7 @@ from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.export.formats import FORMATS
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice, TuningTable, write_table
+from tuner.table import Choice, TuningTable, read_table, write_table
 
 ALLREDUCE = Collective.ALLREDUCE
 OF = {
@@ -194,5 +194,34 @@ def test_rules_that_a_file_cannot_hold_are_named_with_what_holds_them(
 ) -> None:
     file = str(tmp_path / "file")
     assert main(["table", "export", str(table), "--to", form, "--out", file]) == 0
+    said = capsys.readouterr().out
     hint = "for commutative operators alone left out: --commutative-only has them"
-    assert (hint in capsys.readouterr().out) == ("commutative_only" in FORMATS[form].asks)
+    assert (hint in said) == ("commutative_only" in FORMATS[form].asks)
+    rules = read_table(table).rules
+    safe = sum(rule.key.operators == "any" for rule in rules)
+    held = f"the decisions of {safe} of {len(rules)} rules,"
+    assert (held in said) == ("commutative_only" in FORMATS[form].asks)
+
+
+def test_a_file_of_another_library_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, file = tmp_path / "t.json", tmp_path / "rules"
+    for library, text, own in (("mpich 5.0.2", "2 1\n", "JSON"), ("ucc 1.8.0", "{}", "no JSON")):
+        write_table(table_of({(ALLREDUCE, 4): [(0, Choice())]}, library=library), table)
+        file.write_text(text)
+        assert main(["table", "check", str(file), "--table", str(table)]) == 1
+        said = capsys.readouterr().err
+        assert f"this is no file of {library.split()[0]}, whose own are {own}:" in said
+
+
+def test_who_has_rules_for_some_operators_alone_is_told_how_to_ask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = table_of({(ALLREDUCE, 4, "commutative"): [(0, Choice())]})
+    write_table(made, tmp_path / "t.json")
+    asked = ["select", str(tmp_path / "t.json"), "--collective", "allreduce", "--size", "1KiB"]
+    assert main([*asked, "--p", "4"]) == 1
+    said = capsys.readouterr().err
+    assert said.endswith(": only for operators that commute; add --operators commutative\n")
+    assert main([*asked, "--p", "4", "--operators", "commutative"]) == 0

@@ -222,7 +222,7 @@ BCAST_ENTRIES = openmpi.parse(FILE).collectives[7]
     [
         (7, ((0, (FENCE,)), (4, BCAST_ROWS), (5, (FENCE,))), "100 bytes on 4 ranks"),
         (7, (*BCAST_ENTRIES, (64, (LINEAR,)), (65, (FENCE,))), "64 ranks"),
-        (11, ((0, (LINEAR,)),), "collective number 11"),
+        (11, ((0, (LINEAR,)),), "no rules for reduce"),
     ],
 )
 def test_check_sees_what_the_table_does_not_have(

@@ -145,7 +145,7 @@ def changed(**message: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (json.dumps(FILE)[:-9], "truncated or not JSON, line 1: export it again"),
+        (json.dumps(FILE)[:-9], "truncated or not JSON, line 1: give the whole file"),
         ("[" * 100_000, "nested deeper than any library reads"),
         ("[]", '"rule_file_version": 3'),
         (json.dumps({**FILE, "rule_file_version": 2}), '"rule_file_version": 3'),

@@ -168,6 +168,17 @@ def test_the_command_line_trains_and_asks(
     assert set(answer["seconds"]) == {"default", "ring", "chain"}
     assert main([*asked, "1TiB"]) == 0
     assert "nothing that was learned speaks for such a call" in capsys.readouterr().out
+    assert main([*asked, "1KiB", "--placement", "cyclic"]) == 1
+    assert "knows consecutive ranks alone: leave --placement out" in capsys.readouterr().err
+
+
+def test_what_cannot_be_held_out_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.csv").write_text(HEADER + "c,openmpi 5,bcast,chain,2,1,host,64,5\n")
+    assert main(["train", str(tmp_path / "t.csv"), "--out", str(tmp_path / "mine")]) == 1
+    assert "nothing could be left out" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
 REFERENCE = resources.directory("models") / "reference"

@@ -117,7 +117,10 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
             ["--calibration", "c.json", "--library", "mpich", "--target-regret", "5%"],
             "--library and --target-regret say what to measure on --hosts",
         ),
-        (["--calibration", "c.json", "--collectives", "bcast"], "leave that out, or name hosts"),
+        (
+            ["--calibration", "c.json", "--collectives", "bcast"],
+            "name hosts, or leave --collectives out",
+        ),
         ([*HOSTS, "--topology", "none.yaml"], "none.yaml: cannot be read"),
         ([*HOSTS, "--topology", "odd.yaml"], "odd.yaml"),
         ([*HOSTS, "--target-regret", "20"], "'20' is no percentage"),

@@ -15,6 +15,7 @@ from tuner.cli.parsing import names
 from tuner.collective import Collective
 from tuner.cost import read_calibration
 from tuner.errors import InputError
+from tuner.export.formats import FORMATS
 from tuner.measurement import read_measurements
 from tuner.results import AUTO, FORMS, Told, read_results
 from tuner.select.baselines import BASELINES, Pick
@@ -39,6 +40,7 @@ from tuner.table import Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
 from tuner.units import plural
 
+LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
 EXAMPLES = """examples:
   tuner evaluate results.csv
   tuner evaluate results.csv --baselines nearest,forest --leave-out ignore
@@ -127,7 +129,8 @@ def run(options: argparse.Namespace) -> None:
         if OURS not in found[name]:
             warn(f"{name}: {_nothing_learned(own, options.protocol)}")
     record = {name: list(_records(scores)) for name, scores in found.items()}
-    emit(options, {"protocol": options.protocol, "sets": record}, lambda: _print(found))
+    protocol = options.protocol
+    emit(options, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol))
 
 
 def _nothing_learned(cases: Sequence[Case], protocol: str) -> str:
@@ -168,7 +171,15 @@ def _cases_of(path: Path, options: argparse.Namespace, simulate: Simulate) -> Se
 
 
 def _decisions(table: TuningTable, cases: Sequence[Case], path: Path) -> Pick:
-    """What a table says; it leaves to the default what it is silent about, and that is said."""
+    """What a table says; it leaves to the default what it is silent about, and that is said. Raises
+    InputError where the results are of other libraries.
+    """
+    of = {word for case in cases for word in case.group.split() if word in LIBRARIES}
+    if of and table.library.partition(" ")[0] not in of:
+        raise InputError(
+            f"{path} is for {table.library}, the results are of {' and '.join(sorted(of))}: its"
+            " algorithms are others there; score it on results of its library"
+        )
 
     def rule(point: Point) -> Rule | None:
         if point.collective not in list(Collective):
@@ -196,19 +207,19 @@ def _records(scores: dict[str, Score]) -> Iterator[dict[str, Any]]:
         yield {"selector": name, **asdict(score.regret), **known}
 
 
-def _print(found: dict[str, dict[str, Score]]) -> None:
+def _print(found: dict[str, dict[str, Score]], protocol: str) -> None:
     columns = ("selector", "mean", "p95", "worst", "slower", "headroom", "calls")
     for name, scores in found.items():
         rows = [(key, *_cells(score)) for key, score in scores.items()]
-        print_table(f"{name}: regret, %", columns, rows, right=columns[1:])
+        print_table(f"{name}: regret, %, {protocol}", columns, rows, right=columns[1:])
     if any(DEFAULT not in scores for scores in found.values()):
-        print("Where the library's default is not among them nothing tells what is slower than it,"
-              " nor which part of its regret is saved.")  # fmt: skip
+        print("Where the library's default was not measured, or is left out, nothing tells what is"
+              " slower than it, nor which part of its regret is saved.")  # fmt: skip
 
 
 def _cells(score: Score) -> tuple[str, ...]:
     regret = score.regret
     percent = [f"{100 * value:.1f}" for value in (regret.mean, regret.p95, regret.worst)]
-    shares = ["" if math.isnan(value) else f"{100 * value:.0f}%"
+    shares = ["" if math.isnan(value) else f"{round(100 * value)}%"
               for value in (score.slower, score.headroom)]  # fmt: skip
     return (*percent, *shares, str(regret.points))

@@ -81,7 +81,10 @@ def generic_of(python: Path | None, file: Path | None = None) -> mpich.Generic:
 
     def generic(library: str) -> mpich.Tree:
         if file is not None:
-            return mpich.parse(text_of(file), library)
+            try:
+                return mpich.parse(text_of(file), library)
+            except InputError as reason:
+                raise InputError(f"--generic {file}: {reason}") from None
         if library != "mpich":
             raise InputError(
                 f"an exported file must contain {library}'s own rules: give them (--generic FILE);"

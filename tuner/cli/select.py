@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit
+from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE, PLACEMENTS
 from tuner.select.dataset import Point
@@ -72,6 +73,8 @@ def run(options: argparse.Namespace) -> None:
         )
     ppn = options.p // options.nodes
     if options.table.is_dir():
+        if options.placement != CONSECUTIVE:
+            raise InputError("a selector knows consecutive ranks alone: leave --placement out")
         point = Point(
             options.collective, options.nodes, ppn, options.memory, options.size, options.placement
         )
@@ -93,6 +96,8 @@ def _other_nodes(table: TuningTable, key: Key, placement: str) -> str:
         replace(key, nodes=one.nodes, ppn=one.ppn, placement=placement, operators=operators)
         for one in table.keys if one.p == key.p for operators in (key.operators, "any")
     }  # fmt: skip
+    if replace(key, operators="commutative") in table.keys:
+        return ": only for operators that commute; add --operators commutative"
     known = {one.nodes for one in asked.intersection(table.keys)}
     return f": add {' or '.join(f'--nodes {nodes}' for nodes in sorted(known))}" if known else ""
 
@@ -106,10 +111,10 @@ def _ask(options: argparse.Namespace, point: Point) -> None:
         "choice": str(selector.choose(point)), "sure": str(selector.choose_surely(point)),
         "seconds": {name: list(told) for name, told in believed.items()},
     }  # fmt: skip
-    emit(options, record, lambda: _print_asked(record))
+    emit(options, record, lambda: _print_asked(record, point))
 
 
-def _print_asked(record: dict[str, Any]) -> None:
+def _print_asked(record: dict[str, Any], point: Point) -> None:
     out = console()
     out.print(f"{record['choice']} (least regret expected)", markup=False)
     if not record["seconds"]:
@@ -117,6 +122,9 @@ def _print_asked(record: dict[str, Any]) -> None:
         return
     sure = "nothing" if record["sure"] == str(Choice()) else record["sure"]
     out.print(f"surely faster than the default: {sure}", markup=False)
+    if Collective(point.collective).reduces:
+        out.print("of operators nothing was learned: take it for those that commute")
+    out.print("expected times, and where they are with 95 %:")
     for name, (seconds, low, high) in sorted(record["seconds"].items(), key=lambda told: told[1]):
         span = f"{format_time(low)} .. {format_time(high)}"
         out.print(f"  {name}: {format_time(seconds)} ({span})", markup=False)

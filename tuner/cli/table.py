@@ -20,6 +20,7 @@ from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
 from tuner.select.difference import difference, difference_record
 from tuner.table import TuningTable, read_table, table_record
+from tuner.units import plural
 
 EXAMPLES = """examples:
   tuner table show tuner-out/openmpi/table.json
@@ -123,8 +124,10 @@ def run_export(options: argparse.Namespace) -> None:
         return
     if options.out is not None:
         write_atomically(options.out, text)
-    said = f"the decisions of {counted_rules(held)}, {len(lost)} of them lost to the default"
-    if apart := _commutative(held, options):
+    apart = _commutative(held, options)
+    some = f"{len(held.rules) - apart} of " if apart else ""
+    said = f"the decisions of {some}{counted_rules(held)}, {len(lost)} of them lost to the default"
+    if apart:
         said += f"; {apart} for commutative operators alone left out: --commutative-only has them"
     said += _cyclic(table)
     record = {"to": options.to, "rules": len(held.rules),
@@ -163,12 +166,16 @@ def run_check(options: argparse.Namespace) -> int:
         for each in differences:
             print(each)
         print(
-            f"{options.file}: {len(differences) or 'no'} differences from the"
+            f"{options.file}: {_counted(differences)} from the"
             f" {counted_rules(table.consecutive())} of {options.table}{_cyclic(table)}"
         )
 
     emit(options, record, show)
     return 1 if differences else 0
+
+
+def _counted(differences: Sequence[str]) -> str:
+    return plural(len(differences), "difference") if differences else "no differences"
 
 
 def run_prove(options: argparse.Namespace) -> int:

@@ -57,8 +57,9 @@ def run(options: argparse.Namespace) -> None:
         held_out = _held_out(cases, report)
     data = {path.name: sha256(path.read_bytes()).hexdigest() for path in options.files}
     manifest = Manifest(data, known, held_out)
+    told = card(trained, manifest)
     write_trained(trained, manifest, options.out)
-    write_atomically(options.out / CARD, card(trained, manifest))
+    write_atomically(options.out / CARD, told)
     emit(options, {"groups": trained.groups, "held_out": held_out}, lambda: _print(held_out))
 
 
@@ -122,8 +123,8 @@ def card(trained: Trained, manifest: Manifest) -> str:
         "## Held-out regret: mean / 95th percentile, %", "",
         *_table(COLUMNS, _rows(manifest.held_out)), "",
         "## Support", "",
-        "Outside of this it knows nothing and says `default`; between the node counts, and up to",
-        "eight times beyond them, it guesses.", "",
+        "Between these, and up to eight times beyond them in nodes, ranks per node and sizes, it",
+        "guesses; elsewhere it says `default`.", "",
         *_table(("like", "calls of", "nodes", "ranks per node", "sizes"), _support(trained)), "",
     ])  # fmt: skip
 

@@ -46,7 +46,7 @@ EXAMPLES = """examples:
 Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
 
 MEASURING = ("library", "budget", "target_regret", "sizes", "placements", "collectives",
-             "schedules", "repetitions", "name", "launch")  # fmt: skip
+             "schedules", "repetitions", "name", "launch", "ppn")  # fmt: skip
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,8 +128,8 @@ def _print(table: TuningTable, options: argparse.Namespace) -> None:
             soft_wrap=True,
         )
     console().print(
-        f"{options.out}: written; `tuner table prove` shows it at work where it is for,"
-        " `tuner table export` writes the library's own file", markup=False, soft_wrap=True,
+        f"{options.out}: written. Next: `tuner table prove` on the hosts that it is for,"
+        " `tuner table export` for the library's own file", markup=False, soft_wrap=True,
     )  # fmt: skip
 
 
@@ -139,9 +139,10 @@ def _require_no_measuring(options: argparse.Namespace) -> None:
         if getattr(options, name) != usual
     ]  # fmt: skip
     if asked:
+        says, them = "says" if len(asked) == 1 else "say", " and ".join(asked)
         raise InputError(
-            f"{' and '.join(asked)} say what to measure on --hosts: without hosts the table is of"
-            " all that the measurements hold, so leave that out, or name hosts"
+            f"{them} {says} what to measure on --hosts; without hosts the table is of all that the"
+            f" measurements hold: name hosts, or leave {them} out"
         )
 
 

@@ -174,5 +174,10 @@ def format_of(table: TuningTable, text: str) -> Format:
     if not offered:
         raise InputError(f"there is no format for tables of {table.library}")
     is_json = text.lstrip().startswith("{")
+    if all(form.json != is_json for form in offered):
+        raise InputError(
+            f"this is no file of {library}, whose own are {'no ' if is_json else ''}JSON: give one"
+            " of the library that the table is for"
+        )
     marked = [form for form in offered if form.mark and form.mark in text]
-    return next((form for form in (*marked, *offered) if form.json == is_json), offered[0])
+    return next(form for form in (*marked, *offered) if form.json == is_json)

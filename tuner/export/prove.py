@@ -182,6 +182,11 @@ def ask(
     except ProbeError:
         if not may_abort:
             raise
+    if not may_abort and len(answers) < len(trials):
+        raise ProbeError(
+            f"the ranks ended after {len(answers)} of {len(trials)} calls without a word: is"
+            " --python an interpreter of the environment with the table's library?"
+        )
     return answers
 
 

@@ -115,7 +115,7 @@ def _frame(axes: Axes, drawn: Picture, low: float, high: float) -> None:
         axes.spines[side].set_visible(False)
     axes.set_xlabel(
         "message size; dots: sizes that speak for a rule; framed: what changed, and how many times"
-        " as fast it becomes (green, red: surely)"
+        " as fast it becomes (green: surely faster, purple: surely slower)"
     )
     axes.set_title(_title(drawn))
 

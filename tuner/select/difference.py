@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -27,6 +27,7 @@ class Change:
 
     before, after   the rules that hold there; of a table without rules for the call, a default
                     that nothing speaks for
+    wishes          what was wished of the later table (`Constraints.record`)
     gain            how many times faster the calls become, at the sizes there that speak for both
                     choices, and its 95 % interval; NaN where there is no such size: then a switch
                     between probed sizes has moved
@@ -39,6 +40,7 @@ class Change:
     after: Rule
     gain: float
     interval: tuple[float, float]
+    wishes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -66,6 +68,10 @@ class Change:
         """Why the default is back: what spoke for another choice does so no longer, or nobody
         looked again."""
         evidence, there = self.after.evidence, _sizes(self.after.evidence.nbytes)
+        if self.wishes.get("commutative_only") and self.key.operators == "any":
+            return "the new table has rules for commutative operators alone"
+        if self.wishes.get("rules"):
+            return f"the new table was to have {self.wishes['rules']} rules at most"
         if not evidence.nbytes:
             return "nothing was measured there"
         if evidence.basis != MEASURED:
@@ -116,8 +122,9 @@ def difference(old: TuningTable, new: TuningTable) -> Difference:
         )
     keys = _keys(old, new)
     changes: dict[tuple[object, ...], Change] = {}
+    wishes = new.provenance.get("constraints", {})
     for key in keys:
-        for one in _changes(key, seen(key, old), seen(key, new)):
+        for one in _changes(key, seen(key, old), seen(key, new), wishes):
             safe = replace(key, operators="any")
             told = (safe, one.lo, one.hi, one.before.choice, one.after.choice)
             changes.setdefault(told, one)
@@ -169,12 +176,14 @@ def seen(key: Key, table: TuningTable) -> Sequence[Rule]:
     )
 
 
-def _changes(key: Key, old: Sequence[Rule], new: Sequence[Rule]) -> Iterator[Change]:
+def _changes(
+    key: Key, old: Sequence[Rule], new: Sequence[Rule], wishes: Mapping[str, Any]
+) -> Iterator[Change]:
     bounds = sorted({rule.lo for rule in (*old, *new)})
     for lo, hi in pairwise([*bounds, math.inf]):
         before, after = _at(old, lo), _at(new, lo)
         if before.choice != after.choice:
-            yield Change(key, int(lo), hi, before, after, *_gain(before, after, lo, hi))
+            yield Change(key, int(lo), hi, before, after, *_gain(before, after, lo, hi), wishes)
 
 
 def _at(ladder: Sequence[Rule], nbytes: float) -> Rule:

@@ -96,7 +96,7 @@ def _parsed(text: str, library: str) -> Tree:
         tree = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as reason:
         raise InputError(
-            f"MPICH tuning file: truncated or not JSON, line {reason.lineno}: export it again"
+            f"MPICH tuning file: truncated or not JSON, line {reason.lineno}: give the whole file"
         ) from None
     if not isinstance(tree, dict) or not tree:
         raise InputError("MPICH tuning file: no collectives in it")

@@ -146,7 +146,9 @@ def check(table: TuningTable, text: str, *, commutative_only: bool = False) -> l
     rules = parse(text)
     ladders_of = by_ranks(table, "commutative" if commutative_only else "any")
     foreign = sorted(rules.collectives.keys() - {COLLECTIVE_IDS[name] for name in ladders_of})
-    differences = [f"the table has no rules for collective number {n}" for n in foreign]
+    names = {number: str(name) for name, number in COLLECTIVE_IDS.items()}
+    differences = [f"the table has no rules for {names.get(n, f'collective number {n}')}"
+                   for n in foreign]  # fmt: skip
     for collective, ladders in ladders_of.items():
         entries, _ = bounds(rules, collective)
         for p in beside({*ladders, *entries}, least=1):

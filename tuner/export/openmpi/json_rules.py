@@ -124,7 +124,7 @@ def parse(text: str) -> Rules:
         root = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as reason:
         raise InputError(
-            f"JSON rules: truncated or not JSON, line {reason.lineno}: export it again"
+            f"JSON rules: truncated or not JSON, line {reason.lineno}: give the whole file"
         ) from None
     except RecursionError:
         raise InputError("JSON rules: nested deeper than any library reads") from None
