@@ -10,8 +10,9 @@ BIN := .venv/bin
 tune: venv
 	@$(BIN)/tuner quickstart
 
+# One more worker than cores: many tests wait for services and for ranks that sleep.
 test: venv .venv-intelmpi/ready
-	@$(BIN)/pytest -n 2 -rs
+	@$(BIN)/pytest -n 3 -rs
 
 # On emulated clusters, which need root: real launches over several hosts.
 lab: venv

@@ -114,7 +114,7 @@ def _frame(axes: Axes, drawn: Picture, low: float, high: float) -> None:
     for side in ("left", "top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_xlabel(
-        "message size; dots: sizes that speak for a rule; framed: what changed, and how many times"
+        "message size; dots: sizes that speak for a rule\nframed: what changed, and how many times"
         " as fast it becomes (green: surely faster, purple: surely slower)"
     )
     axes.set_title(_title(drawn))
