@@ -188,7 +188,10 @@ def test_a_run_is_drawn_as_a_gantt_chart(machine: str, tmp_path: Path, kind: str
     [
         (("--sizes", "8", "--gantt", "x.svg"), "--gantt draws one run"),
         (("--algorithm", "ring", "--sizes", "8,16", "--gantt", "x.svg"), "--gantt draws one run"),
-        (("--algorithm", "ring", "--sizes", "8", "--gantt", "x.pdf"), "must end in .svg or .png"),
+        (
+            ("--algorithm", "ring", "--sizes", "8", "--gantt", "x.pdf"),
+            "picture ends in .svg or .png",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_said(

@@ -86,20 +86,24 @@ def run(options: argparse.Namespace) -> None:
     try:
         rule = lookup(table, key, options.size)
     except InputError as reason:
-        raise InputError(f"{reason}{_other_nodes(table, key, options.placement)}") from None
+        raise InputError(f"{reason}{_instead(table, key, options.placement)}") from None
     return emit(options, rule_record(rule), lambda: _print(rule))
 
 
-def _other_nodes(table: TuningTable, key: Key, placement: str) -> str:
-    """How to ask for as many ranks, where the table has them on other numbers of nodes."""
+def _instead(table: TuningTable, key: Key, placement: str) -> str:
+    """How to ask for as many ranks where the table has them on other numbers of nodes, or for
+    operators that commute.
+    """
     asked = {
         replace(key, nodes=one.nodes, ppn=one.ppn, placement=placement, operators=operators)
         for one in table.keys if one.p == key.p for operators in (key.operators, "any")
     }  # fmt: skip
+    known = sorted({one.nodes for one in asked.intersection(table.keys)})
+    if known:
+        return f": add {' or '.join(f'--nodes {nodes}' for nodes in known)}"
     if replace(key, operators="commutative") in table.keys:
         return ": only for operators that commute; add --operators commutative"
-    known = {one.nodes for one in asked.intersection(table.keys)}
-    return f": add {' or '.join(f'--nodes {nodes}' for nodes in sorted(known))}" if known else ""
+    return ""
 
 
 def _ask(options: argparse.Namespace, point: Point) -> None:
