@@ -125,7 +125,8 @@ def test_one_command_measures_until_the_table_is_good_enough_and_goes_on_from_th
     keys = {(key.collective, key.nodes, key.ppn) for key in read_table(tmp_path / "t.json").keys}
     assert keys == {(name, n, 1) for name in ("bcast", "allreduce") for n in (2, 3, 4)}
 
-    assert stages(on_hosts(*TUNE, folder=tmp_path))[0][1] == bound
+    # Which sizes half way are added goes with what is known after each round.
+    assert stages(on_hosts(*TUNE, folder=tmp_path))[0][1] == pytest.approx(bound, abs=0.01)
     assert read_measurements(tmp_path / "m.ndjson").series[: len(measured)] == measured
 
 
