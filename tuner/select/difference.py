@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.files import finite
 from tuner.locality import placed_record
@@ -68,10 +69,9 @@ class Change:
         """Why the default is back: what spoke for another choice does so no longer, or nobody
         looked again."""
         evidence, there = self.after.evidence, _sizes(self.after.evidence.nbytes)
-        if self.wishes.get("commutative_only") and self.key.operators == "any":
+        alone = self.wishes.get("commutative_only") and self.key.operators == "any"
+        if alone and Collective(self.key.collective).reduces:
             return "the new table has rules for commutative operators alone"
-        if self.wishes.get("rules"):
-            return f"the new table was to have {self.wishes['rules']} rules at most"
         if not evidence.nbytes:
             return "nothing was measured there"
         if evidence.basis != MEASURED:
@@ -86,7 +86,9 @@ class Change:
             return f"not measured again at {_sizes(spoke)}, and the default holds at {there}"
         if not evidence.runner_up and len(evidence.nbytes) == 1:
             return f"nothing allowed was measured again at {there} but the default"
-        return f"of what was measured at {there} nothing allowed is surely faster than the default"
+        none = f"of what was measured at {there} nothing allowed is surely faster than the default"
+        most = self.wishes.get("rules")
+        return f"{none}, or of {most} rules at most none was left for it" if most else none
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def difference(old: TuningTable, new: TuningTable) -> Difference:
         )
     keys = _keys(old, new)
     changes: dict[tuple[object, ...], Change] = {}
-    wishes = new.provenance.get("constraints", {})
+    wishes = _wishes(new)
     for key in keys:
         for one in _changes(key, seen(key, old), seen(key, new), wishes):
             safe = replace(key, operators="any")
@@ -174,6 +176,12 @@ def seen(key: Key, table: TuningTable) -> Sequence[Rule]:
         or table.ladder(replace(key, operators="any"))
         or (Rule(key, 0, math.inf, Choice(), _SILENT),)
     )
+
+
+def _wishes(table: TuningTable) -> Mapping[str, Any]:
+    """None of a table that says something else there: it may come from anywhere."""
+    found = table.provenance.get("constraints")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _changes(
