@@ -213,6 +213,8 @@ def read_table(path: Path) -> TuningTable:
         return parse_table(path.read_bytes())
     except InputError as reason:
         raise InputError(f"{path}: {reason}") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder: name the table in it") from None
     except OSError as reason:
         raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,18 @@ def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: 
         "fit-network-host.svg", "fit-network-host.png",
     }  # fmt: skip
     assert "outlier" not in (plots / "fit-network-host.svg").read_text()
+
+
+def test_a_size_far_off_is_drawn_with_its_residual(tmp_path: Path) -> None:
+    series = [
+        replace(one, samples=tuple(3 * t for t in one.samples)) if one.nbytes == 8192 else one
+        for one in MACHINE.messages()
+    ]
+    measured = measurements_file(tmp_path / "m.ndjson", MACHINE.measured(iter(series)))
+    assert main(["calibrate", str(measured), "--plots", str(tmp_path)]) == 0
+    drawn = (tmp_path / "fit-network-host.svg").read_text()
+    (percent,) = re.findall(r"<!--\s*\+(\d+) -->", drawn)
+    assert int(percent) == pytest.approx(200, abs=20)
 
 
 @pytest.mark.parametrize(

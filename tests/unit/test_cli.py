@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tuner import algorithms
-from tuner.cli.main import VERBS, main
+from tuner.cli import tune
+from tuner.cli.main import INTERRUPTED, NOTHING, RESUME, VERBS, main
 from tuner.cli.output import print_table
 from tuner.collective import Collective
 from tuner.cost import Calibration
@@ -289,3 +290,28 @@ def test_select_says_on_how_many_nodes_a_table_has_as_many_ranks(
     assert "--nodes" not in sentence(capsys)
     assert main([*asked, "1", "--nodes", "3"]) == 1
     assert "1 rank cannot be spread evenly over 3 nodes" in sentence(capsys)
+    assert main([*asked, "8", "--nodes", "4", "--like", "lumi"]) == 1
+    assert "--like is for a trained selector" in sentence(capsys)
+
+
+def test_a_table_is_not_sought_in_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table", "show", str(tmp_path)]) == 1
+    assert sentence(capsys).endswith(" is a folder: name the table in it")
+
+
+@pytest.mark.parametrize(("resumes", "said"), [(True, RESUME), (False, NOTHING)])
+def test_only_who_can_go_on_promises_it(
+    resumes: bool, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tune` measures hosts, or makes a table of what there is."""
+
+    def ended(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune, "_measured" if resumes else "_made", ended)
+    hosts = ["--hosts", "a,b"] if resumes else []
+    words = ["tune", "--measurements", "m.ndjson", "--out", "t.json", *hosts]
+    assert main(words) == INTERRUPTED
+    assert capsys.readouterr().err == f"\ntuner: interrupted; {said}\n"

@@ -224,3 +224,6 @@ def test_pictures_of_many_changes_show_the_largest(tmp_path: Path) -> None:
 def test_a_picture_of_no_change_says_so(tmp_path: Path) -> None:
     (path,) = save_changes(tmp_path / "d.svg", OLD, OLD, difference(OLD, OLD))
     assert "both tables decide alike" in path.read_text()
+    figure = Figure()
+    draw_changes(figure, picture(OLD, OLD, difference(OLD, OLD)))
+    assert not figure.axes[0].axison

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stored import measurements_file
 from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.measurement import Cluster
+from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.results import parse_results, read_results
 from tuner.select.baselines import nearest
 from tuner.select.cases import (
@@ -199,7 +200,7 @@ def test_who_cannot_learn_is_not_dropped_silently(
     assert f"choose another --protocol, such as {NODES} or {SIZE}" in " ".join(printed.err.split())
     assert "nearest" not in printed.out
     assert main(["evaluate", str(path)]) == 0
-    assert not capsys.readouterr().err
+    assert "tuner:" not in capsys.readouterr().err
 
 
 def test_one_node_count_of_many_sizes_is_evaluated_by_size(
@@ -269,6 +270,33 @@ def test_readings_without_a_time_are_counted(
     said = " ".join(capsys.readouterr().err.split())
     assert f"1 of {lines} readings tell no time" in said
     assert f"the first is in line {lines + 1}" in said
+
+
+def test_means_are_told_from_medians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, words = tmp_path / "m.csv", " readings are means, which a few slow calls move far"
+    for column, warned in (("median_us", False), ("mean_us", True), ("time_us", False)):
+        path.write_text(text().replace("median_us", column))
+        assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
+        assert (words in " ".join(capsys.readouterr().err.split())) == warned
+
+
+def test_a_table_is_not_scored_quietly_on_what_it_was_made_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = tuple(
+        Measurement("collective", "bcast", nodes, 1, nodes, n, (seconds, seconds), name)
+        for nodes in COUNTS for n in SIZES for name in ("default", "tree")
+        for seconds in [microseconds(nodes, n, name) * 1e-6]
+    )  # fmt: skip
+    cluster = Cluster("ares", 16, 1, "a CPU", 2**34)
+    made = Measurements(cluster, "openmpi 5.0.11", {"when": "today"}, series)
+    own, table = measurements_file(tmp_path / "m.ndjson", made), tmp_path / "table.json"
+    for when, warned in (("today", True), ("yesterday", False)):
+        of = {"probe": {"when": when}}
+        write_table(TuningTable(cluster, "openmpi 5.0.11", (), of), table)
+        words = ["evaluate", str(own), "--table", str(table), "--baselines", "nearest"]
+        assert main(words) == 0
+        assert (f"was made of {own}" in " ".join(capsys.readouterr().err.split())) == warned
 
 
 @pytest.mark.parametrize(

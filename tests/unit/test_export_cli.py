@@ -121,6 +121,15 @@ def test_what_a_file_has_no_use_for_is_refused(
         assert not out.exists()
 
 
+def test_an_interpreter_is_refused_where_no_rules_are_read_with_it(
+    form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["table", "export", str(table), "--to", form, "--python", str(tmp_path / "python")]
+    assert main(words) == 1
+    refused = "--python is for files of mpich" in " ".join(capsys.readouterr().err.split())
+    assert refused == ("generic" not in FORMATS[form].asks)
+
+
 @pytest.mark.parametrize(
     ("library", "words", "said"),
     [

@@ -35,6 +35,7 @@ CLEARLY = 0.8  # a port discipline is another only if it lowers the error to thi
 TOLERANCE = 0.005  # of regret and rank correlation: two algorithms equally fast may change places
 
 Change = Callable[[str, Estimate], Estimate]  # of a parameter, by name
+Progress = Callable[[int, int], None]  # (done, of how many)
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,13 @@ def refine(
     measurements: Measurements,
     topology: Topology | None = None,
     folds: int = FOLDS,
+    on_progress: Progress = lambda _done, _total: None,
 ) -> Refined:
     """Fit factors to the measured collectives, and use them if they predict those better that they
     were not fitted to, and rank them no worse.
 
-    topology    of the measurements; None: one computer
+    topology        of the measurements; None: one computer
+    on_progress     hears of every fit
 
     Raises InputError when fewer than two points for each fold can be simulated.
     """
@@ -89,9 +92,11 @@ def refine(
     before = predict(own, calibration)
     after: list[Case] = []
     for number in range(folds):
+        on_progress(number, folds + 1)
         mine = [call for call in own if fold[call.point] != number]
         kept = [call for call in own if fold[call.point] == number]
         after += predict(kept, _Factors(_disciplined(calibration, mine)).fitted(mine)[0])
+    on_progress(folds, folds + 1)
     found, factors = _Factors(_disciplined(calibration, own)).fitted(own)
     old, new = (Quality(errors(cases), ranking(cases)) for cases in (before, after))
     accepted, reason = _judged(old, new)
@@ -112,15 +117,22 @@ def _listed(cases: Sequence[Case]) -> list[dict[str, Any]]:
 
 def _judged(old: Quality, new: Quality) -> tuple[bool, str]:
     if new.errors.mean >= old.errors.mean:
-        what, a, b = "the mean error grows", old.errors.mean, new.errors.mean
+        found = f"the mean error grows {_percents(old.errors.mean, new.errors.mean)}"
     elif new.ranking.regret > old.ranking.regret + TOLERANCE:
-        what, a, b = "the choice gets worse, regret grows", old.ranking.regret, new.ranking.regret
+        worse = _percents(old.ranking.regret, new.ranking.regret)
+        found = f"the choice gets worse, its mean regret grows {worse}"
     elif new.ranking.tau < old.ranking.tau - TOLERANCE:
-        what, a, b = "the order gets worse, tau falls", old.ranking.tau, new.ranking.tau
+        found = (
+            f"the order gets worse, tau falls from {old.ranking.tau:.3f} to {new.ranking.tau:.3f}"
+        )
     else:
-        what, a, b = "the mean error falls", old.errors.mean, new.errors.mean
-        return True, f"on collectives that were kept out {what} from {a:.3f} to {b:.3f}"
-    return False, f"on collectives that were kept out {what} from {a:.3f} to {b:.3f}"
+        found = f"the mean error falls {_percents(old.errors.mean, new.errors.mean)}"
+        return True, f"on collectives that were kept out {found}"
+    return False, f"on collectives that were kept out {found}"
+
+
+def _percents(old: float, new: float) -> str:
+    return f"from {old:.1%} to {new:.1%}"
 
 
 def _noted(calibration: Calibration, record: dict[str, Any]) -> Calibration:

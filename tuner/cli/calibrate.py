@@ -17,6 +17,7 @@ from tuner.calibrate.compare import Change, compare
 from tuner.calibrate.refine import Refined, refine
 from tuner.cli.clusters import read_measured
 from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cli.progress import Display, counted
 from tuner.cost import (
     Calibration,
     Estimate,
@@ -30,7 +31,7 @@ from tuner.files import require_folder, require_target
 from tuner.libraries import LIBRARIES
 from tuner.locality import PATH_CLASSES
 from tuner.measurement import Measurements, titled
-from tuner.topology import EXCHANGE, HOST, NETWORK, RING
+from tuner.topology import EXCHANGE, HOST, NETWORK, RING, Topology
 from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:
@@ -86,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
         require_folder(options.plots)
     measurements, topology = read_measured(measured, options.topology)
     found = fit(measurements, topology)
-    refined = refine(found.calibration, measurements, topology) if options.refine else None
+    refined = _refined(found, measurements, topology) if options.refine else None
     calibration = refined.calibration if refined else found.calibration
     if options.out:
         write_calibration(calibration, options.out)
@@ -97,10 +98,17 @@ def run(options: argparse.Namespace) -> None:
         print_calibration(calibration)
         if refined:
             _print_refined(refined)
+        if options.out:
+            console().print(f"{options.out}: written", markup=False, soft_wrap=True)
         if options.out and _tunable(measurements):
             console().print(f"next: {_tuning(options)}", markup=False, soft_wrap=True)
 
     emit(options, calibration_record(calibration), text)
+
+
+def _refined(found: Fit, measurements: Measurements, topology: Topology | None) -> Refined:
+    with Display(console(error=True)).stage("fitting to the measured collectives") as report:
+        return refine(found.calibration, measurements, topology, on_progress=counted(report))
 
 
 def _tunable(measurements: Measurements) -> bool:

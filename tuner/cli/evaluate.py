@@ -10,8 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.output import add_json, emit, print_table, warn
+from tuner.cli.output import add_json, console, emit, print_table, warn
 from tuner.cli.parsing import names
+from tuner.cli.progress import Display, timed, within
 from tuner.collective import Collective
 from tuner.cost import read_calibration
 from tuner.errors import InputError
@@ -41,6 +42,7 @@ from tuner.topologies.formats import load_topology
 from tuner.units import plural
 
 LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
+MEANS = ("mean_", "avg_")  # with a unit: columns of a table, whose writer had the choice
 EXAMPLES = """examples:
   tuner evaluate results.csv
   tuner evaluate results.csv --baselines nearest,forest --leave-out ignore
@@ -111,6 +113,8 @@ def run(options: argparse.Namespace) -> None:
     table = read_table(options.table) if options.table else None
     cases = read_cases(options, simulate)
     tables = {str(options.table): _decisions(table, cases, options.table)} if table else {}
+    if table:
+        _warn_of_own(table, options)
     own_sets = {
         name: own
         for name, own in sets(cases, options.protocol == MACHINE).items()
@@ -122,8 +126,12 @@ def run(options: argparse.Namespace) -> None:
             " the files name algorithms; to choose among the libraries in a file: --libraries"
             " together"
         )
+    tell = timed(Display(console(error=True)).lines("asking for what was left out"))
     found = {
-        name: evaluate(own, options.protocol, trainers, tables) for name, own in own_sets.items()
+        name: evaluate(
+            own, options.protocol, trainers, tables, within(tell, number, len(own_sets), name)
+        )
+        for number, (name, own) in enumerate(own_sets.items())
     }
     for name, own in own_sets.items():
         if OURS not in found[name]:
@@ -131,6 +139,18 @@ def run(options: argparse.Namespace) -> None:
     record = {name: list(_records(scores)) for name, scores in found.items()}
     protocol = options.protocol
     emit(options, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol))
+
+
+def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:
+    """Of files that it was made of."""
+    for path in options.files:
+        if path.suffix != ".ndjson":
+            continue
+        if read_measurements(path).provenance == table.provenance.get("probe"):
+            warn(
+                f"{options.table} was made of {path}: its scores there say nothing of calls that"
+                " were not measured; those of other measurements do"
+            )
 
 
 def _nothing_learned(cases: Sequence[Case], protocol: str) -> str:
@@ -166,6 +186,12 @@ def _cases_of(path: Path, options: argparse.Namespace, simulate: Simulate) -> Se
         warn(
             f"{path}: {len(unused)} of {plural(len(readings), 'reading')} tell no time of a"
             f" collective on some nodes, and are left out: the first is in line {unused[0].line}"
+        )
+    means = sum(reading.statistic.startswith(MEANS) for reading in readings)
+    if means:
+        warn(
+            f"{path}: {means} of {plural(len(readings), 'reading')} are means, which a few slow"
+            " calls move far: give medians (median_us) where there are any"
         )
     return cases_of_results(readings, options.libraries == "together")
 

@@ -34,7 +34,6 @@ VERBS = {
     "nccl": "say what NCCL expects of its algorithms on a machine, and which it would choose",
     "algorithms": "list the algorithms with their cost formulas and sources",
 }
-RESUMING = ("quickstart", "probe", "tune", "whatif")  # verbs that go on where they stopped
 RESUME = "the same command again resumes where it stopped, with what is already there"
 NOTHING = "nothing was written that is not whole"
 FAILED, UNREADABLE = 1, 2  # the latter is argparse's own, too
@@ -68,7 +67,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 words that cannot be read, 130 interrupted, 1 all else that the user
     can act on."""
     words = sys.argv[1:] if words is None else words
-    status = UNREADABLE
+    status, arguments = UNREADABLE, argparse.Namespace()
     try:
         with _ended_as_by_ctrl_c():
             arguments = _parsed(words)
@@ -80,7 +79,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"tuner: {error}", file=sys.stderr)
         return status
     except KeyboardInterrupt:
-        kept = RESUME if words[:1] and words[0] in RESUMING else NOTHING
+        kept = RESUME if getattr(arguments, "resumes", False) else NOTHING
         print(f"\ntuner: interrupted; {kept}", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:

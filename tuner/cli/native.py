@@ -58,13 +58,23 @@ def wish(options: argparse.Namespace, form: Format) -> Wish:
     """What was said; raises InputError for what a file of this format has no use for."""
     for name in sorted({field.name for field in fields(Wish)} - form.asks):
         if getattr(options, name):
-            users = ", ".join(own.name for own in FORMATS.values() if name in own.asks)
-            option = f"--{name.replace('_', '-')}"
-            raise InputError(
-                f"{option} is for files of {users}; {form.name} has no use for it: leave it out"
-            )
+            raise _no_use(f"--{name.replace('_', '-')}", name, form)
     generic = generic_of(options.python, options.generic)
     return Wish(options.commutative_only, options.otherwise, options.ranks, generic)
+
+
+def require_interpreted(options: argparse.Namespace, form: Format) -> None:
+    """Raises InputError for an interpreter where no rules of the library's own are read with it."""
+    if options.python is not None and "generic" not in form.asks:
+        raise _no_use("--python", "generic", form)
+
+
+def _no_use(option: str, asked: str, form: Format) -> InputError:
+    """Of an option for the formats that ask for this."""
+    users = ", ".join(own.name for own in FORMATS.values() if asked in own.asks)
+    return InputError(
+        f"{option} is for files of {users}; {form.name} has no use for it: leave it out"
+    )
 
 
 def export(table: TuningTable, to: str, python: Path | None = None) -> tuple[str, tuple[str, ...]]:

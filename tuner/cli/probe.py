@@ -78,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     clusters.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, resumes=True)
 
 
 def run(options: argparse.Namespace) -> None:

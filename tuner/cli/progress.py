@@ -20,6 +20,7 @@ LINE_EVERY = 5.0  # seconds between lines where no bar can be redrawn
 
 Report = Callable[[float, float | None, str], None]
 # (fraction done, seconds left or None while nobody knows, what is happening)
+Counted = Callable[[int, int], None]  # (done, of how many)
 
 
 def clock(seconds: float) -> str:
@@ -132,7 +133,12 @@ def timed(report: Report) -> Callable[[float, str], None]:
     return tell
 
 
-def counted(report: Report) -> Callable[[int, int], None]:
+def within(tell: Callable[[float, str], None], part: int, parts: int, text: str) -> Counted:
+    """A callback (done, total) of one of several equal parts, of what `tell` hears of whole."""
+    return lambda done, total: tell((part + done / total) / parts, text)
+
+
+def counted(report: Report) -> Counted:
     """Likewise a callback (done, total)."""
     tell = timed(report)
     return lambda done, total: tell(done / total if total else 1.0, f"{done} of {total}")

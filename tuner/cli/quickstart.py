@@ -67,7 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--fresh", action="store_true", help="measure again, keep nothing")
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, resumes=True)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -18,6 +18,7 @@ from tuner.select.evaluate import blind
 from tuner.select.lookup import lookup
 from tuner.select.store import read_trained
 from tuner.table import Choice, Key, Rule, TuningTable, read_table, rule_record
+from tuner.topology import CUDA, HOST
 from tuner.units import format_size, format_time, parse_size, plural
 
 EXAMPLES = """examples:
@@ -54,7 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="commutative: the reduction may change the order of the operands (default: any)",
     )  # fmt: skip
     parser.add_argument(
-        "--memory", default="host", metavar="KIND", help="of the buffers: host (default), cuda"
+        "--memory", choices=(HOST, CUDA), default=HOST, help="of the buffers (default: host)"
     )
     parser.add_argument(
         "--like", default="", metavar="GROUP",
@@ -79,6 +80,11 @@ def run(options: argparse.Namespace) -> None:
             options.collective, options.nodes, ppn, options.memory, options.size, options.placement
         )
         return _ask(options, point)
+    if options.like:
+        raise InputError(
+            f"--like is for a trained selector; {options.table} is a table of one cluster: leave it"
+            " out"
+        )
     key = Key(
         options.collective, options.nodes, ppn, options.memory, options.operators, options.placement
     )

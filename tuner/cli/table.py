@@ -114,6 +114,7 @@ def run_export(options: argparse.Namespace) -> None:
     table = native.table_of(options.table, options)
     form = FORMATS[options.to]
     form.require(table)
+    native.require_interpreted(options, form)
     text, lost = form.emit(table, native.wish(options, form))
     for rule in lost:
         console(error=True).print(f"left to the default, {options.to} lacks it: {rule}")
@@ -156,6 +157,7 @@ def run_check(options: argparse.Namespace) -> int:
     text = native.text_of(options.file)
     form = FORMATS[options.to] if options.to else format_of(table, text)
     form.require(table)
+    native.require_interpreted(options, form)
     try:
         differences = form.check(table, text, native.wish(options, form))
     except InputError as reason:

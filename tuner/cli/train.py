@@ -14,7 +14,7 @@ from typing import Any
 
 from tuner.cli.evaluate import measured, read_cases
 from tuner.cli.output import add_json, console, emit, print_table, warn
-from tuner.cli.progress import Display, Report, counted
+from tuner.cli.progress import Display, Report, timed, within
 from tuner.errors import InputError
 from tuner.files import require_target, write_atomically
 from tuner.locality import CONSECUTIVE
@@ -70,10 +70,11 @@ def _held_out(cases: Sequence[Case], report: Report) -> dict[str, dict[str, Any]
         (f"{name}, all machines", own, MACHINE)
         for name, own in sets(cases, pooled=True).items() if len({c.group for c in own}) > 1
     ]  # fmt: skip
-    found, tell = dict[str, dict[str, Any]](), counted(report)
-    for done, (name, own, protocol) in enumerate(asked):
-        tell(done, len(asked))
-        scores = evaluate(own, protocol, contestants(blind, ("nearest",)))
+    found, tell = dict[str, dict[str, Any]](), timed(report)
+    for number, (name, own, protocol) in enumerate(asked):
+        trainers = contestants(blind, ("nearest",))
+        part = within(tell, number, len(asked), name)
+        scores = evaluate(own, protocol, trainers, on_progress=part)
         if OURS in scores:
             records = {each: _record(scores[each]) for each in SHOWN if each in scores}
             found[name] = {"protocol": protocol, **records}

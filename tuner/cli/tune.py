@@ -109,6 +109,7 @@ def constraints_of(options: argparse.Namespace) -> Constraints:
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
     there = clusters.given(options)
+    options.resumes = not there.local
     if there.local:
         _require_no_measuring(options)
     table = _made(options) if there.local else _measured(options, there)

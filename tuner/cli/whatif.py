@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--scheduler", metavar="ADDRESS", help="run on a Dask cluster instead")
     parser.add_argument("--fresh", action="store_true", help="start anew, keep no answers")
     add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, resumes=True)
 
 
 def _jobs(text: str) -> int:

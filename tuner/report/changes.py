@@ -20,7 +20,7 @@ from tuner.select.difference import Change, Difference, seen
 from tuner.table import Key, Rule, TuningTable
 from tuner.units import format_size
 
-WIDTH, ROW, MARGIN = 10.0, 0.62, 1.9  # inches
+WIDTH, ROW, MARGIN, SENTENCE = 10.0, 0.62, 1.9, 0.6  # inches; the last of a lone title
 MOST_ROWS = 40
 LANE = 0.34  # of a row
 DEFAULT_COLOUR = "#dddddd"
@@ -42,7 +42,7 @@ class Picture:
     @property
     def height(self) -> float:
         """Inches."""
-        return MARGIN + ROW * max(len(self.changes), 1)
+        return MARGIN + ROW * len(self.changes) if self.changes else SENTENCE
 
 
 def picture(old: TuningTable, new: TuningTable, found: Difference) -> Picture:
@@ -68,6 +68,10 @@ def save_changes(path: Path, old: TuningTable, new: TuningTable, found: Differen
 def draw_changes(figure: Figure, drawn: Picture) -> None:
     """Two lanes for each call, before above after; what changed is framed, with what it gains."""
     axes = figure.add_subplot()
+    axes.set_title(_title(drawn))
+    if not drawn.changes:
+        axes.set_axis_off()
+        return
     ladders = {key: (seen(key, drawn.old), seen(key, drawn.new)) for key in drawn.changes}
     low, high = _limits(rule for pair in ladders.values() for ladder in pair for rule in ladder)
     look = looks(rule for pair in ladders.values() for ladder in pair for rule in ladder)
@@ -104,7 +108,7 @@ def _limits(rules: Iterable[Rule]) -> tuple[float, float]:
 def _frame(axes: Axes, drawn: Picture, low: float, high: float) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xlim(low, high)
-    axes.set_ylim(max(len(drawn.changes), 1) - 0.45, -0.55)
+    axes.set_ylim(len(drawn.changes) - 0.45, -0.55)
     axes.xaxis.set_major_locator(FixedLocator(powers(max(math.ceil(low), 1), math.floor(high))))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_size(value)))
@@ -117,7 +121,6 @@ def _frame(axes: Axes, drawn: Picture, low: float, high: float) -> None:
         "message size; dots: sizes that speak for a rule\nframed: what changed, and how many times"
         " as fast it becomes (green: surely faster, purple: surely slower)"
     )
-    axes.set_title(_title(drawn))
 
 
 def _title(drawn: Picture) -> str:

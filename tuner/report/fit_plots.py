@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from tuner.calibrate import Fit
 from tuner.calibrate.ladders import Ladder
@@ -56,12 +57,18 @@ def _draw(figure: Figure, title: str, ladder: Ladder, cost: PathCost) -> None:
         axes.set_axisbelow(True)
     upper.set(xscale="log", yscale="log", ylabel="one way")
     upper.set_title(title, loc="left")
+    upper.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_time(value)))
+    upper.yaxis.set_minor_formatter(NullFormatter())
     upper.legend(frameon=False, loc="upper left")
     lower.axhline(0, color=LINE, linewidth=1)
     lower.vlines(shown, 0, off * 100, color=np.where(far, OFF, POINT), linewidth=2)
     inside = np.abs(off[~far]).max(initial=LEAST_STRIP) * 130
     lower.set(ylim=(-inside, inside), ylabel="residual, %", xlabel="message")
+    for size, percent in zip(shown, off * 100, strict=True):
+        if abs(percent) > inside:
+            lower.text(size, math.copysign(inside, percent), f" {percent:+.0f}", color=OFF,
+                       fontsize=8, va="top" if percent > 0 else "bottom")  # fmt: skip
     ticks = 2.0 ** np.arange(0, np.log2(shown[-1]) + 1, 4)
     lower.set_xticks(ticks, [format_size(tick) for tick in ticks])
     lower.minorticks_off()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from types import MappingProxyType
 
 import numpy as np
 
 from tuner.select.baselines import BASELINES, Pick, Trainer, first
 from tuner.select.cases import Case, folds
-from tuner.select.dataset import Point, Row, Simulate
+from tuner.select.dataset import Point, Progress, Row, Simulate, quietly
 from tuner.select.regret import Regret, summary
 from tuner.select.selector import train
 from tuner.table import Choice
@@ -46,10 +47,12 @@ def evaluate(
     protocol: str,
     trainers: Mapping[str, Trainer],
     tables: Mapping[str, Pick] = MappingProxyType({}),
+    on_progress: Progress = quietly,
 ) -> dict[str, Score]:
     """The scores of those who learn from some cases and choose in the others.
 
-    tables      those who have nothing to learn; they are scored on all cases that they decide
+    tables          those who have nothing to learn; they are scored on all cases that they decide
+    on_progress     hears of everybody who has learned and chosen
 
     The default is among them where it was measured, and `SINGLE`, the one choice that would have
     been best in all cases, where one was measured in all. Those who learn are scored only where
@@ -64,11 +67,11 @@ def evaluate(
     single = _best_single(scored)
     if single is not None:
         fixed[SINGLE] = partial(_always, single)
-    picked = {
-        name: [pair for known, asked in folds(cases, protocol)
-               for pair in _picked(trainer(known), with_choice(asked))]
-        for name, trainer in trainers.items()
-    }  # fmt: skip
+    picked: dict[str, list[tuple[Case, Choice]]] = defaultdict(list)
+    lessons = list(product(trainers, folds(cases, protocol)))
+    for done, (name, (known, asked)) in enumerate(lessons):
+        on_progress(done, len(lessons))
+        picked[name] += _picked(trainers[name](known), with_choice(asked))
     picked |= {name: list(_picked(pick, scored)) for name, pick in fixed.items()}
     return {name: _score(pairs) for name, pairs in picked.items() if pairs}
 
