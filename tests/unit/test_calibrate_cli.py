@@ -12,8 +12,8 @@ import pytest
 from tests.support.probed import Machine, racks, truth
 from tests.support.stored import measurements_file
 from tuner.calibrate import calibrate
-from tuner.cli.calibrate import print_calibration
 from tuner.cli.main import main
+from tuner.cli.parameters import print_calibration
 from tuner.cost import read_calibration, write_calibration
 from tuner.measurement import (
     Measurement,

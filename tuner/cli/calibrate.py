@@ -4,10 +4,7 @@ with its 95 % interval; or compare two calibrations of one cluster."""
 from __future__ import annotations
 
 import argparse
-import math
-import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,11 +14,9 @@ from tuner.calibrate.compare import Change, compare
 from tuner.calibrate.refine import Refined, refine
 from tuner.cli.clusters import read_measured
 from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cli.parameters import figure, print_calibration
 from tuner.cli.progress import Display, counted
 from tuner.cost import (
-    Calibration,
-    Estimate,
-    PathCost,
     calibration_record,
     read_calibration,
     write_calibration,
@@ -29,10 +24,8 @@ from tuner.cost import (
 from tuner.errors import InputError
 from tuner.files import require_folder, require_target
 from tuner.libraries import LIBRARIES
-from tuner.locality import PATH_CLASSES
-from tuner.measurement import Measurements, titled
-from tuner.topology import EXCHANGE, HOST, NETWORK, RING, Topology
-from tuner.units import format_size, format_time
+from tuner.measurement import Measurements
+from tuner.topology import Topology
 
 EXAMPLES = """examples:
   tuner calibrate measurements.ndjson --out calibration.json
@@ -42,7 +35,6 @@ EXAMPLES = """examples:
   tuner calibrate compare january.json february.json   (drift)"""
 
 COMPARE = "compare"
-SHOWN_GAPS = 12
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -170,8 +162,8 @@ def _print(changes: list[Change]) -> None:
         "drift", ("parameter", "before", "after", "ratio", ""),
         [
             (
-                change.parameter, _figure(change.parameter, change.before),
-                _figure(change.parameter, change.after),
+                change.parameter, figure(change.parameter, change.before),
+                figure(change.parameter, change.after),
                 "" if change.ratio is None else f"{change.ratio:.3f}",
                 "significant" if change.significant else "",
             )
@@ -181,125 +173,3 @@ def _print(changes: list[Change]) -> None:
     )  # fmt: skip
     number = sum(change.significant for change in changes)
     console().print(f"{number} of {len(changes)} parameters changed significantly")
-
-
-def _figure(parameter: str, estimate: Estimate | None) -> str:
-    """As people write it, by what the parameter is."""
-    if estimate is None:
-        return "none"
-    if parameter.endswith(("beta", "gamma")):
-        return _rate(estimate)
-    if parameter.endswith("lag"):
-        return _lag(estimate)
-    if parameter.endswith(("limit", "from")):
-        return format_size(round(estimate.value))
-    if parameter.startswith("capacity"):
-        return _speed(estimate.value, estimate.low, estimate.high)
-    return _time(estimate)
-
-
-def _machine(calibration: Calibration) -> str:
-    hosts = calibration.provenance.get("measured", {}).get("hosts", ())
-    return titled(calibration.cluster, len(hosts))
-
-
-def _senders(cost: PathCost | None) -> Iterator[str]:
-    """What senders between hosts wait for, where it is not the usual."""
-    if cost is None:
-        return
-    if cost.acknowledged_from < math.inf:
-        size = format_size(round(cost.acknowledged_from))
-        yield f"senders of about {size} and more wait for an acknowledgement: one latency longer"
-    if cost.ahead_limit > cost.eager_limit:
-        sizes = f"{format_size(round(cost.eager_limit))} and more"
-        if cost.ahead_limit < math.inf:
-            sizes += f", below {format_size(round(cost.ahead_limit))},"
-        yield (
-            f"messages of {sizes} set out at once, but their senders wait until the receiver has"
-            " asked for them, too"
-        )
-
-
-def print_calibration(calibration: Calibration) -> None:
-    """Paths, reductions and capacities with their intervals, and what is not determined."""
-    rows = [
-        (_named(path), memory, _span(s.lo, s.hi), _time(s.alpha), _rate(s.beta), _lag(s.lag))
-        for (path, memory), cost in calibration.paths.items()
-        for s in cost.segments
-    ]
-    print_table(
-        f"{calibration.library} on {_machine(calibration)}",
-        ("path", "memory", "sizes", "alpha", "1/beta", "lag"), rows,
-    )  # fmt: skip
-    known = calibration.provenance.get("topology")
-    if known and (NETWORK, HOST) in calibration.paths:
-        console().print(f"alpha of {NETWORK} comes on top of the links' latencies in {known}")
-    links = list(_links(calibration))
-    if links:
-        print_table("links", ("path", "latency", "rate"), links)
-    for sentence in _senders(calibration.paths.get((NETWORK, HOST))):
-        console().print(sentence)
-    if calibration.reduction:
-        print_table(
-            "reduction", ("memory", "launch", "1/gamma"),
-            [(m, _time(c.launch), _rate(c.gamma)) for m, c in calibration.reduction.items()],
-        )  # fmt: skip
-    if calibration.capacities:
-        print_table(
-            "shared", ("what", "capacity"),
-            [(name, _figure("capacity", one)) for name, one in calibration.capacities.items()],
-        )  # fmt: skip
-    gaps = calibration.provenance.get("undetermined", [])
-    if gaps:
-        console().print("not determined by these measurements:")
-    for gap in gaps[:SHOWN_GAPS]:
-        console().print(f"  {gap}", markup=False)
-    if len(gaps) > SHOWN_GAPS:
-        console().print(f"  and {len(gaps) - SHOWN_GAPS} more, see the calibration's provenance")
-
-
-def _links(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
-    """What those between hosts take by themselves, without software at their ends."""
-    for path, found in calibration.provenance.get("links", {}).items():
-        if path == NETWORK or path not in (*PATH_CLASSES, EXCHANGE, RING):
-            latency, rate = Estimate(*found["latency"]), found["bytes_per_second"]
-            yield _named(path), _time(latency), _speed(*rate) if rate else ""
-
-
-def _named(path: str) -> str:
-    """With the rates in its name as people write them."""
-    return re.sub(r"([\d.]+e[+]?\d+)B/s", lambda found: f"{float(found[1]) / 1e6:g} MB/s", path)
-
-
-def _span(low: float, high: float) -> str:
-    """Break points are found, not chosen: to the byte they say nothing."""
-    return f"[{format_size(round(low))}, {format_size(high if high > 1e18 else round(high))})"
-
-
-def _time(estimate: Estimate) -> str:
-    low, high = format_time(estimate.low), format_time(estimate.high)
-    return f"{format_time(estimate.value)} ({low} to {high})"
-
-
-def _lag(estimate: Estimate) -> str:
-    """Empty where the ports are busy with all that a message takes for more bytes."""
-    if estimate.value == 0.0:
-        return ""
-    low, value, high = (
-        format_time(1024 * lag) for lag in (estimate.low, estimate.value, estimate.high)
-    )
-    return f"{value}/KiB ({low} to {high})"
-
-
-def _rate(estimate: Estimate) -> str:
-    """Bytes per second of seconds per byte; the interval turns round."""
-    low, value, high = (
-        1 / beta if beta > 0 else math.inf for beta in (estimate.high, estimate.value, estimate.low)
-    )
-    return _speed(value, low, high)
-
-
-def _speed(value: float, low: float, high: float) -> str:
-    """In the unit that suits the value."""
-    scale, unit = (1e9, "GB/s") if value >= 1e8 else (1e6, "MB/s")
-    return f"{value / scale:.3g} {unit} ({low / scale:.3g} to {high / scale:.3g})"
