@@ -44,12 +44,15 @@ def titled(name: str, hosts: int) -> str:
 
 
 def called(kind: str, subject: str, shape: str, nbytes: int | None, memory: str) -> str:
-    """How reports call what is measured together. A file that excludes an arm of it says this, a
-    colon, the arm, a colon and why.
-    """
+    """How reports call what is measured together."""
     size = "" if nbytes is None else f" {nbytes} B"
     where = "" if memory == HOST else f" {memory}"
     return f"{kind} {subject} {shape}{size}{where}"
+
+
+def excluded_line(call: str, arm: str, why: str = WRONG) -> str:
+    """What a file's provenance says of an arm that it lacks; `call`: as it is `called`."""
+    return f"{call}: {arm}: {why}"
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,22 @@ def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) ->
     assert {row.point.nodes for row in rows if row.choice == BINOMIAL} == {2}
 
 
+@pytest.mark.parametrize(("memory", "named"), [("host", ""), ("cuda", " cuda")])
+def test_a_choice_that_was_wrong_in_one_round_is_never_used(memory: str, named: str) -> None:
+    """It was right in another one, and by far the fastest there."""
+    series = tuple(
+        Measurement("collective", "bcast", 4, 1, 4, n, (t, t * 1.001, t * 1.002) * 4, name,
+                    memory=memory, launch=launch)
+        for launch in (0, 1) for n in SIZES for name, t in (("default", 1e-2), ("binomial", 1e-3))
+        if not (launch == 1 and name == "binomial")
+    )  # fmt: skip
+    wrong = [f"collective bcast 4x1 {n} B{named}: binomial: wrong result" for n in SIZES]
+    for excluded, used in (([], {BINOMIAL}), (wrong, set())):
+        found = Measurements(CLUSTER, LIBRARY, {"excluded": excluded, "rounds": ROUNDS}, series)
+        _, table = make_table(found, CALIBRATION)
+        assert {rule.choice for rule in table.rules} - {DEFAULT} == used
+
+
 def test_choices_of_different_rounds_are_compared_through_the_default(topology: Topology) -> None:
     rows = label(designed(topology), Simulator(CALIBRATION, topology))
     for point, own in by_point(rows).items():

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tuner.locality import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
-from tuner.measurement import WRONG, Measurement, called
+from tuner.measurement import WRONG, Measurement, called, excluded_line
 from tuner.table import LIBRARY, SCHEDULE, Choice
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement where it is not
@@ -201,7 +201,7 @@ class Plan:
                     found[f"{point}: {told[str(point)]}"] = None
                 elif point.memory == HOST or point.key in begun:
                     usual = WRONG if point.kind in CALLS else TOO_LONG
-                    found[f"{name}: {told.get(name, usual)}"] = None
+                    found[excluded_line(str(point), arm.name, told.get(name, usual))] = None
         return list(found)
 
     def of_launch(self, launch: int) -> Plan:

@@ -11,7 +11,7 @@ from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.files import from_record
 from tuner.libraries.decisions import decisions_of
-from tuner.measurement import WANTED, WRONG, Measurements, called
+from tuner.measurement import WANTED, Measurements, called, excluded_line
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all
 from tuner.select.dataset import Kind, Pair, Point, Progress, Row, label, measured_pairs, quietly
@@ -99,13 +99,13 @@ def _told(measurements: Measurements) -> list[Point]:
 
 
 def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]:
-    """Less those that the probe found a wrong result of."""
+    """Less those that the probe found a wrong result of, in whichever round."""
     excluded = set(measurements.provenance.get("excluded", ()))
 
     def line(row: Row) -> str:
         q = row.point
-        name = called("collective", q.collective, q.shape, q.nbytes, q.memory)
-        return f"{name}: {row.choice}: {WRONG}"
+        call = called("collective", q.collective, q.shape, q.nbytes, q.memory)
+        return excluded_line(call, str(row.choice))
 
     return [row for row in rows if line(row) not in excluded]
 
