@@ -10,7 +10,7 @@ others would be off, so its interval is widened by what launches usually are apa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import chain
 
@@ -18,21 +18,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from tuner.statistics import LEVEL, midmean
+from tuner.statistics import LEVEL, NORMAL_95, midmean
 
 # Relative standard deviation of what a launch measures, times and gains alike. Measured on emulated
 # clusters: two launches of the same calls differ by 1 % in the median and by 1 to 3 % where nothing
 # is left to chance within them (`python -m tests.bench.intervals`).
 BETWEEN_LAUNCHES = 0.015
+_USUAL = 2.0  # launches that this counts as beside those that were measured
 RESAMPLES = 1000
 _FEW = 6  # samples
 _KEPT = 512  # series: those of one call are held against one another in all pairs
 SEED = 20240229  # intervals of the same samples are the same on every run
 
+Launches = Sequence[Sequence[float]]  # samples of each
 
-def over_launches(
-    launches: Sequence[Sequence[float]], level: float = LEVEL
-) -> tuple[float, float, float]:
+
+def over_launches(launches: Launches, level: float = LEVEL) -> tuple[float, float, float]:
     """Typical time, the geometric mean of what is typical of each launch, and its interval."""
     if len(launches) == 1:
         return _widened(*_alone(tuple(launches[0]), level), level)
@@ -40,7 +41,7 @@ def over_launches(
 
 
 def paired_gain(
-    default: Sequence[Sequence[float]], chosen: Sequence[Sequence[float]], level: float = LEVEL
+    default: Launches, chosen: Launches, level: float = LEVEL
 ) -> tuple[float, float, float]:
     """How many times faster `chosen` is than `default`, with its interval; above 1 is faster.
 
@@ -65,8 +66,41 @@ def paired_gain(
     return _widened(*_around(logs[0], drawn, len(default[0]), level), level)
 
 
+def pooled_gain(
+    default: Launches, chosen: Launches, level: float = LEVEL, apart: float = 1.0
+) -> tuple[float, float, float]:
+    """As `paired_gain`, where there are several launches only to have more repetitions: all of them
+    are taken as of one launch.
+
+    apart   how many times further apart than usual launches are
+    """
+    value, low, high = paired_gain([tuple(chain(*default))], [tuple(chain(*chosen))], level)
+    return value, value * (low / value) ** apart, value * (high / value) ** apart
+
+
+def launches_apart(pairs: Iterable[tuple[Launches, Launches]]) -> float:
+    """How many times further apart than usual the launches of one call are, 1 at least; from
+    samples of each launch of two choices at a time.
+
+    Two or three launches of one pair say little, those of many pairs more; what is usual counts as
+    `_USUAL` of them.
+    """
+    strayed, count = _USUAL, _USUAL
+    for slow, fast in pairs:
+        number = len(slow)
+        if number < 2:
+            continue
+        logs = [math.log(midmean(s) / midmean(f)) for s, f in zip(slow, fast, strict=True)]
+        _, low, high = paired_gain([tuple(chain(*slow))], [tuple(chain(*fast))])
+        within = (math.log(high / low) / (2 * NORMAL_95)) ** 2 - BETWEEN_LAUNCHES**2
+        usual = max(within, 0.0) * number + BETWEEN_LAUNCHES**2
+        strayed += float(np.var(logs)) * number / usual
+        count += number - 1
+    return math.sqrt(max(strayed / count, 1.0))
+
+
 def separate_gain(
-    default: Sequence[Sequence[float]], chosen: Sequence[Sequence[float]], level: float = LEVEL
+    default: Launches, chosen: Launches, level: float = LEVEL, apart: float = 1.0
 ) -> tuple[float, float, float]:
     """The same of samples that were not taken side by side, or not all of them.
 
@@ -79,9 +113,8 @@ def separate_gain(
     # of as many samples both would be drawn alike
     drawn = np.log(_typical(slow) / np.roll(_typical(fast), 1))
     value = math.log(midmean(slow) / midmean(fast))
-    apart = math.sqrt(1 / len(default) + 1 / len(chosen))
     found = _around(value, drawn, min(len(slow), len(fast)), level)
-    return _widened(*found, level, apart)
+    return _widened(*found, level, apart * math.sqrt(1 / len(default) + 1 / len(chosen)))
 
 
 def widening(count: int, level: float = LEVEL) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -53,6 +54,12 @@ def called(kind: str, subject: str, shape: str, nbytes: int | None, memory: str)
 def excluded_line(call: str, arm: str, why: str = WRONG) -> str:
     """What a file's provenance says of an arm that it lacks; `call`: as it is `called`."""
     return f"{call}: {arm}: {why}"
+
+
+def wrong_algorithms(excluded: Iterable[str]) -> frozenset[tuple[str, str]]:
+    """(subject, arm without its parameters) of the lines that tell of wrong results."""
+    told = (re.fullmatch(rf"\S+ (\S+) .*?: (.+): {WRONG}", line) for line in excluded)
+    return frozenset((one[1], re.sub(r"\(.*\)", "", one[2])) for one in told if one)
 
 
 @dataclass(frozen=True)

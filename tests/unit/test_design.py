@@ -171,6 +171,47 @@ def test_far_from_all_measurements_small_gains_of_a_simulation_that_is_right_so_
         assert design.bound().upper >= whole.regret(design)
 
 
+def test_what_was_wrong_somewhere_is_not_asked_for_again() -> None:
+    design = Design(candidates(), simulated)
+    first = frozenset({("bcast", "tree")})
+    design.learn([], first)
+    asked = {choice for task in design.next(math.inf) for choice in task.choices}
+    assert TREE not in asked
+    assert RING in asked
+    design.widen({Point("bcast", 32, 1, "host", 64): CHOICES})
+    assert TREE not in {choice for task in design.next(math.inf) for choice in task.choices}
+
+
+@pytest.mark.parametrize("gains", [(3.0, 1.0), (5.0, 1.04), (1.5, 1.0), (2.0, 1.6)])
+def test_calls_that_were_not_measured_are_decided_as_in_a_table(
+    gains: tuple[float, float],
+) -> None:
+    """A gain falls from 2 nodes to 8; nothing is simulated, so both ends have to speak for it."""
+    sizes, counts = (64, 1024, 16384), (2, 3, 4, 6, 8)
+
+    def measured(nodes: int, nbytes: int, choice: Choice, gain: float) -> Row:
+        seconds = (1e-5 + 1e-9 * nbytes) / gain
+        samples = tuple(seconds * (1 + 1e-4 * n) for n in range(12))
+        where = Point("bcast", nodes, 1, "host", nbytes)
+        return Row(where, choice, {0: samples}, seconds, 0.999 * seconds, 1.001 * seconds)
+
+    rows = [
+        measured(nodes, n, choice, gain if choice == RING else 1.0)
+        for nodes, gain in zip((2, 8), gains, strict=True) for n in sizes
+        for choice in (DEFAULT, RING)
+    ]  # fmt: skip
+    calls = [Point("bcast", nodes, 1, "host", n) for nodes in counts for n in sizes]
+    design, selector = Design(dict.fromkeys(calls, (RING,)), blind), train(rows, blind, True)
+    design.learn(rows)
+    for call in calls:
+        if call.nodes not in (2, 8):
+            contest = expect(call, selector, [RING])
+            assert contest is not None
+            assert (design.choose(call) == RING) == (RING in contest.winners)
+    if gains[1] == 1.0:
+        assert {design.choose(call) for call in calls if 2 < call.nodes < 8} == {DEFAULT}
+
+
 def test_what_jumps_between_two_times_is_measured_again_and_again() -> None:
     """Not something hopeless beside it, for the sake of the default that is measured with it."""
     call = Point("bcast", 8, 1, "host", 4**9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ from tuner.results import (
     write_measurements,
 )
 from tuner.results.reading import BURST, COLLECTIVE, EXCHANGE, PINGPONG, Benchmark
+from tuner.select.contest import hold
 from tuner.select.dataset import label
+from tuner.table import Choice
 
 HEAD = "system,run,collective,nodes,ppn,lib,lib_version,algorithm,size_bytes,median_us"
 ROWS = (
@@ -59,6 +62,20 @@ def test_runs_are_launches_and_repeated_rows_are_samples() -> None:
     assert found.provenance["aggregated"] is True
     assert found.provenance["statistics"] == {"median_us": 4}
     assert found.provenance["excluded"] == []
+
+
+@pytest.mark.parametrize("order", [("r1", "r2"), ("r2", "r1")])
+def test_what_was_measured_in_one_run_is_compared_in_it(order: tuple[str, str]) -> None:
+    """The second run is busy; the default is measured in it alone, and the ring as fast there."""
+    taken = {("r1", "ring"): 100, ("r2", "ring"): 150, ("r2", "default"): 150}
+    lines = [
+        f"leo,{run},allreduce,2,4,OMPI,4.1.6,{name},65536,{taken[run, name] + n % 3}"
+        for run in order for name in ("ring", "default") if (run, name) in taken for n in range(8)
+    ]  # fmt: skip
+    found = label(as_measurements(rows(*lines)), lambda _point, _choice: math.nan)
+    contest = hold(found[0].point, found)
+    assert contest.gains[Choice("ring")] == pytest.approx(1.0, abs=0.01)
+    assert not contest.winners
 
 
 def test_a_selector_can_label_them() -> None:
@@ -201,7 +218,7 @@ def test_files_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     found = read_measurements(out)
     assert found.series[-1] == Measurement(
         "collective", "bcast", 2, 4, 8, 8, found.series[-1].samples, "chain",
-        {"segment": 65536, "chains": 4},
+        {"segment": 65536, "chains": 4}, launch=1,
     )  # fmt: skip
     assert main(["import-results", *words, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)

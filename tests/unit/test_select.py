@@ -477,6 +477,24 @@ def probes(draw: st.DrawFn) -> Measurements:
     return measured(taken)
 
 
+def test_the_first_choice_of_a_table_begins_so_too() -> None:
+    times = {DEFAULT: lambda n: 1e-4, TREE: lambda n: 2e-5}
+    measurements = probe(times, sizes=(64, 256, 1024))
+    rows = label(measurements, simulate)
+
+    def table_from(bound: int) -> TuningTable:
+        return tabulate(
+            measurements, hold_all(rows), train(rows, simulate), order_safe,
+            redirected=lambda _collective, _choice, _p, nbytes:
+            "too few" if nbytes < bound else "",
+        )  # fmt: skip
+
+    for bound, begins in ((0, 16), (33, 33), (64, 64)):
+        fence, tree = table_from(bound).rules[:2]
+        assert (fence.choice, tree.choice) == (DEFAULT, TREE)
+        assert (fence.lo, fence.hi, tree.lo) == (0, begins, begins)
+
+
 def test_a_choice_begins_where_the_library_runs_it_under_its_own_name() -> None:
     """Both are as fast as one another half way, where the one would still be made another."""
     taken = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.support.stored import measurements_file
 from tuner.cli.main import main
 from tuner.cost import Calibration, PathCost, write_calibration
 from tuner.errors import InputError
+from tuner.gain import over_launches
 from tuner.locality import placed_record
 from tuner.measurement import WANTED, Cluster, Measurement, Measurements
 from tuner.select.belief import Belief
@@ -198,7 +200,52 @@ def test_a_choice_that_was_wrong_in_a_round_is_never_used(topology: Topology) ->
     found = designed(topology, rounds=ROUNDS, excluded=wrong)
     rows, table = make_table(found, CALIBRATION, topology=topology)
     assert {rule.choice for rule in rules_of(table, 4)} == {DEFAULT}
-    assert {row.point.nodes for row in rows if row.choice == BINOMIAL} == {2}
+    assert BINOMIAL not in {row.choice for row in rows}
+
+
+@pytest.mark.parametrize("designs", [{}, {"rounds": ROUNDS}])
+def test_what_was_wrong_once_comes_back_at_no_other_size_or_shape(
+    topology: Topology, designs: dict[str, object]
+) -> None:
+    between = [round(math.sqrt(a * b)) for a, b in pairwise(SIZES)]
+    wanted = [placed_record(asdict(Point("bcast", nodes, 1, "host", n)))
+              for nodes in (3, 4, 5) for n in between]  # fmt: skip
+    for wrong, used in (([], {DEFAULT, BINOMIAL}),
+                        (["collective bcast 4x1 1024 B: binomial(radix=2): wrong result"],
+                         {DEFAULT})):  # fmt: skip
+        told = {"excluded": wrong, WANTED: wanted, **designs}
+        found = replace(measured(topology, (2, 4, 8), (DEFAULT, BINOMIAL)), provenance=told)
+        table = make_table(found, CALIBRATION, topology=topology)[1]
+        assert {rule.choice for rule in table.rules} == used
+
+
+@pytest.mark.parametrize("excluded", [7, None, [{}], "text"])
+def test_damaged_exclusions_are_refused(topology: Topology, excluded: object) -> None:
+    found = measured(topology, (2, 4), excluded=excluded)
+    with pytest.raises(InputError, match="does not say what gave wrong results"):
+        make_table(found, CALIBRATION, topology=topology)
+
+
+def test_no_rule_rests_on_single_averages(topology: Topology) -> None:
+    """Of imported results; nor between shapes, where a belief is all there is."""
+    whole = measured(topology, (2, 4, 8))
+    single = tuple(replace(one, samples=one.samples[:1]) for one in whole.series)
+    for series, used in ((whole.series, {LEARNED, MEASURED, "none"}), (single, {MEASURED})):
+        found = replace(whole, series=series)
+        table = make_table(found, CALIBRATION, topology=topology, shapes=[(3, 1), (6, 1)])[1]
+        assert {rule.evidence.basis for rule in table.rules} == used
+        assert ({rule.choice for rule in table.rules} == {DEFAULT}) == (series == single)
+
+
+@pytest.mark.parametrize("name", ["zzz", "", "sparbit"])
+def test_algorithms_that_the_library_lacks_have_no_rules(topology: Topology, name: str) -> None:
+    whole = measured(topology, (2, 4, 8), (DEFAULT, BINOMIAL))
+    other = tuple(
+        replace(one, algorithm=name if one.algorithm == "binomial" else one.algorithm)
+        for one in whole.series
+    )
+    table = make_table(replace(whole, series=other), CALIBRATION, topology=topology)[1]
+    assert {rule.choice for rule in table.rules} == {DEFAULT}
 
 
 @pytest.mark.parametrize(("memory", "named"), [("host", ""), ("cuda", " cuda")])
@@ -225,6 +272,24 @@ def test_choices_of_different_rounds_are_compared_through_the_default(topology: 
         assert contest.interval(LINEAR, over=BINOMIAL) == (0.0, math.inf)
         low, high = contest.interval(LINEAR)
         assert low < 1 < high
+
+
+@pytest.mark.parametrize(("launches", "apart"), [(1, 0.0), (3, 0.015), (3, 0.05), (4, 0.1)])
+def test_equals_seldom_win_though_launches_are_apart(launches: int, apart: float) -> None:
+    """Ten equals of the default, measured in rounds of a design."""
+    draw = np.random.default_rng(5)
+    call = Point("bcast", 4, 1, "host", 1024)
+
+    def row(choice: Choice) -> Row:
+        samples = {
+            launch: tuple(np.exp(apart * draw.standard_normal() + 0.02 * draw.standard_normal(8)))
+            for launch in range(launches)
+        }
+        return Row(call, choice, samples, *over_launches(list(samples.values())))
+
+    names = [Choice(), *(Choice(f"equal{n}") for n in range(10))]
+    won = [bool(hold(call, [row(one) for one in names], designed=True).winners) for _ in range(100)]
+    assert np.mean(won) <= 0.05
 
 
 def test_all_samples_of_a_design_count_where_chance_made_those_side_by_side_alike() -> None:

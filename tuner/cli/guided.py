@@ -27,7 +27,7 @@ from tuner.probe.rounds import Chosen
 from tuner.probe.watch import Progress
 from tuner.runtime.launch import Launcher
 from tuner.select.constraints import ANYTHING, Constraints
-from tuner.select.dataset import Point, Row, label
+from tuner.select.dataset import Point, Row, Wrong, label, wrong_of
 from tuner.select.design import Bound, Design
 from tuner.select.make import make_table
 from tuner.select.offers import Task
@@ -104,7 +104,7 @@ def guided(
     design = Design(grid, simulate, lambda seconds: _price(request, seconds))
     while True:
         rows = label(measurements, simulate)
-        grid |= _learned(design, rows, grid, offered)
+        grid |= _learned(design, rows, wrong_of(measurements), grid, offered)
         bound, spent = design.bound(), time.monotonic() - compiling() - begin
         if rows:  # before that a bound only says that nothing is known
             on_round(bound, spent)
@@ -220,10 +220,10 @@ class Offered:
 
 
 def _learned(
-    design: Design, rows: Sequence[Row], grid: Collection[Point], offered: Offered
+    design: Design, rows: Sequence[Row], wrong: Wrong, grid: Collection[Point], offered: Offered
 ) -> dict[Point, tuple[Choice, ...]]:
     """Tell the design what was measured; the points that this adds, which it has then, too."""
-    design.learn(rows)
+    design.learn(rows, wrong)
     added = {point: offered(point) for point in halfway(design, grid, rows)}
     if added:
         design.widen(added)

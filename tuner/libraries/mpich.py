@@ -121,9 +121,15 @@ def order_safe(collective: Collective, choice: Choice) -> bool:
     return choice.is_default or not native(collective, choice).guards
 
 
-def in_rules(_collective: Collective, choice: Choice) -> bool:
-    """Whether a rule can say it: whatever the library runs itself."""
-    return choice.via == LIBRARY
+def in_rules(collective: Collective, choice: Choice) -> bool:
+    """Whether a rule can say it: whatever the library runs itself, as `native` knows it."""
+    if choice.is_default:
+        return True
+    try:
+        native(collective, choice)
+    except InputError:
+        return False
+    return True
 
 
 def redirected(_collective: Collective, _choice: Choice, _p: int, _nbytes: int) -> str:

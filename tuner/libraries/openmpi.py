@@ -97,9 +97,15 @@ def parameters(collective: Collective, choice: Choice) -> tuple[int, int, int]:
     return _numbers(collective, choice)
 
 
-def in_rules(_collective: Collective, choice: Choice) -> bool:
-    """Whether a rule can say it: one radix holds for all k-nomial trees of a program."""
-    return choice.via == LIBRARY and choice.params.get("radix", RADIX) == RADIX
+def in_rules(collective: Collective, choice: Choice) -> bool:
+    """Whether a rule can say it, as `parameters` tells: of names that files may hold not every one
+    is an algorithm, and one radix holds for all k-nomial trees of a program.
+    """
+    try:
+        parameters(collective, choice)
+    except InputError:
+        return False
+    return True
 
 
 def _numbers(collective: Collective, choice: Choice) -> tuple[int, int, int]:

@@ -37,8 +37,8 @@ def as_measurements(
                         files do not say
     cores               per node; else the most ranks that any node had
 
-    Readings of one call and algorithm in one run are the samples of one series; each further run is
-    a further launch. What is left out is counted in `provenance["excluded"]`, and `aggregated` says
+    Readings of one call and algorithm in one run are the samples of one series; every run is a
+    launch. What is left out is counted in `provenance["excluded"]`, and `aggregated` says
     that there are series of one sample that stands for many. Raises InputError when nothing
     remains, and for several libraries or clusters of which none is named.
     """
@@ -110,18 +110,23 @@ def _reason(reading: Reading) -> str:
 
 
 def _series(readings: Sequence[Reading]) -> tuple[Measurement, ...]:
-    """One per call, algorithm and run, in the order in which they first occur."""
-    samples: dict[Point, dict[str, list[float]]] = {}
+    """One per call, algorithm and run, in the order in which they first occur.
+
+    A run has the same number wherever it occurs: what was measured in one is held against what was
+    measured in the same one.
+    """
+    samples: dict[Point, dict[int, list[float]]] = {}
     first: dict[Point, Reading] = {}
+    launches: dict[str, int] = {}
     for reading in readings:
         point = _point(reading)
         first.setdefault(point, reading)
-        runs = samples.setdefault(point, {})
-        runs.setdefault(reading.run or reading.source, []).extend(reading.samples)
+        launch = launches.setdefault(reading.run or reading.source, len(launches))
+        samples.setdefault(point, {}).setdefault(launch, []).extend(reading.samples)
     return tuple(
         _measurement(first[point], launch, tuple(taken))
         for point, runs in samples.items()
-        for launch, taken in enumerate(runs.values())
+        for launch, taken in runs.items()
     )
 
 

@@ -14,17 +14,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
 from tuner.errors import InputError
-from tuner.gain import paired_gain, separate_gain
+from tuner.gain import launches_apart, paired_gain, pooled_gain, separate_gain
 from tuner.select.belief import Belief
 from tuner.select.dataset import NOISE, Point, Row, by_point
 from tuner.select.selector import Selector
 from tuner.statistics import LEVEL, NORMAL_95
 from tuner.table import DEFAULT, LEARNED, MEASURED, SIMULATED, Choice
+
+Apart = float | None  # `tuner.gain.launches_apart`; None where no design chose the launches
+
+Samples = list[tuple[float, ...]]  # of each launch
 
 DEFAULT_CHOICE = Choice()
 _FEWEST = 6  # samples of each launch: fewer cannot show how far they spread
@@ -61,7 +64,7 @@ class Measured(Contest):
     """Of what was measured there: `rows` of the default and of the candidates."""
 
     rows: Mapping[Choice, Row]
-    designed: bool
+    apart: Apart
 
     def basis(self, choice: Choice) -> str:
         """What was measured."""
@@ -72,7 +75,7 @@ class Measured(Contest):
         slower, faster = self.rows[over], self.rows[choice]
         if not slower.samples.keys() & faster.samples.keys():
             return 0.0, math.inf
-        return _interval(slower, faster, LEVEL, self.designed)
+        return _interval(slower, faster, LEVEL, self.apart)
 
 
 @dataclass(frozen=True)
@@ -121,20 +124,22 @@ def hold(
         for row in rows
         if not row.choice.is_default and _comparable(default, row, designed)
     }
-    gains = {choice: _gain(default, row, designed) for choice, row in candidates.items()}
+    pairs = [_paired(default, row) for row in candidates.values()]
+    apart = launches_apart(pairs) if designed else None
+    gains = {choice: _gain(default, row, apart) for choice, row in candidates.items()}
     level = 1 - (1 - LEVEL) / max(len(candidates), 1)
     winners = frozenset(
         choice
         for choice, row in candidates.items()
         if gains[choice] > 1 + noise
         and _shortest(default, row, designed) >= _FEWEST
-        and _interval(default, row, level, designed)[0] > 1 + noise
+        and _interval(default, row, level, apart)[0] > 1 + noise
     )
     known = {Choice(): default, **candidates}
     return Measured(
         point, {choice: row.typical for choice, row in known.items()},
         {choice: row.simulated for choice, row in known.items()},
-        gains, winners, noise, known, designed,
+        gains, winners, noise, known, apart,
     )  # fmt: skip
 
 
@@ -160,18 +165,20 @@ def expect(
     return Believed(point, seconds, simulated, gains, winners, noise, belief, supported)
 
 
+def repeated(row: Row) -> bool:
+    """Whether its samples can show how far they spread; single averages say nothing of that."""
+    return sum(map(len, row.samples.values())) >= _FEWEST
+
+
 def _comparable(default: Row, row: Row, designed: bool) -> bool:
     if designed:
         return bool(row.samples.keys() & default.samples.keys())
     return row.samples.keys() >= default.samples.keys()
 
 
-Launches = list[tuple[float, ...]]
-
-
-def _paired(slower: Row, faster: Row) -> tuple[Launches, Launches]:
+def _paired(slower: Row, faster: Row) -> tuple[Samples, Samples]:
     """The repetitions that both have: a series may have been cut short."""
-    slow, fast = Launches(), Launches()
+    slow, fast = Samples(), Samples()
     for launch in sorted(slower.samples.keys() & faster.samples.keys()):
         pairs = min(len(slower.samples[launch]), len(faster.samples[launch]))
         slow.append(slower.samples[launch][:pairs])
@@ -185,7 +192,7 @@ def _shortest(slower: Row, faster: Row, designed: bool) -> int:
     return sum(map(len, slow)) if designed else min(map(len, slow))
 
 
-def _compared(slower: Row, faster: Row, level: float, designed: bool) -> tuple[float, float, float]:
+def _compared(slower: Row, faster: Row, level: float, apart: Apart) -> tuple[float, float, float]:
     """How many times slower the one is, and the interval.
 
     A design repeats a call in another launch to have more of the same, and not to know how launches
@@ -193,21 +200,21 @@ def _compared(slower: Row, faster: Row, level: float, designed: bool) -> tuple[f
     chance may have made those few alike. Otherwise side by side, so that what hit both cancels.
     """
     slow, fast = _paired(slower, faster)
-    if not designed:
+    if apart is None:
         return paired_gain(slow, fast, level)
     most = max(sum(map(len, row.samples.values())) for row in (slower, faster))
     if 2 * sum(map(len, slow)) < most:
-        return separate_gain([*slower.samples.values()], [*faster.samples.values()], level)
-    return paired_gain([tuple(chain(*slow))], [tuple(chain(*fast))], level)
+        return separate_gain([*slower.samples.values()], [*faster.samples.values()], level, apart)
+    return pooled_gain(slow, fast, level, apart)
 
 
-def _gain(slower: Row, faster: Row, designed: bool) -> float:
+def _gain(slower: Row, faster: Row, apart: Apart) -> float:
     """Geometric mean over the launches that both have; 1 when there are none."""
     if not slower.samples.keys() & faster.samples.keys():
         return 1.0
-    return _compared(slower, faster, LEVEL, designed)[0]
+    return _compared(slower, faster, LEVEL, apart)[0]
 
 
-def _interval(slower: Row, faster: Row, level: float, designed: bool) -> tuple[float, float]:
-    _, low, high = _compared(slower, faster, level, designed)
+def _interval(slower: Row, faster: Row, level: float, apart: Apart) -> tuple[float, float]:
+    _, low, high = _compared(slower, faster, level, apart)
     return low, high

@@ -11,7 +11,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.gain import over_launches
 from tuner.locality import CONSECUTIVE, Placed
-from tuner.measurement import Measurement, Measurements
+from tuner.measurement import Measurement, Measurements, wrong_algorithms
 from tuner.table import RUNNER, Choice, Key
 
 Kind = tuple[str, str, str]  # collective, memory, placement
@@ -107,14 +107,41 @@ def measured_pairs(measurements: Measurements) -> Collection[Pair]:
 def label(measurements: Measurements, simulate: Simulate) -> tuple[Row, ...]:
     """Every measured collective with its simulated time, sorted by point, in measured order.
 
-    Raises InputError for unknown collectives, series without samples or measured twice, and
-    placements that are not nodes x ppn.
+    Without the algorithms that gave a wrong result of the collective anywhere. Raises InputError
+    for unknown collectives, series without samples or measured twice, and placements that are not
+    nodes x ppn.
     """
-    measured = _by_candidate(measurements)
+    measured, wrong = _by_candidate(measurements), wrong_of(measurements)
     return tuple(
         Row(*pair, samples, *over_launches(list(samples.values())), simulate(*pair))
         for pair, samples in sorted(measured.items(), key=lambda item: item[0][0])
+        if not is_wrong(pair, wrong)
     )
+
+
+Wrong = frozenset[tuple[str, str]]  # collective and algorithm
+
+
+def wrong_of(measurements: Measurements) -> Wrong:
+    """What gave a wrong result in any call, of any size on any shape. What its fault is nobody
+    knows, nor where else it shows. Raises InputError for a damaged file.
+    """
+    excluded = measurements.provenance.get("excluded", [])
+    if not isinstance(excluded, list) or not all(isinstance(line, str) for line in excluded):
+        raise InputError(
+            f"measurements of {measurements.cluster.name}: 'excluded' in the first line does not"
+            " say what gave wrong results; probe again"
+        )
+    return wrong_algorithms(excluded)
+
+
+def is_wrong(pair: Pair, wrong: Wrong) -> bool:
+    """Whether these are that pair's collective and algorithm. The default stays whatever it does:
+    nothing else is there to fall back on.
+    """
+    point, choice = pair
+    name = str(replace(choice, params={}))
+    return not choice.is_default and (point.collective, name) in wrong
 
 
 def _by_candidate(

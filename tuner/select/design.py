@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from tuner.errors import InputError
-from tuner.select.belief import Belief, Beliefs, variance
-from tuner.select.dataset import NOISE, Kind, Pair, Point, Row, Simulate, simulated_beside_default
+from tuner.select.belief import Belief, variance
+from tuner.select.dataset import NOISE, Pair, Point, Row, Simulate, Wrong, is_wrong
 from tuner.select.influence import Influence
 from tuner.select.offers import Offers, Option, Task
-from tuner.select.support import Support
+from tuner.select.selector import Selector
 from tuner.select.worth import Outlook
 from tuner.table import Choice
 
@@ -71,6 +71,7 @@ class Design:
         self._simulate, self._price, self._noise = simulate, price, noise
         self._rows, self._seed = dict[Pair, Row](), seed
         self._unanswered: Counter[Pair] = Counter()
+        self._wrong: Wrong = frozenset()
         self.widen(candidates)
 
     def widen(self, candidates: Mapping[Point, Sequence[Choice]]) -> None:
@@ -81,18 +82,16 @@ class Design:
         }
         self._candidates = dict(sorted({**self._candidates, **added}.items()))
         self._draws = _draws(self._seed, max(map(len, self._candidates.values())))
-        self.learn(self._rows.values())
+        self.learn(self._rows.values(), self._wrong)
 
-    def learn(self, rows: Iterable[Row]) -> None:
-        """Everything measured so far; it replaces what was known before."""
-        groups: dict[Kind, list[Row]] = defaultdict(list)
-        for point in self._candidates:
-            groups[point.kind] = []
-        for row in rows:
-            groups[row.point.kind].append(row)
-        self._beliefs = {kind: Beliefs(own, self._simulate) for kind, own in groups.items()}
+    def learn(self, rows: Iterable[Row], wrong: Wrong = frozenset()) -> None:
+        """Everything measured so far, and what gave wrong results; it replaces what was known
+        before.
+        """
+        known = tuple(rows)
+        self._selector, self._wrong = Selector(known, self._simulate, designed=True), wrong
         before = {pair: len(row.samples) for pair, row in self._rows.items()}
-        self._rows = {(row.point, row.choice): row for own in groups.values() for row in own}
+        self._rows = {(row.point, row.choice): row for row in known}
         for pair, row in self._rows.items():
             if len(row.samples) > before.get(pair, 0):
                 self._unanswered[pair] = 0
@@ -137,29 +136,28 @@ class Design:
         for point, choice in self._rows:
             known[point].add(choice)
         self._influence = Influence(points, [n for n, p in enumerate(points) if p in known])
-        support = Support(self._rows.values())
         self._outlooks = {
             point: Outlook(
                 self._belief(point),
                 self._noise,
                 self._draws,
-                self._spoken(point, support),
+                self._spoken(point),
                 frozenset(known[point]),
             )
             for point in points
         }
 
-    def _spoken(self, point: Point, support: Support) -> frozenset[Choice]:
-        """What a table may take at a call that was not measured (`Selector.covers`)."""
-        known = self._beliefs[point.kind].choices
-        if support.within(point, reach=1.0):
-            return frozenset(known)
-        return frozenset(
-            one for one in known if simulated_beside_default(self._simulate, point, one)
-        )
+    def _spoken(self, point: Point) -> frozenset[Choice]:
+        """What a table may take at a call that was not measured, once that is surely faster
+        (`tuner.select.contest.expect`).
+        """
+        covered = self._selector.candidates(point, reach=1.0)
+        if Choice() not in covered:
+            return frozenset()
+        return self._selector.holding_around(point, covered, self._noise)
 
     def _belief(self, point: Point) -> Belief:
-        known = self._beliefs[point.kind]
+        known = self._selector.beliefs(point.kind)
         return known.belief(point, self._candidates[point])
 
     def _offers(self) -> Offers:
@@ -197,10 +195,12 @@ class Design:
         return _USUAL if row is None else max(variance(row) * max(len(row.samples), 1), _USUAL)
 
     def _open(self, point: Point, choice: Choice) -> bool:
-        """Whether measuring it there tells anything: it was not measured, or not well, and asking
-        for it does not go unanswered.
+        """Whether measuring it there tells anything: it was never wrong, was not measured, or not
+        well, and asking for it does not go unanswered.
         """
-        if choice.is_default or self._unanswered[point, choice] >= _OFTEN:
+        if choice.is_default or is_wrong((point, choice), self._wrong):
+            return False
+        if self._unanswered[point, choice] >= _OFTEN:
             return False
         row = self._rows.get((point, choice))
         return row is None or row.high > row.low * (1 + 2 * _PRECISE)

@@ -186,7 +186,9 @@ def _mean_gain(choice: Choice, contests: Sequence[Contest]) -> float:
 def _bounds(runs: Sequence[Run], switches: Switches) -> list[float]:
     """Where the runs begin, and where the last one ends."""
     bounds = [
-        _lowest(runs), *(switches.between(*pair) for pair in pairwise(runs)), _highest(runs)
+        _lowest(runs, switches),
+        *(switches.between(*pair) for pair in pairwise(runs)),
+        _highest(runs),
     ]  # fmt: skip
     for n, run in enumerate(runs):
         if bounds[n + 1] <= bounds[n] * _NARROWEST:
@@ -236,15 +238,16 @@ def _sizes(runs: Iterable[Run]) -> list[int]:
     return [contest.point.nbytes for run in runs for contest in run.contests]
 
 
-def _lowest(runs: Sequence[Run]) -> int:
-    """What is shorter than an element of most programs takes as long as one: there is nothing to
-    fence off.
+def _lowest(runs: Sequence[Run], switches: Switches) -> int:
+    """Where the first run begins. What is shorter than an element of most programs takes as long as
+    one: there is nothing to fence off.
     """
     sizes, first = _sizes(runs), runs[0]
     if first.choice.is_default:
         return 0
     lowest = math.ceil(sizes[0] / min(gap_below(sizes), beyond(first.contests[0], first.choice)))
-    return lowest if lowest >= _ELEMENT else 0
+    begin = math.ceil(switches.running(first, max(lowest, _ELEMENT)))
+    return begin if begin > _ELEMENT or lowest == _ELEMENT else 0
 
 
 def _highest(runs: Sequence[Run]) -> float:

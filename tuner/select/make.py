@@ -11,9 +11,9 @@ from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.files import from_record
 from tuner.libraries.decisions import decisions_of
-from tuner.measurement import WANTED, Measurements, called, excluded_line
+from tuner.measurement import WANTED, Measurements
 from tuner.select.constraints import ANYTHING, Constraints
-from tuner.select.contest import Contest, expect, hold_all
+from tuner.select.contest import Contest, expect, hold_all, repeated
 from tuner.select.dataset import Kind, Pair, Point, Progress, Row, label, measured_pairs, quietly
 from tuner.select.predict import Simulator
 from tuner.select.selector import Selector, train
@@ -59,12 +59,14 @@ def make_table(
         if library.in_rules(row.point.key().collective, row.choice)
     ]
     designed = bool(measurements.provenance.get(DESIGNED))
-    if designed:
-        rows = _without_wrong(rows, measurements)
     selector = train(rows, simulate, designed)
     told = _told(measurements)
     wanted = {*told, *_calls(rows, shapes, selector)} - {row.point for row in rows}
-    contests = hold_all(rows, designed=designed) + _expected(wanted, rows, selector, library)
+    contests = hold_all(rows, designed=designed)
+    solid = [row for row in rows if repeated(row)]
+    if solid:
+        believer = selector if len(solid) == len(rows) else train(solid, simulate, designed)
+        contests += _expected(wanted, solid, believer, library)
     return rows, tabulate(
         measurements, contests, selector, library.order_safe, constraints,
         redirected=library.redirected,
@@ -96,18 +98,6 @@ def _told(measurements: Measurements) -> list[Point]:
             f"measurements of {measurements.cluster.name}: the calls that a table is for are"
             f" damaged: {reason}; delete {WANTED!r} in the first line or probe again"
         ) from None
-
-
-def _without_wrong(rows: Iterable[Row], measurements: Measurements) -> list[Row]:
-    """Less those that the probe found a wrong result of, in whichever round."""
-    excluded = set(measurements.provenance.get("excluded", ()))
-
-    def line(row: Row) -> str:
-        q = row.point
-        call = called("collective", q.collective, q.shape, q.nbytes, q.memory)
-        return excluded_line(call, str(row.choice))
-
-    return [row for row in rows if line(row) not in excluded]
 
 
 def _calls(

@@ -83,6 +83,12 @@ class Selector:
         """Seconds that a belief starts from, before anything is learned of how far they are off."""
         return self._beliefs[point.kind].start(point, choice)
 
+    def beliefs(self, kind: Kind) -> Beliefs:
+        """Of calls of one kind."""
+        if kind not in self._beliefs:
+            self._beliefs[kind] = Beliefs([], self._simulate)
+        return self._beliefs[kind]
+
     def belief(self, point: Point, choices: Sequence[Choice]) -> Belief:
         """What is believed of their times. Raises InputError for a choice that is unknown."""
         known = self._beliefs.get(point.kind)
@@ -140,13 +146,19 @@ class Selector:
         if Choice() not in choices:
             return frozenset()
         ahead = worth.sure(self.belief(point, choices), noise)
+        return self.holding_around(point, ahead, noise)
+
+    def holding_around(
+        self, point: Point, choices: Collection[Choice], noise: float = NOISE
+    ) -> frozenset[Choice]:
+        """Those of which the shapes around say no other, as `sure` asks."""
         around = [near for near in self.support.around(point) if near != point]
-        if not around or not ahead:
-            return ahead
+        if not around or not choices:
+            return frozenset(choices)
         gains = [self._gains_over_default(near) for near in around]
         return frozenset(
             choice
-            for choice in ahead
+            for choice in choices
             if self._carries(point, choice)
             or (
                 self.support.surrounds(point, choice)
