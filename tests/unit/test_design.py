@@ -12,7 +12,7 @@ from tests.support.replays import Grid, replay
 from tuner.errors import InputError
 from tuner.select.contest import expect
 from tuner.select.dataset import Point, Row, Simulate
-from tuner.select.design import Design, price
+from tuner.select.design import PER_CALL, REPETITIONS, Design, price
 from tuner.select.selector import train
 from tuner.table import Choice
 
@@ -84,6 +84,18 @@ def test_the_bound_covers_the_truth_and_comes_down() -> None:
         last.append(stages[-1].bound.upper)
     assert np.mean(covered) >= 0.9
     assert max(last) < 0.05
+
+
+def test_more_sizes_between_the_same_two_hardly_tell_more() -> None:
+    """What is wrong at one is wrong at the next: their mean regret is not known the better."""
+
+    def excess(steps: int) -> float:
+        sizes = (round(2 ** (10 + k / steps)) for k in range(8 * steps + 1))
+        asked = {Point("bcast", 8, 1, "host", nbytes): CHOICES for nbytes in sizes}
+        bound = Design(asked, simulated).bound()
+        return bound.upper / bound.expected - 1
+
+    assert excess(12) > 0.8 * excess(1) > 0
 
 
 def test_a_batch_keeps_to_its_seconds_and_compares_with_the_default() -> None:
@@ -251,7 +263,8 @@ def test_points_that_come_later_count_as_much() -> None:
 
 
 def test_measuring_costs_all_repetitions() -> None:
-    assert price(0.5) > 5 * price(0.1) / 2 > 0
+    for seconds in (0.0, 1e-5, 0.5):
+        assert price(seconds) == pytest.approx(REPETITIONS * (seconds + PER_CALL))
 
 
 def test_a_design_needs_points() -> None:

@@ -27,8 +27,17 @@ from tuner.select.cases import (
     sets,
     without,
 )
-from tuner.select.dataset import Point
-from tuner.select.evaluate import DEFAULT, OURS, SINGLE, SURE, blind, contestants, evaluate
+from tuner.select.dataset import Point, Row
+from tuner.select.evaluate import (
+    DEFAULT,
+    OURS,
+    SINGLE,
+    SURE,
+    blind,
+    contestants,
+    evaluate,
+    is_slower,
+)
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 
 HEAD = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us"
@@ -125,6 +134,28 @@ def test_losses_to_the_default_are_counted() -> None:
     assert ring.slower == pytest.approx(sum(slower) / len(own))
     default = evaluate(own, NODES, {})[DEFAULT]
     assert ring.headroom == pytest.approx(1 - ring.regret.mean / default.regret.mean)
+
+
+@pytest.mark.parametrize(
+    ("times", "known", "slower"),
+    [
+        (1.1, (0.01, 0.01), True),
+        (1.1, (0.2, 0.01), False),
+        (1.1, (0.01, 0.2), False),
+        (1.3, (0.2, 0.2), True),
+        (1.01, (0.0, 0.0), False),
+    ],
+)
+def test_a_loss_counts_when_it_is_more_than_either_time_is_uncertain_by(
+    times: float, known: tuple[float, float], slower: bool
+) -> None:
+    at, tree = Point("bcast", 2, 1, "host", 64), Choice("tree")
+    rows = {
+        choice: Row(at, choice, {}, seconds, seconds * (1 - by), seconds * (1 + by))
+        for choice, seconds, by in zip((tree, Choice()), (times, 1.0), known, strict=True)
+    }
+    assert is_slower(Case("ares", "", at, rows), tree) is slower
+    assert not is_slower(Case("ares", "", at, rows), Choice())
 
 
 def test_without_a_default_only_regret_is_told() -> None:

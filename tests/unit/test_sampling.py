@@ -1,6 +1,7 @@
 """When a point has enough samples, in which order they are taken, and what they say."""
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -173,3 +174,64 @@ def test_a_gain_in_every_launch_is_one() -> None:
     chosen = [(t / 1.2 * rng.lognormal(sigma=0.05, size=40)).tolist() for t in placements]
     gain, low, high = paired_gain(default, chosen)
     assert 1.15 < low < gain < high < 1.25
+
+
+def share(intervals: Iterable[tuple[float, float, float]], truth: float) -> float:
+    """Of those that hold the truth."""
+    return float(np.mean([low <= truth <= high for _, low, high in intervals]))
+
+
+@pytest.mark.parametrize("count", [6, 8])
+def test_intervals_of_few_samples_hold_the_truth_as_often_as_they_say(count: int) -> None:
+    """Calls take one of two times as chance has it; resamples of so few spread too little."""
+    rng = np.random.default_rng(11)
+    size = (600, 2, count)
+    taken = rng.choice([1e-5, 1.5e-5], size) * rng.lognormal(sigma=0.01, size=size)
+    pairs = [([(1.2 * slow).tolist()], [fast.tolist()]) for slow, fast in taken]
+    assert share((paired_gain(*pair) for pair in pairs), 1.2) >= 0.95
+    assert share((separate_gain(*pair) for pair in pairs), 1.2) >= 0.95
+
+
+def launched(
+    rng: np.random.Generator, seconds: float, launches: int, apart: float, repetitions: int = 8
+) -> list[list[float]]:
+    """Of launches that are `apart`; repetitions differ by 5 %."""
+    typical = seconds * rng.lognormal(sigma=apart, size=launches)
+    return [noisy(rng, own, 0.05, repetitions).tolist() for own in typical]
+
+
+@pytest.mark.parametrize(("launches", "apart"), [(2, 0.1), (3, 0.3), (6, 0.02)])
+def test_intervals_of_few_launches_hold_the_truth_as_often_as_they_say(
+    launches: int, apart: float
+) -> None:
+    rng = np.random.default_rng(12)
+    pairs = [
+        (launched(rng, 1.2e-5, launches, apart), launched(rng, 1e-5, launches, apart))
+        for _ in range(600)
+    ]
+    assert 0.93 <= share((paired_gain(*pair) for pair in pairs), 1.2) <= 0.97
+    assert 0.93 <= share((over_launches(default) for default, _ in pairs), 1.2e-5) <= 0.97
+
+
+def test_one_launch_is_as_uncertain_as_launches_usually_are_apart() -> None:
+    """However many repetitions it has."""
+    rng, usual = np.random.default_rng(13), 0.015
+    alone = [launched(rng, 1e-5, 1, usual, 40) for _ in range(600)]
+    pairs = [(launched(rng, 1.2e-5, 1, usual, 40), launched(rng, 1e-5, 1, 0.0, 40)) for _ in alone]
+    assert 0.93 <= share(map(over_launches, alone), 1e-5) <= 0.98
+    assert 0.93 <= share((paired_gain(*pair) for pair in pairs), 1.2) <= 0.98
+
+
+@pytest.mark.parametrize("launches", [(1, 1), (3, 1)])
+def test_samples_of_different_launches_are_as_uncertain_as_these_are_apart(
+    launches: tuple[int, int],
+) -> None:
+    rng, usual = np.random.default_rng(14), 0.015
+    found = []
+    for _ in range(600):
+        slow, fast = (
+            launched(rng, seconds, count, usual, 40)
+            for seconds, count in zip((1.2e-5, 1e-5), launches, strict=True)
+        )
+        found.append(separate_gain(slow, fast))
+    assert 0.93 <= share(found, 1.2) <= 0.99

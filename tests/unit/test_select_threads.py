@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.stats import norm, t
 from threadpoolctl import threadpool_info
 
-from tuner.gain import BETWEEN_LAUNCHES, RESAMPLES, SEED, paired_gain, widening
+from tuner.gain import BETWEEN_LAUNCHES, RESAMPLES, SEED, paired_gain
 from tuner.select import regressor
 from tuner.select.regressor import ResidualRegressor
 from tuner.select.threads import on_one_thread
@@ -48,8 +49,10 @@ def test_intervals_are_those_of_a_bootstrap_of_both_series(seed: int) -> None:
     draws = np.random.default_rng(SEED).integers(0, size, (RESAMPLES, size))
     gain = float(midmean(default) / midmean(chosen))
     drawn = np.log(midmean(default[draws]) / midmean(chosen[draws]) / gain)
-    low, high = gain * np.exp(np.quantile(drawn, [0.025, 0.975]) * widening(size))
-    apart = 1.959963984540054 * BETWEEN_LAUNCHES
+    degrees = max(size - 1, 1)
+    wider = t.ppf(0.975, degrees) / norm.ppf(0.975) * math.sqrt(size / degrees)
+    low, high = gain * np.exp(np.quantile(drawn, [0.025, 0.975]) * wider)
+    apart = norm.ppf(0.975) * BETWEEN_LAUNCHES
     found = paired_gain([default.tolist()], [chosen.tolist()])
     wanted = (
         gain,

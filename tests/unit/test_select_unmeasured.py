@@ -18,7 +18,7 @@ from tuner.errors import InputError
 from tuner.gain import over_launches
 from tuner.locality import placed_record
 from tuner.measurement import WANTED, Cluster, Measurement, Measurements
-from tuner.select.belief import Belief
+from tuner.select.belief import Belief, variance
 from tuner.select.constraints import Constraints
 from tuner.select.contest import expect, hold
 from tuner.select.dataset import Point, Row, by_point, label
@@ -26,7 +26,7 @@ from tuner.select.make import DESIGNED, make_table
 from tuner.select.predict import Simulator
 from tuner.select.selector import train
 from tuner.select.support import Support
-from tuner.select.worth import sure
+from tuner.select.worth import Outlook, sure
 from tuner.table import LEARNED, MEASURED, SIMULATED, Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
 from tuner.topology import Topology
@@ -423,6 +423,28 @@ def test_a_gain_counts_when_it_is_above_noise_and_surely_one() -> None:
     assert sure(Belief(choices, mean, covariance), noise=0.05) == {BINOMIAL}
     together = covariance + 4.0  # what all share cancels
     assert sure(Belief(choices, mean, together), noise=0.05) == {BINOMIAL}
+
+
+def test_measuring_what_may_be_faster_saves_the_regret_of_not_knowing() -> None:
+    """Both unsure by 30 %: the default stays until they are measured, and well enough."""
+    belief = Belief((DEFAULT, BINOMIAL), np.array([0.0, -0.2]), np.diag([0.09, 0.09]))
+    normal = np.random.default_rng(1).standard_normal((2000, 2))
+    outlook = Outlook(belief, 0.05, normal, frozenset([BINOMIAL]))
+    assert outlook.decision.choice == DEFAULT
+    precise, rough, hopeless = (outlook.saved([0, 1], [v, v]) for v in (1e-6, 0.03, 10.0))
+    assert precise == pytest.approx(outlook.decision.regret, rel=0.05)
+    assert 0.2 * precise < rough < 0.9 * precise
+    assert hopeless == 0.0
+
+
+def test_a_time_is_as_uncertain_as_launches_are_apart() -> None:
+    """However well each of them is known."""
+    draw, at = np.random.default_rng(1), Point("bcast", 4, 1, "host", 64)
+    told = [
+        variance(Row(at, LINEAR, {n: (t,) * 8 for n, t in enumerate(launches)}, 1.0, 1.0, 1.0))
+        for launches in draw.lognormal(sigma=0.2, size=(300, 4)).tolist()
+    ]
+    assert np.mean(told) == pytest.approx(0.2**2 / 4, rel=0.15)
 
 
 @pytest.mark.parametrize(("gain", "replaced"), [(1.0, False), (1.03, False), (1.6, True)])

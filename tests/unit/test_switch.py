@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.select.contest import Contest, hold
-from tuner.select.dataset import Point, Row, Simulate
+from tuner.select.dataset import NOISE, Point, Row, Simulate
 from tuner.select.selector import Selector, train
-from tuner.select.switch import beyond, switch
+from tuner.select.switch import WANDER, beyond, switch
+from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
 KIB = 1024
@@ -151,3 +152,21 @@ def test_beyond_the_last_size_a_gain_is_used_as_far_as_it_is_large() -> None:
     (small, large), _ = known(gaining(1.1, 5.0), 64 * KIB, 256 * KIB)
     assert 1.0 <= beyond(small, RING) < 1.1
     assert beyond(large, RING) > 100
+
+
+def test_beyond_the_last_size_a_gain_is_used_less_far_the_less_it_is_known() -> None:
+    """As far as its lower bound stays above noise."""
+    found = []
+    for spread in (0.0, 0.1, 0.2, 0.3):
+        default, ring = rows_at(gaining(1.0, 2.0), 256 * KIB)
+        swinging = tuple(ring.typical * (1 + spread * (k % 3 - 1)) for k in range(12))
+        steady = (default.typical,) * 12
+        both = replace(default, samples={0: steady}), replace(ring, samples={0: swinging})
+        contest = hold(default.point, both)
+        found.append(beyond(contest, RING))
+        known = math.log(contest.gains[RING] / contest.interval(RING)[0])
+        wandered = NORMAL_95 * WANDER * math.sqrt(math.log2(found[-1]))
+        lowest = math.log(contest.gains[RING]) - math.hypot(known, wandered)
+        assert lowest == pytest.approx(math.log1p(NOISE))
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < 0.8 * found[0]
