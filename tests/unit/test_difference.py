@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,13 +110,15 @@ ANYTHING = "of what was measured at 1KiB nothing allowed is surely faster than t
 @pytest.mark.parametrize(
     ("collective", "wishes", "said"),
     [
-        (Collective.ALLREDUCE, {"rules": 3}, f"{ANYTHING}, or of 3 rules at most none was left"),
+        (Collective.ALLREDUCE, {"rules": 3}, "of 3 rules at most none was left for it; before"),
+        (Collective.ALLREDUCE, {"rules": 3, "forbidden": ["ring"]},
+         f"{ANYTHING}, or of 3 rules at most none was left"),
         (Collective.ALLREDUCE, {"commutative_only": True}, "the new table has rules for commut"),
         (Collective.BCAST, {"commutative_only": True}, f"{ANYTHING}; before, ring measured"),
         (Collective.ALLREDUCE, {}, f"{ANYTHING}; before, ring measured"),
         (Collective.ALLREDUCE, "nonsense", f"{ANYTHING}; before, ring measured"),
     ],
-)
+)  # fmt: skip
 def test_a_return_that_was_wished_for_is_called_so(
     collective: Collective, wishes: object, said: str
 ) -> None:
@@ -125,6 +128,14 @@ def test_a_return_that_was_wished_for_is_called_so(
     new = TuningTable(LAB, "openmpi 5.0.11", (back,), {"constraints": wishes})
     (change,) = difference(old, new).changes
     assert change.why.startswith(said)
+
+
+def test_new_measurements_may_say_otherwise_or_the_limit_of_rules() -> None:
+    again = rule(0, math.inf, sizes=(KIB,))
+    again = replace(again, evidence=replace(again.evidence, default_s=(2.5e-5,)))
+    new = TuningTable(LAB, "openmpi 5.0.11", (again,), {"constraints": {"rules": 3}})
+    (change,) = difference(table(rule(0, math.inf, "ring", 1.5, (KIB,))), new).changes
+    assert change.why.startswith(f"{ANYTHING}, or of 3 rules at most none was left")
 
 
 def test_equal_tables_do_not_differ_whatever_the_order_of_their_rules() -> None:

@@ -13,7 +13,7 @@ from tuner.cli.output import add_json, console, emit
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE, PLACEMENTS
-from tuner.select.dataset import Point
+from tuner.select.dataset import NOISE, Point
 from tuner.select.evaluate import blind
 from tuner.select.lookup import lookup
 from tuner.select.store import read_trained
@@ -135,9 +135,17 @@ def _print_asked(record: dict[str, Any], point: Point) -> None:
     if Collective(point.collective).reduces:
         out.print("of operators nothing was learned: take it for those that commute")
     out.print("expected times, and where they are with 95 %:")
-    for name, (seconds, low, high) in sorted(record["seconds"].items(), key=lambda told: told[1]):
+    told = sorted(record["seconds"].items(), key=lambda told: told[1])
+    for name, (seconds, low, high) in told:
         span = f"{format_time(low)} .. {format_time(high)}"
-        out.print(f"  {name}: {format_time(seconds)} ({span})", markup=False)
+        chosen = "  <- chosen" if name == record["choice"] else ""
+        out.print(f"  {name}: {format_time(seconds)} ({span}){chosen}", markup=False)
+    if told[0][0] != record["choice"]:
+        out.print(
+            "what won at the nearest measured call stays unless another is expected to be faster"
+            f" by more than {NOISE:.0%}; by more still where not all shapes around have it",
+            soft_wrap=True,
+        )
 
 
 def _print(rule: Rule) -> None:

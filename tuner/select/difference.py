@@ -88,7 +88,24 @@ class Change:
             return f"nothing allowed was measured again at {there} but the default"
         none = f"of what was measured at {there} nothing allowed is surely faster than the default"
         most = self.wishes.get("rules")
-        return f"{none}, or of {most} rules at most none was left for it" if most else none
+        if not most:
+            return none
+        left = f"of {most} rules at most none was left for it"
+        return left if self._same_evidence and self._all_allowed else f"{none}, or {left}"
+
+    @property
+    def _same_evidence(self) -> bool:
+        """Whether both tables rest on the same measurements of a size there."""
+        before, after = (
+            dict(zip(rule.evidence.nbytes, rule.evidence.default_s, strict=True))
+            for rule in (self.before, self.after)
+        )
+        return bool(before.items() & after.items())
+
+    @property
+    def _all_allowed(self) -> bool:
+        """Whether nothing but the number of rules was wished."""
+        return set(self.wishes) <= {"rules"}
 
 
 @dataclass(frozen=True)
