@@ -66,7 +66,8 @@ class Evidence:
 
     basis       measured | learned (from other calls, measured and simulated) | simulated (alone) |
                 none (nothing speaks for this range)
-    nbytes      the probed sizes that speak for the rule, or those at which its times are believed
+    nbytes      the probed sizes that speak for the rule, or those at which its times are believed:
+                default_s and chosen_s are for each of them, predicted_s likewise; or are not told
     gain        default time / chosen time at these sizes, geometric mean; 1 for the default
     gain_ci95   its 95 % interval
     """
@@ -251,4 +252,17 @@ def _rule(entry: Any) -> Rule:
     rule = from_record(Rule, entry)
     if min(rule.key.nodes, rule.key.ppn) < 1 or rule.key.operators not in OPERATORS:
         raise ValueError(f"{rule.key} needs nodes and ppn of at least 1, operators of {OPERATORS}")
+    _check_evidence(rule)
     return rule
+
+
+def _check_evidence(rule: Rule) -> None:
+    told = rule.evidence
+    sizes, default, chosen, predicted = map(
+        len, (told.nbytes, told.default_s, told.chosen_s, told.predicted_s)
+    )
+    if default != chosen or not {default, predicted} <= {0, sizes}:
+        raise ValueError(
+            f"{rule.key.collective} on {rule.key.shape} ranks from {rule.lo} bytes on: of {sizes}"
+            f" sizes there are {default} default_s, {chosen} chosen_s and {predicted} predicted_s"
+        )

@@ -84,7 +84,6 @@ def test_what_changed_between_two_versions(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "evidence",
     [
-        {"default_s": [1e-6], "chosen_s": []},
         {"default_s": [0.0], "chosen_s": [1e-6]},
         {"default_s": [1e-6], "chosen_s": [0.0]},
         {"default_s": [1e308], "chosen_s": [5e-324]},
@@ -110,6 +109,18 @@ def test_tables_with_strange_evidence_are_compared(
         ({"rules": [{**a_table()["rules"][1], "lo": 7}]}, "should start at 0"),
         ({"library": None}, "no name"),
         ({"version": 2}, "version-1"),
+        (
+            {
+                "rules": [
+                    {
+                        **a_table()["rules"][0],
+                        "hi": "inf",
+                        "evidence": {"basis": "measured", "nbytes": [8], "default_s": [1e-6]},
+                    }
+                ]
+            },
+            "of 1 sizes there are 1 default_s, 0 chosen_s",
+        ),
         ({"provenance": {"a": "b\0"}}, "no character"),
     ],
 )
@@ -129,7 +140,7 @@ def with_choice(library: str, **choice: Any) -> dict[str, Any]:
     ("library", "choice", "message"),
     [
         (LIBRARY, {"algorithm": "shout"},
-         "bcast on 4 ranks, [1024, inf) bytes: shout: Open MPI has no bcast algorithm 'shout'"),
+         "bcast on 4 ranks, [1024, inf) bytes: 'shout': Open MPI has no bcast algorithm 'shout'"),
         ("mpich 5.0.2", {"algorithm": "chain"}, "MPICH has no bcast algorithm 'chain'"),
         ("openmpi 99", {"params": {"radix": 3}}, "takes no parameter 'radix'"),
         ("craympi 9", {"algorithm": "shout", "via": "schedule"}, "no bcast algorithm 'shout'"),

@@ -234,3 +234,22 @@ def test_who_has_rules_for_some_operators_alone_is_told_how_to_ask(
     said = capsys.readouterr().err
     assert said.endswith(": only for operators that commute; add --operators commutative\n")
     assert main([*asked, "--p", "4", "--operators", "commutative"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "library"),
+    [("openmpi", "openmpi 5.0.11"), ("openmpi-json", "openmpi 6.0.0"), ("ucc", "ucc 1.8.0"),
+     ("intelmpi", "intelmpi 2021.18.1"), ("mvapich2", "mvapich2 2.3.7"), ("nccl", "nccl 2.30.7")],
+)  # fmt: skip
+@pytest.mark.parametrize("memory", ["host", "cuda", "\x1b[3m"])
+def test_names_in_a_table_do_not_reach_the_terminal_as_they_are(
+    form: str, library: str, memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for choice in (Choice("\x1b[2J"), Choice("\x1b[2J", {"segment": 8})):
+        made = table_of({(ALLREDUCE, 4): [(0, choice)]}, library=library)
+        rules = tuple(replace(rule, key=replace(rule.key, memory=memory)) for rule in made.rules)
+        write_table(TuningTable(CLUSTER, library, rules), tmp_path / "t.json")
+        assert main(["table", "export", str(tmp_path / "t.json"), "--to", form]) == 1
+        said = capsys.readouterr()
+        assert "\\x1b[2J" in said.err
+        assert "\x1b" not in said.err + said.out

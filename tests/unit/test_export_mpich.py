@@ -163,10 +163,10 @@ def test_unsafe_rules_need_the_commutative_ladder(algorithm: str) -> None:
 @pytest.mark.parametrize("choice", [Choice("split_binary"), Choice("pipeline"), Choice("nonsense")])
 def test_foreign_rules_are_refused_by_name_or_replaced(choice: Choice) -> None:
     table = table_of({(BCAST, 2): [(0, Choice()), (64, choice)]})
-    with pytest.raises(InputError, match=rf"bcast on 2 ranks, \[64, inf\) bytes: {choice}"):
+    with pytest.raises(InputError, match=rf"bcast on 2 ranks, \[64, inf\) bytes: '{choice}'"):
         mpich.emit(table, GENERIC)
     replaced, lost = mpich.portable(table)
-    assert lost == (f"bcast on 2 ranks, [64, inf) bytes: {choice}",)
+    assert lost == (f"bcast on 2 ranks, [64, inf) bytes: '{choice}'",)
     assert all(rule.choice.is_default for rule in replaced.rules)
     assert mpich.emit(replaced, GENERIC)
 

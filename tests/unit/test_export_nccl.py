@@ -74,7 +74,7 @@ def test_decisions(call: Call, choice: Choice) -> None:
 
 def test_what_is_left_to_nccl_needs_a_stand_in() -> None:
     table = on_gpus({(ALLREDUCE, 8): [(0, Choice()), (4096, RING)]})
-    with pytest.raises(InputError, match=r"\[0, 4096\) bytes: default: .* one channel: name"):
+    with pytest.raises(InputError, match=r"\[0, 4096\) bytes: 'default': .* one channel: name"):
         nccl.emit(table)
     text = nccl.emit(table, nccl.otherwise_of("tree_simple"))
     rows = nccl.parse(text)

@@ -96,7 +96,7 @@ def test_algorithms_that_reorder_operands_are_refused(algorithm: str) -> None:
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        (Choice("swing"), r"\[64, inf\) bytes: swing: .* no bcast algorithm 'swing': it has"),
+        (Choice("swing"), r"\[64, inf\) bytes: 'swing': .* no bcast algorithm 'swing': it has"),
         (Choice("linear", {"segment": 8}), "takes no parameter 'segment'"),
         (Choice("knomial", {"radix": 2}), "one radix, 4, for the whole program"),
     ],

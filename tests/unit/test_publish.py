@@ -32,7 +32,7 @@ def test_what_no_library_has_is_not_published(
     write_table(table_of(rungs, library=library), path)
     assert main(["publish", str(path), "--service", NOWHERE]) == 1
     said = capsys.readouterr().err
-    assert f"{path}: bcast on 4 ranks, [64, inf) bytes: {choice}: " in said
+    assert f"{path}: bcast on 4 ranks, [64, inf) bytes: '{choice}': " in said
     assert why in said
     assert said.count("\n") == 1
 

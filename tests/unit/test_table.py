@@ -7,9 +7,11 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Cluster
@@ -129,4 +131,24 @@ def test_tables_with_impossible_values(tmp_path: Path, old: str, new: str) -> No
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(InputError, match=r"t\.json: "):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"default_s": ()}, {"chosen_s": ()}, {"default_s": (1e-6, 2e-6)}, {"nbytes": ()},
+     {"predicted_s": (1e-6, 1e-6)}],
+)  # fmt: skip
+def test_evidence_tells_times_of_every_size_or_none(tmp_path: Path, told: dict[str, Any]) -> None:
+    path, whole = tmp_path / "t.json", rule(0, math.inf, "chain")
+    for silent in ({}, {"predicted_s": (1e-6,)}, {"default_s": (), "chosen_s": ()}):
+        some = replace(whole, evidence=replace(whole.evidence, **silent))
+        write_table(TuningTable(LAB, "x", (some,)), path)
+        assert read_table(path).rules == (some,)
+        assert main(["table", "show", str(path)]) == 0
+        asked = ["--collective", "bcast", "--p", "4", "--size", "8"]
+        assert main(["select", str(path), *asked]) == 0
+    wrong = replace(whole, evidence=replace(whole.evidence, **told))
+    write_table(TuningTable(LAB, "x", (wrong,)), path)
+    with pytest.raises(InputError, match=r"bcast on 1x4 ranks from 0 bytes on: of . sizes there"):
         read_table(path)

@@ -156,9 +156,9 @@ def _print(rule: Rule) -> None:
         f"from {format_size(rule.lo)} {end}; evidence: {rule.evidence.basis}",
         markup=False,
     )
-    evidence = rule.evidence
+    evidence = rule.evidence  # whose times may be missing
     for nbytes, default, chosen in zip(
-        evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=True
+        evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=False
     ):
         out.print(
             f"  {format_size(nbytes):>8}: default {format_time(default)},"

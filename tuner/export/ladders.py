@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.table import Key, Rule, TuningTable
 
 
@@ -91,10 +91,10 @@ def beside(bounds: Collection[int], least: int = 0) -> list[int]:
 
 
 def describe(rule: Rule) -> str:
-    """`bcast on 4 ranks, [1024, 65536) bytes: binomial`."""
+    """`bcast on 4 ranks, [1024, 65536) bytes: 'binomial'`."""
     hi = "inf" if rule.hi == math.inf else int(rule.hi)
     key = rule.key
-    return f"{key.collective} on {key.p} ranks, [{rule.lo}, {hi}) bytes: {rule.choice}"
+    return f"{key.collective} on {key.p} ranks, [{rule.lo}, {hi}) bytes: {quoted(str(rule.choice))}"
 
 
 def _decisions(ladder: Sequence[Rule]) -> list[tuple[int, str]]:
@@ -102,4 +102,4 @@ def _decisions(ladder: Sequence[Rule]) -> list[tuple[int, str]]:
 
 
 def _place(key: Key) -> str:
-    return f"{key.nodes} nodes x {key.ppn} ranks in {key.memory} memory"
+    return f"{key.nodes} nodes x {key.ppn} ranks in {quoted(key.memory)} memory"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.export import environment
 from tuner.export.ladders import by_ranks, describe, probe_sizes
 from tuner.table import Choice, Rule, TuningTable
@@ -132,8 +132,8 @@ class Dialect:
         key, choice = rule.key, rule.choice
         if key.memory != "host":
             raise InputError(
-                f"{describe(rule)}: {self.library}'s variables cannot be limited to {key.memory}"
-                " memory"
+                f"{describe(rule)}: {self.library}'s variables cannot be limited to"
+                f" {quoted(key.memory)} memory"
             )
         if choice.is_default and otherwise is None:
             raise InputError(

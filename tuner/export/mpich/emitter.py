@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.export.ladders import beside, by_ranks, describe, probe_sizes
 from tuner.export.mpich.selection import (
     COMMUNICATOR,
@@ -56,7 +56,9 @@ def leaf_of(rule: Rule) -> Leaf | None:
         return None
     key = rule.key
     if key.memory != "host":
-        raise InputError(f"{describe(rule)}: MPICH rules cannot be limited to {key.memory} memory")
+        raise InputError(
+            f"{describe(rule)}: MPICH rules cannot be limited to {quoted(key.memory)} memory"
+        )
     try:
         return leaf_for(key.collective, rule.choice)
     except InputError as reason:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.export.ladders import beside, by_ranks, describe, places_by_ranks, probe_sizes
 from tuner.export.openmpi import json_rules
 from tuner.export.openmpi.parser import parse
@@ -102,7 +102,9 @@ def _require_expressible(rule: Rule, commutative_only: bool) -> None:
     key = rule.key
     where = describe(rule)
     if key.memory != "host":
-        raise InputError(f"{where}: Open MPI rules cannot be limited to {key.memory} memory")
+        raise InputError(
+            f"{where}: Open MPI rules cannot be limited to {quoted(key.memory)} memory"
+        )
     try:
         parameters(key.collective, rule.choice)
     except InputError as reason:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.export.ladders import beside, by_place, describe, probe_sizes
 from tuner.export.ucc.file import LONGEST, TUNE, Conf, Team, decide, parse
 from tuner.export.ucc.tune import FORCED, INFINITE, MEMORIES, Token, joined
@@ -64,7 +64,7 @@ def _tokens(library: str, ladder: tuple[Rule, ...]) -> Iterator[Token]:
 def _require_expressible(library: str, rule: Rule) -> None:
     collective = rule.key.collective
     if rule.key.memory not in MEMORIES:
-        raise InputError(f"{describe(rule)}: UCC knows no {rule.key.memory} memory")
+        raise InputError(f"{describe(rule)}: UCC knows no {quoted(rule.key.memory)} memory")
     if rule.choice.is_default:
         return
     try:
