@@ -1,7 +1,7 @@
 """From measurements to a table: known winners are found, noise changes nothing."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 
@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.select.baselines import Pick
+from tuner.select.cases import SIZE, Case, cases_of_measurements
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import hold, hold_all
 from tuner.select.dataset import NOISE, Point, Row, by_point, label
-from tuner.select.lookup import chooser, lookup
-from tuner.select.regret import held_out_regret, regret
+from tuner.select.evaluate import OURS, contestants, evaluate
+from tuner.select.lookup import lookup
+from tuner.select.regret import summary
 from tuner.select.selector import train
 from tuner.select.tabulate import tabulate
 from tuner.table import Choice, Key, Rule, TuningTable
@@ -109,6 +112,10 @@ def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None
         ([series(TREE, 8, [])], "needs samples above 0 s"),
         ([series(TREE, 8, [0.0])], "needs samples above 0 s"),
         ([series(TREE, 8, [1.0], "gossip")], "no collective 'gossip'"),
+        (
+            [replace(series(DEFAULT, 8, [1.0]), kind="schedule")],
+            "bcast of 8 bytes on 1x4 ranks: default cannot run via 'schedule'",
+        ),
         ([Measurement("collective", "bcast", 2, 2, 3, 8, (1.0,), "ring")], "3 ranks is not 2"),
     ],
 )
@@ -587,23 +594,37 @@ def test_regret_compares_with_the_best_measured() -> None:
         for nbytes, times in ((8, (2.0, 1.0)), (16, (1.0, 1.5)))
         for choice, seconds in zip((DEFAULT, TREE), times, strict=True)
     ]
-    result = regret(lambda _: DEFAULT, rows)
+    cases = [
+        Case("ares", "", at, {row.choice: row for row in own}) for at, own in by_point(rows).items()
+    ]
+    assert [case.regret(DEFAULT) for case in cases] == [1.0, 0.0]
+    tables = {str(choice): always(choice) for choice in (TREE, RING)}
+    scores = evaluate(cases, SIZE, {}, tables)
+    result = scores["default"].regret
     assert (result.mean, result.worst, result.points) == (0.5, 1.0, 2)
     assert result.p95 == pytest.approx(0.95)
-    with pytest.raises(InputError, match=r"bcast of 8 bytes.*ring.* was not measured"):
-        regret(lambda _: RING, rows)
+    assert scores["binomial"].regret.mean == 0.25
+    assert str(RING) not in scores  # it was not measured, so its regret is unknown
     with pytest.raises(InputError, match="no points"):
-        regret(lambda _: DEFAULT, [])
+        summary([])
+
+
+def always(choice: Choice) -> Pick:
+    return lambda _point, _choices: choice
 
 
 def test_a_good_table_and_selector_have_little_regret() -> None:
-    rows = label(probe(CROSSING), simulate)
     table = table_of(probe(CROSSING))
-    assert regret(chooser(table), rows).mean < 0.02
-    assert regret(lambda _: DEFAULT, rows).mean > 1
-    unseen = held_out_regret(rows, simulate)
-    assert unseen.points == len(LADDER) - 2
-    assert unseen.mean < 0.05
+
+    def decided(at: Point, _choices: Collection[Choice]) -> Choice:
+        return lookup(table, at.key(), at.nbytes).choice
+
+    cases = cases_of_measurements(probe(CROSSING), simulate)
+    scores = evaluate(cases, SIZE, contestants(simulate, ()), {"table": decided})
+    assert scores["table"].regret.mean < 0.02
+    assert scores["default"].regret.mean > 1
+    assert scores[OURS].regret.points == len(LADDER)
+    assert scores[OURS].regret.mean < 0.05
 
 
 def test_lookup_falls_back_to_the_rules_for_any_operator() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,6 +145,41 @@ def test_single_calls_complete_the_ladder_of_a_measured_shape(topology: Topology
     rules = rules_of(table, 4)
     assert sorted(n for rule in rules for n in rule.evidence.nbytes) == list(SIZES)
     assert {LEARNED} <= {rule.evidence.basis for rule in rules}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"collective": "gossip"}, "'gossip' is not a valid Collective"),
+        ({"nodes": -3}, "there is no bcast of 8 bytes on -3x1 ranks"),
+        ({"nodes": 0}, "there is no bcast of 8 bytes on 0x1 ranks"),
+        ({"ppn": 0}, "there is no bcast of 8 bytes on 2x0 ranks"),
+        ({"nodes": 2**31}, "there is no bcast of 8 bytes"),
+        ({"nbytes": -1}, "there is no bcast of -1 bytes on 2x1 ranks"),
+        ({"nbytes": 2**63}, "there is no bcast of"),
+    ],
+)
+def test_calls_that_nobody_can_make_are_no_wish(
+    topology: Topology, wrong: dict[str, object], said: str
+) -> None:
+    call = {"collective": "bcast", "nodes": 2, "ppn": 1, "memory": "host", "nbytes": 8}
+    told = replace(measured(topology, (2,)), provenance={WANTED: [call, {**call, **wrong}]})
+    with pytest.raises(InputError, match=f"a table is for are damaged: {said}.*; delete 'wanted'"):
+        make_table(told, CALIBRATION, topology=topology)
+
+
+@pytest.mark.parametrize("changes", [{"nodes": 1, "p": 1}, {"nbytes": 0}])
+def test_calls_that_are_simulated_to_take_no_time_are_compared(
+    topology: Topology, changes: dict[str, Any]
+) -> None:
+    """Nothing is sent there. Nobody knows what the default runs, so it follows the others."""
+    made, simulate = measured(topology, (2, 4)), Simulator(CALIBRATION, topology)
+    series = tuple(
+        replace(s, **changes) if (s.nodes, s.nbytes) == (2, SIZES[0]) else s for s in made.series
+    )
+    assert 0.0 in {row.simulated for row in label(replace(made, series=series), simulate)}
+    _, table = make_table(replace(made, series=series), CALIBRATION, topology=topology)
+    assert BINOMIAL in {rule.choice for rule in rules_of(table, 4)}
 
 
 def test_a_choice_carried_by_its_simulation_alone_is_called_simulated(topology: Topology) -> None:

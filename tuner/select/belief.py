@@ -233,7 +233,7 @@ def _reference(own: Sequence[Row], simulated: Mapping[Choice, list[Row]]) -> Cho
     def spread(candidate: Choice) -> tuple[int, float]:
         """Few common points first of all, then how unsteady the ratio is."""
         ratios = [
-            math.log(times[row.point] / row.simulated)
+            math.log(times[row.point] / max(row.simulated, _SHORTEST))
             for row in simulated[candidate] if row.point in times
         ]  # fmt: skip
         return (-len(ratios), float(np.std(ratios)) if ratios else math.inf)

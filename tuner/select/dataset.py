@@ -72,7 +72,6 @@ def simulated_beside_default(simulate: Simulate, point: Point, choice: Choice) -
     return not any(math.isnan(simulate(point, one)) for one in (Choice(), choice))
 
 
-Chooser = Callable[[Point], Choice]
 Progress = Callable[[int, int], None]  # (done, of how many)
 
 
@@ -108,8 +107,8 @@ def label(measurements: Measurements, simulate: Simulate) -> tuple[Row, ...]:
     """Every measured collective with its simulated time, sorted by point, in measured order.
 
     Without the algorithms that gave a wrong result of the collective anywhere. Raises InputError
-    for unknown collectives, series without samples or measured twice, and placements that are not
-    nodes x ppn.
+    for unknown collectives, a default that is no library's, series without samples or measured
+    twice, and placements that are not nodes x ppn.
     """
     measured, wrong = _by_candidate(measurements), wrong_of(measurements)
     return tuple(
@@ -152,13 +151,21 @@ def _by_candidate(
     for entry in measurements.series:
         if entry.kind not in RUNNER:
             continue
-        point, choice = _point(entry), Choice(entry.algorithm, entry.params, RUNNER[entry.kind])
+        point = _point(entry)
+        choice = _choice(point, entry)
         if entry.launch in found[point, choice]:
             raise InputError(f"{point}: {choice} was measured twice; probe again")
         if not entry.samples or min(entry.samples) <= 0:
             raise InputError(f"{point}: {choice} needs samples above 0 s; probe again")
         found[point, choice][entry.launch] = entry.samples
     return found
+
+
+def _choice(point: Point, series: Measurement) -> Choice:
+    try:
+        return Choice(series.algorithm, series.params, RUNNER[series.kind])
+    except ValueError as reason:
+        raise InputError(f"measurements: {point}: {reason}; probe again") from None
 
 
 def by_point(rows: Iterable[Row]) -> dict[Point, list[Row]]:

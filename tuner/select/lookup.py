@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tuner.errors import InputError
-from tuner.select.dataset import Chooser, Point
-from tuner.table import Choice, Key, Rule, TuningTable
+from tuner.table import Key, Rule, TuningTable
 
 
 def lookup(table: TuningTable, key: Key, nbytes: int) -> Rule:
@@ -25,12 +24,3 @@ def lookup(table: TuningTable, key: Key, nbytes: int) -> Rule:
         f" {key.shape} ranks in {key.memory} memory, there the library decides; it has"
         f" {known or 'none at all'}"
     )
-
-
-def chooser(table: TuningTable, operators: str = "any") -> Chooser:
-    """The table's choice at any point, for `regret`."""
-
-    def choose(point: Point) -> Choice:
-        return lookup(table, point.key(operators), point.nbytes).choice
-
-    return choose

@@ -92,7 +92,14 @@ def _sayable(pairs: Iterable[Pair], library: ModuleType) -> Iterator[tuple[str, 
 def _told(measurements: Measurements) -> list[Point]:
     """What a table is for, as `tuner.probe.cluster.probe_cluster` keeps it."""
     try:
-        return [from_record(Point, one) for one in measurements.provenance.get(WANTED, [])]
+        told = [from_record(Point, one) for one in measurements.provenance.get(WANTED, [])]
+        for point in told:
+            point.key()  # of a collective that tables know
+            if min(point.nodes, point.ppn) < 1 or not (
+                point.p < 2**31 and 0 <= point.nbytes < 2**63
+            ):
+                raise ValueError(f"there is no {point}")
+        return told
     except (ValueError, TypeError, InputError) as reason:
         raise InputError(
             f"measurements of {measurements.cluster.name}: the calls that a table is for are"
