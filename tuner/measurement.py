@@ -8,7 +8,6 @@ without that last line is incomplete: the probe resumes it, every other reader r
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -22,6 +21,9 @@ from tuner.locality import CONSECUTIVE, HOST, Placed, placed_record
 FORMAT_VERSION = 1
 WANTED = "wanted"  # in the provenance: calls that a table is for, measured or not
 WRONG = "wrong result"  # the reason for which what gave one is excluded
+# Seconds of a sample that is not 0: far less than a cycle of any clock, and eleven days. What is
+# beyond is no time of a call, and floats may not hold the ratios and squares of such numbers.
+SHORTEST, LONGEST = 1e-12, 1e6
 T = TypeVar("T")
 
 
@@ -148,8 +150,12 @@ def _series(record: Mapping[str, Any]) -> Measurement:
         raise ValueError("it needs nodes, ppn and p of at least 1 and nbytes of at least 0")
     if max(series.nodes, series.ppn, series.p, series.launch, series.nbytes >> 32) >= 2**31:
         raise ValueError("nodes, ppn, p and launch are below 2^31, nbytes is below 2^63")
-    if not series.samples or min(series.samples) < 0 or max(series.samples) == math.inf:
-        raise ValueError("it needs at least one sample and no sample below 0 or infinite")
+    if not series.samples:
+        raise ValueError("it needs at least one sample")
+    if max(series.samples) > LONGEST or (
+        min(series.samples) < SHORTEST and any(t < SHORTEST and t != 0 for t in series.samples)
+    ):
+        raise ValueError(f"samples are 0 s or {SHORTEST:g} to {LONGEST:g} s")
     return series
 
 

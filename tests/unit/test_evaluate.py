@@ -274,6 +274,31 @@ def test_calls_that_a_table_has_no_rules_for_are_counted(
     assert f"has no rules for {silent} of {calls} calls" in said
 
 
+def test_calls_at_which_a_table_says_what_was_not_measured_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A call of one algorithm alone is scored for nobody."""
+    path, table = tmp_path / "m.csv", tmp_path / "table.json"
+    path.write_text(text() + "ares,openmpi 5.0.11,r1,bcast,2,1,default,4,1\n")
+    says = {2: "ring", 4: "hypercube", 8: "hypercube", 16: "tree"}
+    rules = tuple(
+        Rule(Key(Collective.BCAST, n, 1), 0, math.inf, Choice(name), Evidence("none"))
+        for n, name in says.items()
+    )
+    cluster = Cluster("ares", 16, 1, "a CPU", 2**34)
+    words = ["evaluate", str(path), "--baselines", "nearest", "--table", str(table), "--json"]
+    for kept, lost in ((rules, 2), (rules[1:3], 2), (rules[::3], 0)):
+        write_table(TuningTable(cluster, "openmpi 5.0.11", kept), table)
+        assert main(words) == 0
+        said = capsys.readouterr()
+        unscored, calls = lost * len(SIZES), len(COUNTS) * len(SIZES)
+        warning = f"{table} is not scored at {unscored} of {calls} calls: what it says there was"
+        assert (warning in " ".join(said.err.split())) == (lost > 0)
+        (scores,) = json.loads(said.out)["sets"].values()
+        (own,) = (score for score in scores if score["selector"] == str(table))
+        assert own["points"] == calls - unscored
+
+
 def test_a_table_of_another_library_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,11 +316,12 @@ def test_a_table_is_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "a tuning table, no results: `tuner evaluate RESULTS --table" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("microseconds", ["0", "1e-300", "1e300"])
 def test_readings_without_a_time_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], microseconds: str
 ) -> None:
     path = tmp_path / "m.csv"
-    path.write_text(text() + "ares,openmpi 5.0.11,r1,bcast,2,1,tree,512,0\n")
+    path.write_text(text() + f"ares,openmpi 5.0.11,r1,bcast,2,1,tree,512,{microseconds}\n")
     assert main(["evaluate", str(path)]) == 0
     lines = len(text().splitlines())
     said = " ".join(capsys.readouterr().err.split())

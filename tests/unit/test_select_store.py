@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import sys
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -98,10 +101,68 @@ def forged(kept: Path, content: object) -> Path:
         (replace(TRAINED, nodes=TRAINED.nodes * 0), "columns do not fit together"),
         (replace(TRAINED, seconds=TRAINED.seconds * np.nan), "columns do not fit together"),
         (replace(TRAINED, group=TRAINED.group[:, None]), "columns do not fit together"),
+        (
+            replace(TRAINED, seconds=TRAINED.low * 0 + 5e-324, low=TRAINED.low * 0 + 5e-324),
+            "columns do not fit together",
+        ),
+        (
+            replace(TRAINED, seconds=TRAINED.high * 0 + 1e308, high=TRAINED.high * 0 + 1e308),
+            "columns do not fit together",
+        ),
     ],
 )
 def test_what_is_no_selector_is_refused(kept: Path, content: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
+        read_trained(forged(kept, content))
+
+
+def column(shape: str) -> bytes:
+    """A file of numpy that says so much of itself, and holds nothing."""
+    header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}".ljust(118) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+
+
+def with_columns(data: bytes) -> bytes:
+    """A selector's file in which all columns are these."""
+    forgery = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(skops.io.dumps(TRAINED))) as read:
+        entries = {name: read.read(name) for name in read.namelist()}
+    with zipfile.ZipFile(forgery, "w") as written:
+        for name, own in entries.items():
+            written.writestr(name, data if name.endswith(".npy") else own)
+    return forgery.getvalue()
+
+
+def encrypted(data: bytes) -> bytes:
+    """With the bit set of every entry that says so."""
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        for begin in [found.start() for found in re.finditer(re.escape(mark), data)]:
+            at = begin + flags
+            data = data[:at] + bytes([data[at] | 1]) + data[at + 1 :]
+    return data
+
+
+def scrambled() -> bytes:
+    """With every other byte of the compressed data of the first entry turned round."""
+    data = bytearray(skops.io.dumps(TRAINED, compression=zipfile.ZIP_DEFLATED))
+    begin = 30 + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
+    data[begin + 10 : begin + 50] = bytes(byte ^ 0xFF for byte in data[begin + 10 : begin + 50])
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        scrambled(),
+        encrypted(skops.io.dumps(TRAINED)),
+        with_columns(column("(100000000000000,)}")),
+        with_columns(column("(1000000000000000000000000000000,)}")),
+        with_columns(column("(((((}")),
+    ],
+    ids=["deflate", "encrypted", "huge", "more than 64 bits", "header"],
+)
+def test_damage_that_libraries_stumble_on_is_refused(kept: Path, content: bytes) -> None:
+    with pytest.raises(InputError, match=r"selector\.skops: is no trained selector: "):
         read_trained(forged(kept, content))
 
 
@@ -170,6 +231,25 @@ def test_the_command_line_trains_and_asks(
     assert "nothing that was learned speaks for such a call" in capsys.readouterr().out
     assert main([*asked, "1KiB", "--placement", "cyclic"]) == 1
     assert "knows consecutive ranks alone: leave --placement out" in capsys.readouterr().err
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a/results.csv", "b/results.csv", "b/other.csv")]
+    for number, path in enumerate(files):
+        path.parent.mkdir(exist_ok=True)
+        lines = [
+            f"c{number},openmpi 5,bcast,{choice.algorithm},{one.point.nodes},1,host,"
+            f"{one.point.nbytes},{row.typical * 1e6}\n"
+            for one in CASES if one.group == "two" for choice, row in one.rows.items()
+        ]  # fmt: skip
+        path.write_text(HEADER + "".join(lines))
+    words = ["train", *map(str, files), str(files[2]), "--out", str(tmp_path / "mine")]
+    assert main(words) == 0
+    _, manifest = read_trained(tmp_path / "mine")
+    names = (str(files[0]), str(files[1]), "other.csv")
+    assert manifest.data == {
+        name: sha256(path.read_bytes()).hexdigest() for name, path in zip(names, files, strict=True)
+    }
 
 
 def test_what_cannot_be_held_out_leaves_nothing_behind(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from tuner.select.cases import (
     without,
 )
 from tuner.select.dataset import Point, Simulate
-from tuner.select.evaluate import DEFAULT, OURS, Score, blind, contestants, evaluate
+from tuner.select.evaluate import DEFAULT, OURS, Score, blind, contestants, evaluate, with_choice
 from tuner.select.predict import Simulator
 from tuner.table import Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
@@ -120,6 +120,8 @@ def run(options: argparse.Namespace) -> None:
         for name, own in sets(cases, options.protocol == MACHINE).items()
         if any(len(case.rows) > 1 for case in own)
     }
+    if table:
+        _warn_of_unmeasured(options.table, tables[str(options.table)], own_sets.values())
     if not own_sets:
         raise InputError(
             "nothing to choose from: every call was measured with one algorithm alone, as far as"
@@ -224,6 +226,17 @@ def _decisions(table: TuningTable, cases: Sequence[Case], path: Path) -> Pick:
             f" {plural(len(cases), 'call')}: the default stands for it there"
         )
     return pick
+
+
+def _warn_of_unmeasured(path: Path, pick: Pick, own_sets: Iterable[Sequence[Case]]) -> None:
+    """Of calls at which nothing tells how good the table is."""
+    calls = [case for own in own_sets for case in with_choice(own)]
+    lost = sum(pick(case.point, case.rows) not in case.rows for case in calls)
+    if lost:
+        warn(
+            f"{path} is not scored at {lost} of {plural(len(calls), 'call')}: what it says there"
+            " was not measured"
+        )
 
 
 def _records(scores: dict[str, Score]) -> Iterator[dict[str, Any]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -55,12 +55,20 @@ def run(options: argparse.Namespace) -> None:
     trained = Trained.on(cases)
     with Display(console(error=True)).stage("asking for what was left out") as report:
         held_out = _held_out(cases, report)
-    data = {path.name: sha256(path.read_bytes()).hexdigest() for path in options.files}
-    manifest = Manifest(data, known, held_out)
+    manifest = Manifest(_hashes(options.files), known, held_out)
     told = card(trained, manifest)
     write_trained(trained, manifest, options.out)
     write_atomically(options.out / CARD, told)
     emit(options, {"groups": trained.groups, "held_out": held_out}, lambda: _print(held_out))
+
+
+def _hashes(files: Iterable[Path]) -> dict[str, str]:
+    """By name, which says nothing of this computer, or by path where a name is not enough."""
+    named = Counter(path.name for path in set(files))
+    return {
+        path.name if named[path.name] == 1 else str(path): sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def _held_out(cases: Sequence[Case], report: Report) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,9 @@ import io
 import json
 import math
 import platform
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
@@ -28,6 +30,7 @@ from tuner import __version__
 from tuner.errors import InputError, quoted
 from tuner.files import finite, from_record, write_atomically
 from tuner.locality import CONSECUTIVE
+from tuner.measurement import LONGEST, SHORTEST
 from tuner.select.cases import Case
 from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.selector import Selector, train
@@ -38,6 +41,11 @@ TRUSTED = ("tuner.select.store.Trained",)
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "skops")  # whose versions a manifest tells
 MOST_BYTES = 256 << 20  # unpacked
 VERSION = 1
+# What zipfile, zlib, numpy and skops raise for a file that is not theirs.
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, tokenize.TokenError, ArithmeticError, AttributeError, EOFError,
+    LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,8 @@ class Trained:
 class Manifest:
     """Where a trained selector comes from and how good it is.
 
-    data        name of each file that it was trained on -> its SHA-256
+    data        name of each file that it was trained on, the whole path where several have that
+                name -> its SHA-256
     versions    of what trained it
     held_out    set of comparable calls -> what it was asked without having seen it, and the regret
     selector    SHA-256 of the file beside it
@@ -172,8 +181,7 @@ def _loaded(data: bytes) -> Trained:
         if foreign:
             raise InputError(f"names {sorted(foreign)[0]}, which no selector needs: not loaded")
         found = skops.loads(data, trusted=list(TRUSTED))
-    except (zipfile.BadZipFile, AttributeError, LookupError, TypeError, ValueError, RecursionError,
-            OSError, EOFError, NotImplementedError) as reason:  # fmt: skip
+    except _DAMAGED as reason:
         raise InputError(f"is no trained selector: {reason}") from None
     if not isinstance(found, Trained) or not _sound(found):
         raise InputError("is no trained selector: its columns do not fit together")
@@ -189,10 +197,10 @@ def _sound(trained: Trained) -> bool:
     if kinds != "UUiiUiUfff" or len(lengths) > 1 or lengths == {0}:
         return False
     whole = min(trained.nodes.min(), trained.ppn.min()) >= 1 and trained.nbytes.min() >= 0
-    ordered = (
-        (trained.low > 0) & (trained.low <= trained.seconds) & (trained.seconds <= trained.high)
-    )
-    return bool(whole and ordered.all() and math.isfinite(trained.high.max()))
+    seconds = trained.seconds
+    timed = seconds.min() >= SHORTEST and seconds.max() <= LONGEST
+    around = (trained.low > 0) & (trained.low <= seconds) & (seconds <= trained.high)
+    return bool(whole and timed and around.all() and math.isfinite(trained.high.max()))
 
 
 def _columns(trained: Trained) -> list[Any]:
