@@ -44,7 +44,10 @@ class Choice:
 
     def __post_init__(self) -> None:
         if self.via not in RUNNERS or (self.is_default and self.via != LIBRARY):
-            raise ValueError(f"{self.algorithm} cannot run via {quoted(self.via)}")
+            raise ValueError(f"{quoted(self.algorithm)} cannot run via {quoted(self.via)}")
+        for name in (self.algorithm, *self.params):
+            if not name.isprintable():  # a terminal would obey it
+                raise ValueError(f"{quoted(name)} is no name of an algorithm or a parameter")
 
     @property
     def is_default(self) -> bool:

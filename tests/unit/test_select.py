@@ -114,7 +114,7 @@ def test_a_row_is_a_call_and_a_choice_with_measured_and_simulated_time() -> None
         ([series(TREE, 8, [1.0], "gossip")], "no collective 'gossip'"),
         (
             [replace(series(DEFAULT, 8, [1.0]), kind="schedule")],
-            "bcast of 8 bytes on 1x4 ranks: default cannot run via 'schedule'",
+            "bcast of 8 bytes on 1x4 ranks: 'default' cannot run via 'schedule'",
         ),
         ([Measurement("collective", "bcast", 2, 2, 3, 8, (1.0,), "ring")], "3 ranks is not 2"),
     ],

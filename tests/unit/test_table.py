@@ -106,6 +106,16 @@ def test_why_it_is_none_is_said_without_the_inside(text: str, why: str) -> None:
     assert not re.search("Error|__init__|char |codec|indices|object", str(refused.value))
 
 
+@pytest.mark.parametrize("name", ["ring\x1b[2J", "a\nb", "\x07"])
+def test_names_that_a_terminal_would_obey_are_none(name: str) -> None:
+    for wrong in ((name, {}), ("ring", {name: 1})):
+        with pytest.raises(
+            ValueError, match="is no name of an algorithm or a parameter"
+        ) as refused:
+            Choice(*wrong)
+        assert str(refused.value).isprintable()
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -10,6 +10,8 @@ from tuner.collective import Collective
 from tuner.errors import InputError, quoted
 from tuner.files import write_atomically
 from tuner.measurement import (
+    LONGEST,
+    SHORTEST,
     Cluster,
     Measurement,
     Measurements,
@@ -106,6 +108,8 @@ def _reason(reading: Reading) -> str:
         return f"{name}: buffers of 2^63 bytes or more"
     if not reading.samples or min(reading.samples) <= 0:
         return f"{name}: times of 0, below what the file resolves"
+    if min(reading.samples) < SHORTEST or max(reading.samples) > LONGEST:
+        return f"{name}: times below {SHORTEST:g} s or above {LONGEST:g} s"
     return ""
 
 
