@@ -245,11 +245,14 @@ def test_who_has_rules_for_some_operators_alone_is_told_how_to_ask(
 def test_names_in_a_table_do_not_reach_the_terminal_as_they_are(
     form: str, library: str, memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for choice in (Choice("\x1b[2J"), Choice("\x1b[2J", {"segment": 8})):
-        made = table_of({(ALLREDUCE, 4): [(0, choice)]}, library=library)
+    for params in ({}, {"segment": 8}):
+        made = table_of({(ALLREDUCE, 4): [(0, Choice("[2J", params))]}, library=library)
         rules = tuple(replace(rule, key=replace(rule.key, memory=memory)) for rule in made.rules)
         write_table(TuningTable(CLUSTER, library, rules), tmp_path / "t.json")
-        assert main(["table", "export", str(tmp_path / "t.json"), "--to", form]) == 1
-        said = capsys.readouterr()
-        assert "\\x1b[2J" in said.err
-        assert "\x1b" not in said.err + said.out
+        plain = (tmp_path / "t.json").read_text()
+        for text, told in ((plain, "[2J"), (plain.replace("[2J", "\\u001b[2J"), "\\x1b[2J")):
+            (tmp_path / "t.json").write_text(text)
+            assert main(["table", "export", str(tmp_path / "t.json"), "--to", form]) == 1
+            said = capsys.readouterr()
+            assert told in said.err
+            assert "\x1b" not in said.err + said.out
