@@ -196,13 +196,48 @@ def test_expressions_with_their_library() -> None:
         ("4. split binary tree", "split_binary"), ("default-recursive-doubling",
                                                    "recursive_doubling"),
         ("3. Reduce + Bcast", "reduce_bcast"), ("0. ignore", "ignore"),
+        ("环", "环"), ("Élan 环", "élan_环"), ("कड़ी", "कड़ी"), ("2. 链_ompi", "链"), ("2.", "2."),
     ],
 )  # fmt: skip
 def test_one_name_for_one_algorithm(text: str, name: str) -> None:
     assert algorithm_name(text) == name
 
 
+NAMED = "collective,nodes,ppn,algorithm,size_bytes,time_us\n"
+
+
+def named(*names: str) -> str:
+    return NAMED + "".join(f'bcast,2,1,"{name}",64,5\n' for name in names)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("ring_a", "ring-a"), ("Ring (a)", "ring a"), ("c", "C++"), ("ring*", "ring"),
+     ("1. ring", "2. ring"), ("default!", "default")],
+)  # fmt: skip
+def test_names_that_a_file_tells_apart_are_not_put_together(one: str, other: str) -> None:
+    said = f"t.csv: line 3: {other!r} and {one!r} (line 2) would both be called "
+    assert complaint(named(one, other)).startswith(said)
+
+
+def test_one_name_written_in_several_ways_is_one() -> None:
+    alike = ("ring", "Ring", "4. ring", "ring_ompi", "default-ring")
+    assert {one.algorithm for one in parse_results(named(*alike))} == {"ring"}
+    known = ("Rabenseifner's", "rabenseifner", "2. rabenseifner")
+    assert {one.algorithm for one in parse_results(named(*known))} == {"rabenseifner"}
+    plain = ("recursive doubling", "recursive_doubling", "default", "tuned", "")
+    assert len({one.algorithm for one in parse_results(named(*plain))}) == 2
+    other = named("2. ring").removeprefix(NAMED).replace("bcast", "reduce")
+    assert len(parse_results(named("1. ring") + other)) == 2
+
+
+def test_a_name_of_signs_alone_is_refused() -> None:
+    said = "t.csv: line 2: an algorithm cannot be called '+': give it letters or digits"
+    assert complaint(named("+")) == said
+
+
 def test_one_name_for_one_library() -> None:
+    assert library_name("Öpen MPI 5") == "Öpen MPI 5"
     assert library_name("OMPI", "4.1.6") == library_name("Open MPI 4.1.6") == "openmpi 4.1.6"
     assert library_name("OpenMPI 4.0.1 TCP") == "openmpi 4.0.1 TCP"
     assert library_name("", "") == ""

@@ -11,6 +11,7 @@ from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit
 from tuner.measurement import Measurements
 from tuner.results import AUTO, FORMS, Told, as_measurements, read_results, write_measurements
+from tuner.results.names import require_names
 
 EXAMPLES = """examples:
   tuner import-results osu_allreduce.out --p 64 --nodes 8 --library "openmpi 5.0.11" --out m.ndjson
@@ -67,6 +68,7 @@ def run(options: argparse.Namespace) -> None:
     readings = [
         reading for path in options.files for reading in read_results(path, options.form, told)
     ]
+    require_names(readings)
     found = as_measurements(readings, options.library, options.cluster, options.cores)
     write_measurements(found, options.out)
     record = _summary(found) | {"readings": len(readings), "out": str(options.out)}

@@ -9,6 +9,7 @@ from pathlib import Path
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
 from tuner.results import imb, nccl_tests, osu, pico, tidy
+from tuner.results.names import require_names
 from tuner.results.nccl_json import parse_json
 from tuner.results.reading import ALLTOALL, Reading, Told
 from tuner.results.text import Lines, lines_of, read_lines
@@ -66,6 +67,7 @@ def _parsed(lines: Lines, form: str, told: Told | None) -> list[Reading]:
             readings.append(reading)
     except InputError as reason:
         raise InputError(f"{lines.source}: {reason}") from None
+    require_names(readings)
     return readings
 
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Iterable
+
+from tuner.errors import InputError, quoted
+from tuner.results.reading import Reading
 
 DEFAULT = "default"
 _SAME = {
@@ -12,20 +17,75 @@ _SAME = {
     "rabenseifner_s": "rabenseifner", "tuned": DEFAULT, "": DEFAULT,
 }  # fmt: skip
 _LIBRARIES = {"ompi": "openmpi", "open": "openmpi"}
+_NUMBER = re.compile(r"([0-9]+)\.\s*")
 
 
 def algorithm_name(text: str) -> str:
     """`2. chain`, `chain_ompi` and `default-chain` are `chain`; `default_mpich` is `default`.
 
     Numbers before a name, and the library it is of behind it, go. What is no algorithm of the
-    library, such as `ring_over`, stays apart.
+    library, such as `ring_over`, stays apart. Letters of any script stay, and so does a name that
+    has none.
     """
-    name = re.sub(r"^[0-9]+\.\s*", "", text.strip().lower())
-    name = re.sub(r"[^a-z0-9]+", "_", name).strip("_")
+    plain = _spelled(text)
+    name = _words("".join(letter if _is_letter(letter) else " " for letter in plain))
     name = re.sub(r"_(ompi|mpich)$", "", name)
     if name != DEFAULT:
         name = name.removeprefix(f"{DEFAULT}_")
-    return _SAME.get(name, name)
+    return _SAME.get(name, name) if name else text.strip() or DEFAULT
+
+
+def require_names(readings: Iterable[Reading]) -> None:
+    """Raises InputError for a name of signs alone, and where two that a file tells apart are one
+    here: the samples of two algorithms would be those of one.
+    """
+    first: dict[tuple[str, ...], Reading] = {}
+    for reading in readings:
+        if reading.algorithm and not any(map(_is_letter, reading.algorithm)):
+            raise InputError(
+                f"{reading.source}: line {reading.line}: an algorithm cannot be called"
+                f" {quoted(reading.algorithm)}: give it letters or digits"
+            )
+        subject = reading.benchmark.subject or reading.benchmark.name
+        key = (reading.cluster, reading.library, subject, reading.algorithm)
+        other = first.setdefault(key, reading)
+        if reading.written != other.written and not _alike(reading.written, other.written):
+            where = "" if other.source == reading.source else f"{other.source}: "
+            raise InputError(
+                f"{reading.source}: line {reading.line}: {quoted(reading.written)} and"
+                f" {quoted(other.written)} ({where}line {other.line}) would both be called"
+                f" {reading.algorithm}: let them differ in letters or digits, or write one name"
+                " alike everywhere"
+            )
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether both mean one algorithm: but for what is known to mean nothing they are the same."""
+    numbers = {found[1] for text in (one, other) if (found := _NUMBER.match(text.strip()))}
+    return len(numbers) < 2 and _core(one) == _core(other)
+
+
+def _core(text: str) -> str:
+    """A name without the library's, with all its signs; of one known by several names that one."""
+    name, plain = algorithm_name(text), _words(_spelled(text))
+    if name in _SAME.values() and re.fullmatch(r"[\w\s'-]*", plain):
+        return name
+    plain = re.sub(r"[_-](ompi|mpich)$", "", plain)
+    return re.sub(rf"^{DEFAULT}[_-]", "", plain)
+
+
+def _spelled(text: str) -> str:
+    """In lower case, without a number before it."""
+    return _NUMBER.sub("", unicodedata.normalize("NFC", text).strip().lower(), count=1)
+
+
+def _words(text: str) -> str:
+    return re.sub(r"[\s_]+", "_", text).strip("_")
+
+
+def _is_letter(letter: str) -> bool:
+    """Also a digit, and a mark that changes the letter before it."""
+    return unicodedata.category(letter)[0] in "LMN"
 
 
 def library_name(name: str, version: str = "") -> str:
@@ -35,5 +95,6 @@ def library_name(name: str, version: str = "") -> str:
         words = words[1:]
         words[0] = "openmpi"
     elif words:
-        words[0] = _LIBRARIES.get(words[0].lower(), words[0].lower())
+        lower = words[0].lower() if words[0].isascii() else words[0]
+        words[0] = _LIBRARIES.get(lower, lower)
     return " ".join(words)

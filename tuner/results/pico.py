@@ -52,7 +52,7 @@ def parse_pico(lines: Lines, told: Told) -> Iterator[Reading]:
     yield Reading(
         lines.source, begin, Benchmark(matched[2], COLLECTIVE, told.collective),
         int(matched[1]) * BYTES[matched[3]], tuple(samples), "each", shape=shape,
-        algorithm=algorithm_name(matched[2]), params=dict(told.params),
+        algorithm=algorithm_name(matched[2]), written=matched[2], params=dict(told.params),
         memory=told.memory or HOST, iterations=len(samples), run=str(Path(lines.source).parent),
     )  # fmt: skip
 

@@ -53,6 +53,7 @@ class Reading:
     low, high   least and most of what the one sample stands for; None where the file does not say
     rate        where the file has nothing but a rate without a size
     shape       None only for what no measurement says
+    written     the algorithm as the file calls it; "" where it does not
     run         readings of one run were taken by one start of the ranks
     left_out    why this is no measurement; "" where it is one
     """
@@ -68,6 +69,7 @@ class Reading:
     rate: float | None = None
     shape: Shape | None = None
     algorithm: str = "default"
+    written: str = ""
     params: Mapping[str, int] = field(default_factory=dict)
     memory: str = HOST
     iterations: int | None = None

@@ -171,12 +171,13 @@ def _reading(source: str, line: int, row: dict[str, str], header: Header, told: 
         return metrics.reading(source, line, own, memory, told)
     shape = _shape(line, own, told)
     benchmark = _benchmark(line, own, told, shape)
+    written = own.get("algorithm") or told.algorithm
     seconds = header.seconds(row, [re.sub(r"_(us|ms|ns|s)$", "", header.time[0])], line)
     return Reading(
         source, line, benchmark, text.whole(own["size"], "the size", line),
         () if seconds is None else (seconds,), header.time[0],
         header.seconds(row, ["min"], line), header.seconds(row, ["max", "p90"], line),
-        shape=shape, algorithm=algorithm_name(own.get("algorithm") or told.algorithm),
+        shape=shape, algorithm=algorithm_name(written), written=written,
         params=dict(told.params), memory=memory,
         iterations=text.whole(own["iterations"], "the iterations", line)
         if own.get("iterations") else None,
