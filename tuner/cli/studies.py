@@ -23,15 +23,24 @@ def show(result: study.StudyResult) -> None:
     """Best algorithms, where they change, and what a table would cost."""
     same = _print_runs(result)
     _print_switches(result, same)
-    keeping = result.keeping
-    if keeping is not None:
-        console().print(
-            f"Keeping the table, read as its exported file is (the rules of the most ranks not"
-            f" above): on average {keeping.mean:.1%} slower than the best, at worst"
-            f" {keeping.worst:.1%}, over {keeping.points} points; {keeping.unknown} more where the"
-            " library decides by itself, and how is not known",
-            markup=False,
-        )
+    _print_keeping(result)
+
+
+def _print_keeping(result: study.StudyResult) -> None:
+    """What the table's choices cost, and where nobody knows."""
+    kept = [point.kept for point in result.points if point.kept is not None]
+    if not kept:
+        return
+    known = result.keeping
+    cost = "at no point is it known what that costs" if known is None else (
+        f"on average {known.mean:.1%} slower than the best, at worst {known.worst:.1%}, over"
+        f" {known.points} points"
+    )  # fmt: skip
+    screen = console()
+    screen.print("Keeping the table, read as its exported file is (rules for just the numbers of"
+                 f" ranks that it has): {cost}", markup=False)  # fmt: skip
+    for reason, count in Counter(one.reason for one in kept if one.regret is None).items():
+        screen.print(f"  not counted, {count} of {len(kept)} points: {reason}", markup=False)
 
 
 def runs(result: study.StudyResult) -> Iterator[Run]:

@@ -33,14 +33,14 @@ class Rules:
 
 
 def rules_for(table: TuningTable, call: Key, nbytes: int) -> Rules:
-    """As a library reads its rules: those of the same ranks, else of the most ranks below, which
-    know consecutive ranks alone. Rules for cyclic ranks are followed by just these.
+    """As a library reads the exported file: rules are for just the number of ranks that they were
+    made for, all others are left to the library. Rules for cyclic ranks are followed by just these.
 
     For operators that commute, as the usual ones do.
     """
     fitting = [
         key for key in table.keys
-        if (key.collective, key.memory) == (call.collective, call.memory) and key.p <= call.p
+        if (key.collective, key.memory) == (call.collective, call.memory) and key.p == call.p
         and (key.placement == CONSECUTIVE or key.shape == call.shape)
     ]  # fmt: skip
     key = max(fitting, key=lambda key: _closeness(key, call), default=None)
@@ -48,9 +48,9 @@ def rules_for(table: TuningTable, call: Key, nbytes: int) -> Rules:
     return Rules(call.collective, Choice() if rule is None else rule.choice, key)
 
 
-def _closeness(key: Key, call: Key) -> tuple[bool, bool, int, int, bool]:
+def _closeness(key: Key, call: Key) -> tuple[bool, bool, int, bool]:
     same, alike = (key.nodes, key.ppn) == (call.nodes, call.ppn), key.shape == call.shape
-    return (alike, same, key.p, -abs(key.ppn - call.ppn), key.operators == "commutative")
+    return (alike, same, -abs(key.ppn - call.ppn), key.operators == "commutative")
 
 
 def kept(rules: Rules, timings: Sequence[Timing]) -> Kept:
@@ -62,7 +62,7 @@ def kept(rules: Rules, timings: Sequence[Timing]) -> Kept:
 
 def _regret(rules: Rules, timings: Sequence[Timing]) -> tuple[float | None, str]:
     if rules.key is None:
-        return None, "the table has no rules for so few ranks: the library decides"
+        return None, "the table has no rules for this number of ranks: the library decides"
     if rules.choice.algorithm == DEFAULT:
         return None, "the library decides, and how is not known"
     if rules.candidate is None:

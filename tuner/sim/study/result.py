@@ -32,7 +32,7 @@ class Timing(Candidate):
 class Kept:
     """What a table says at a point.
 
-    nodes, ppn      whose rules: those of the same ranks, else of the most ranks below; 0 if none
+    nodes, ppn      whose rules, of the same number of ranks; 0 if none: the library decides
     regret          its time over the best one's, minus one; None where it cannot be known ...
     reason          ... and why
     """
