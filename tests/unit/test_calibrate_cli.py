@@ -11,14 +11,15 @@ import pytest
 
 from tests.support.probed import Machine, racks, truth
 from tests.support.stored import measurements_file
-from tuner.calibrate import calibrate
+from tuner.calibrate import calibrate, fit
 from tuner.cli.main import main
-from tuner.cli.parameters import print_calibration
-from tuner.cost import read_calibration, write_calibration
+from tuner.cli.parameters import figure, print_calibration
+from tuner.cost import Estimate, PathCost, read_calibration, write_calibration
 from tuner.measurement import (
     Measurement,
     read_measurements,
 )
+from tuner.report.fit_plots import save_fit
 from tuner.topology import Topology
 from tuner.units import format_time
 
@@ -58,7 +59,9 @@ def test_a_calibration_with_its_topology_and_pictures(measured: Path, tmp_path: 
     assert "outlier" not in (plots / "fit-network-host.svg").read_text()
 
 
-def test_a_size_far_off_is_drawn_with_its_residual(tmp_path: Path) -> None:
+def test_a_size_far_off_is_named_and_drawn_with_its_residual(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     series = [
         replace(one, samples=tuple(3 * t for t in one.samples)) if one.nbytes == 8192 else one
         for one in MACHINE.messages()
@@ -66,6 +69,7 @@ def test_a_size_far_off_is_drawn_with_its_residual(tmp_path: Path) -> None:
     measured = measurements_file(tmp_path / "m.ndjson", MACHINE.measured(iter(series)))
     assert main(["calibrate", str(measured), "--plots", str(tmp_path)]) == 0
     drawn = (tmp_path / "fit-network-host.svg").read_text()
+    assert "network: far off the line, and counting little: 8KiB" in capsys.readouterr().out
     (percent,) = re.findall(r"<!--\s*\+(\d+) -->", drawn)
     assert int(percent) == pytest.approx(200, abs=20)
 
@@ -226,6 +230,43 @@ def test_drift_as_json_and_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixt
     assert {change["ratio"] for change in changes} == {1.0}
     assert main(["calibrate", "compare", *map(str, files)]) == 0
     assert f"0 of {len(changes)} parameters changed" in capsys.readouterr().out
+
+
+def test_the_ratio_is_that_of_the_figures_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twice the seconds per byte are half the rate; JSON keeps to the former."""
+    files = [str(tmp_path / name) for name in ("a.json", "b.json")]
+    for path, beta in zip(files, (1e-9, 2e-9), strict=True):
+        cost = {("network", "host"): PathCost.line(5e-6, beta)}
+        write_calibration(replace(truth(), paths=cost), Path(path))
+    assert main(["calibrate", "compare", *files]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "network [0B, inf): 1/beta 1 GB/s (1 to 1) 0.5 GB/s (0.5 to 0.5) 0.500" in said
+    assert main(["calibrate", "compare", *files, "--json"]) == 0
+    (change,) = [c for c in json.loads(capsys.readouterr().out) if "beta" in c["parameter"]]
+    assert (change["parameter"], change["ratio"]) == ("network [0B, inf): beta", 2.0)
+
+
+def test_rates_have_no_exponents() -> None:
+    wide = Estimate(5e7, 1.5e3, 4.15e9)
+    assert figure("capacity nic", wide) == "50 MB/s (0.0015 to 4150)"
+    assert figure("capacity nic", Estimate(1.5e12, 1e12, 2e12)) == "1500 GB/s (1000 to 2000)"
+
+
+def test_pictures_show_the_refined_lines_that_are_written(tmp_path: Path) -> None:
+    found = fit(MACHINE.measured(MACHINE.messages()))
+    dear = found.calibration.path("network")
+    segments = tuple(
+        replace(s, alpha=Estimate.exact(2 * s.alpha.value), beta=Estimate.exact(2 * s.beta.value))
+        for s in dear.segments
+    )
+    paths = {**found.calibration.paths, ("network", "host"): replace(dear, segments=segments)}
+    refined = replace(found.calibration, paths=paths)
+    for name, drawn in (("plain", None), ("refined", refined)):
+        save_fit(found, tmp_path / name, drawn)
+        text = (tmp_path / name / "fit-network-host.svg").read_text()
+        assert ("refined, as written" in text) is (name == "refined")
 
 
 @pytest.mark.parametrize(

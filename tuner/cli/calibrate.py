@@ -14,9 +14,10 @@ from tuner.calibrate.compare import Change, compare
 from tuner.calibrate.refine import Refined, refine
 from tuner.cli.clusters import read_measured
 from tuner.cli.output import add_json, console, emit, print_table
-from tuner.cli.parameters import figure, print_calibration
+from tuner.cli.parameters import figure, print_calibration, shown_name, shown_ratio
 from tuner.cli.progress import Display, counted
 from tuner.cost import (
+    Calibration,
     calibration_record,
     read_calibration,
     write_calibration,
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out:
         write_calibration(calibration, options.out)
     if options.plots:
-        _draw(found, options.plots)
+        _draw(found, calibration if refined and refined.accepted else None, options.plots)
 
     def text() -> None:
         print_calibration(calibration)
@@ -136,10 +137,10 @@ def _print_refined(refined: Refined) -> None:
     console().print(f"{used}: {refined.reason}")
 
 
-def _draw(found: Fit, folder: Path) -> None:
+def _draw(found: Fit, refined: Calibration | None, folder: Path) -> None:
     from tuner.report.fit_plots import save_fit  # matplotlib takes its time
 
-    for path in save_fit(found, folder):
+    for path in save_fit(found, folder, refined):
         console(error=True).print(f"wrote {path}")
 
 
@@ -162,9 +163,9 @@ def _print(changes: list[Change]) -> None:
         "drift", ("parameter", "before", "after", "ratio", ""),
         [
             (
-                change.parameter, figure(change.parameter, change.before),
+                shown_name(change.parameter), figure(change.parameter, change.before),
                 figure(change.parameter, change.after),
-                "" if change.ratio is None else f"{change.ratio:.3f}",
+                shown_ratio(change.parameter, change.ratio),
                 "significant" if change.significant else "",
             )
             for change in changes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 
 from tuner.cli.output import console, print_table
 from tuner.cost import Calibration, Estimate, PathCost
@@ -14,13 +15,14 @@ from tuner.topology import EXCHANGE, HOST, NETWORK, RING
 from tuner.units import format_size, format_time
 
 SHOWN_GAPS = 12
+INVERSE = ("beta", "gamma")  # seconds per byte, shown as rates
 
 
 def figure(parameter: str, estimate: Estimate | None) -> str:
     """As people write it, by what the parameter is."""
     if estimate is None:
         return "none"
-    if parameter.endswith(("beta", "gamma")):
+    if parameter.endswith(INVERSE):
         return _rate(estimate)
     if parameter.endswith("lag"):
         return _lag(estimate)
@@ -29,6 +31,19 @@ def figure(parameter: str, estimate: Estimate | None) -> str:
     if parameter.startswith("capacity"):
         return _speed(estimate.value, estimate.low, estimate.high)
     return _time(estimate)
+
+
+def shown_name(parameter: str) -> str:
+    """What its figure is of: `network: 1/beta`."""
+    found = re.fullmatch(rf"(.*: )({'|'.join(INVERSE)})", parameter)
+    return f"{found[1]}1/{found[2]}" if found else parameter
+
+
+def shown_ratio(parameter: str, ratio: float | None) -> str:
+    """Of the figures that are shown."""
+    if ratio is None or (ratio == 0 and parameter.endswith(INVERSE)):
+        return ""
+    return f"{1 / ratio if parameter.endswith(INVERSE) else ratio:.3f}"
 
 
 def _machine(calibration: Calibration) -> str:
@@ -82,6 +97,8 @@ def print_calibration(calibration: Calibration) -> None:
             "shared", ("what", "capacity"),
             [(name, figure("capacity", one)) for name, one in calibration.capacities.items()],
         )  # fmt: skip
+    for sentence in _far_off(calibration):
+        console().print(sentence, markup=False)
     gaps = calibration.provenance.get("undetermined", [])
     if gaps:
         console().print("not determined by these measurements:")
@@ -89,6 +106,18 @@ def print_calibration(calibration: Calibration) -> None:
         console().print(f"  {gap}", markup=False)
     if len(gaps) > SHOWN_GAPS:
         console().print(f"  and {len(gaps) - SHOWN_GAPS} more, see the calibration's provenance")
+
+
+def _far_off(calibration: Calibration) -> Iterator[str]:
+    """Of each path the sizes that hardly count."""
+    sizes: dict[str, list[int]] = {}
+    for line in calibration.provenance.get("fit", []):
+        name = _named(line["path"]) + ("" if line["memory"] == HOST else f" ({line['memory']})")
+        sizes.setdefault(name, []).extend(line.get("outliers", []))
+    for name, found in sizes.items():
+        if found:
+            shown = ", ".join(format_size(size) for size in sorted(found))
+            yield f"{name}: far off the line, and counting little: {shown}"
 
 
 def _links(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
@@ -135,4 +164,10 @@ def _rate(estimate: Estimate) -> str:
 def _speed(value: float, low: float, high: float) -> str:
     """In the unit that suits the value."""
     scale, unit = (1e9, "GB/s") if value >= 1e8 else (1e6, "MB/s")
-    return f"{value / scale:.3g} {unit} ({low / scale:.3g} to {high / scale:.3g})"
+    shown, least, most = (_digits(rate / scale) for rate in (value, low, high))
+    return f"{shown} {unit} ({least} to {most})"
+
+
+def _digits(value: float) -> str:
+    """Three that count, without an exponent."""
+    return format(Decimal(f"{value:.3g}"), "f") if math.isfinite(value) else str(value)

@@ -8,32 +8,41 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from tuner.calibrate import Fit
+from tuner.calibrate.draws import Floats
 from tuner.calibrate.ladders import Ladder
-from tuner.cost import PathCost
+from tuner.cost import Calibration, PathCost
 from tuner.report.study_plots import save
 from tuner.units import format_size, format_time
 
 POINT, LINE, OFF, BREAK = "#4477aa", "#222222", "#cc6677", "#999933"
+REFINED = "#aa3377"
 LEAST_STRIP = 0.05  # relative residuals that the lower strip shows at least
 
 
-def save_fit(fit: Fit, folder: Path) -> list[Path]:
-    """Of every path that has ping-pongs: times, lines and breaks, and below them the residuals."""
+def save_fit(fit: Fit, folder: Path, refined: Calibration | None = None) -> list[Path]:
+    """Of every path that has ping-pongs: times, lines and breaks, and below them the residuals.
+
+    refined     what became of the calibration: the lines that it stands for are drawn beside
+    """
     files: list[Path] = []
     for (path, memory), ladder in fit.ladders.items():
         name = re.sub(r"[^a-z0-9.]+", "-", f"fit-{path}-{memory}".lower()).strip("-")
         cost = fit.calibration.paths[path, memory]
         title = f"{ladder.name}: {fit.calibration.library} on {fit.calibration.cluster}"
-        draw = partial(_draw, title=title, ladder=ladder, cost=cost)
+        after = refined.paths[path, memory] if refined else None
+        draw = partial(_draw, title=title, ladder=ladder, cost=cost, after=after)
         files += save(folder / name, 7.5, 5.2, draw)
     return files
 
 
-def _draw(figure: Figure, title: str, ladder: Ladder, cost: PathCost) -> None:
+def _draw(
+    figure: Figure, title: str, ladder: Ladder, cost: PathCost, after: PathCost | None
+) -> None:
     upper, lower = figure.subplots(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1], "hspace": 0.06}
     )
@@ -46,10 +55,7 @@ def _draw(figure: Figure, title: str, ladder: Ladder, cost: PathCost) -> None:
                    label="measured, 95 %", zorder=3)  # fmt: skip
     if far.any():
         upper.plot(shown[far], times[far], "o", color=OFF, markersize=6, label="outlier", zorder=4)
-    for number, line in enumerate(ladder.lines):
-        at = np.geomspace(shown[line.first], shown[line.last - 1], 60)
-        upper.plot(at, line.alpha + line.beta * at, color=LINE, linewidth=1.2, zorder=2,
-                   label="lines" if number == 0 else None)  # fmt: skip
+    _draw_lines(upper, ladder, shown, cost, after)
     for axes in (upper, lower):
         for segment in cost.segments[1:]:
             axes.axvline(segment.lo, color=BREAK, linewidth=1, linestyle="--", zorder=1)
@@ -72,3 +78,22 @@ def _draw(figure: Figure, title: str, ladder: Ladder, cost: PathCost) -> None:
     ticks = 2.0 ** np.arange(0, np.log2(shown[-1]) + 1, 4)
     lower.set_xticks(ticks, [format_size(tick) for tick in ticks])
     lower.minorticks_off()
+
+
+def _draw_lines(
+    axes: Axes, ladder: Ladder, shown: Floats, cost: PathCost, after: PathCost | None
+) -> None:
+    """Those of the ping-pongs, and what a refinement made of them.
+
+    Measured times may hold latencies of links that the calibration leaves to the topology, so what
+    is drawn is by how much the path's cost changed.
+    """
+    for number, line in enumerate(ladder.lines):
+        at = np.geomspace(shown[line.first], shown[line.last - 1], 60)
+        times = line.alpha + line.beta * at
+        axes.plot(at, times, color=LINE, linewidth=1.2, zorder=2,
+                  label="lines" if number == 0 else None)  # fmt: skip
+        if after is not None:
+            change = np.array([after.seconds(size) - cost.seconds(size) for size in at])
+            axes.plot(at, times + change, color=REFINED, linewidth=1.2, linestyle="-.", zorder=2,
+                      label="refined, as written" if number == 0 else None)  # fmt: skip
