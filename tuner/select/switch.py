@@ -76,20 +76,22 @@ def _known(contest: Contest, choice: Choice, selector: Selector) -> _Known:
     """From the contest; from belief where the choice did not take part."""
     nbytes = max(contest.point.nbytes, 1)
     if choice in contest.gains:
-        low, high = contest.interval(choice)
-        spread = math.log(high / low) / (2 * NORMAL_95)
-        return _Known(nbytes, math.log(contest.gains[choice]), spread)
+        return _Known(nbytes, math.log(contest.gains[choice]), _spread(contest, choice))
     return _Known(
         nbytes, *selector.belief(contest.point, [choice, Choice()]).gain(choice, Choice())
     )
 
 
+def _spread(contest: Contest, choice: Choice) -> float:
+    """Deviation of the logarithm of a gain, downwards: what is asked is how little it may be."""
+    low, _ = contest.interval(choice)
+    return math.log(contest.gains[choice] / low) / NORMAL_95
+
+
 def beyond(contest: Contest, choice: Choice) -> float:
     """The ratio of sizes up to which an algorithm is used beyond the last one that was measured."""
-    low, _ = contest.interval(choice)
     gain = math.log(contest.gains[choice]) - math.log1p(contest.noise)
-    spread = math.log(contest.gains[choice] / low) / NORMAL_95
-    octaves = ((gain / NORMAL_95) ** 2 - spread**2) / WANDER**2
+    octaves = ((gain / NORMAL_95) ** 2 - _spread(contest, choice) ** 2) / WANDER**2
     return float(2 ** min(max(octaves, 0.0), _MOST_OCTAVES))
 
 
