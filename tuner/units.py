@@ -5,6 +5,7 @@ Inside the program a quantity is a plain number of bytes, seconds or bytes per s
 
 import math
 import re
+from collections.abc import Sequence
 
 from tuner.errors import InputError, quoted
 
@@ -72,6 +73,13 @@ def format_time(seconds: float) -> str:
         if abs(seconds) >= TIMES[unit]:
             return f"{seconds / TIMES[unit]:.3g}{unit}"
     return f"{seconds / TIMES['ns']:.3g}ns"
+
+
+def format_sizes(sizes: Sequence[int]) -> str:
+    """`4B, 1KiB`, or of more `15 sizes, 4B .. 4MiB`."""
+    if len(sizes) < 3:
+        return ", ".join(map(format_size, sizes))
+    return f"{len(sizes)} sizes, {format_size(sizes[0])} .. {format_size(sizes[-1])}"
 
 
 def plural(number: int, noun: str) -> str:

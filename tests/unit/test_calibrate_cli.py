@@ -152,6 +152,15 @@ def test_the_command_that_makes_a_table_is_named(
         assert (command in said) is named
 
 
+def test_a_table_without_hosts_wants_a_calibration(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--measurements", str(measured), "--out", str(tmp_path / "t.json")]
+    assert main(["tune", *words]) == 1
+    said = "tuner: say what the measurements were calibrated to: --calibration FILE\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_of_one_host_the_inside_of_a_topology_alone_counts_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: int

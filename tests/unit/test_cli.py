@@ -222,6 +222,23 @@ def test_a_file_where_a_folder_is_wanted_is_one_sentence(
     assert path.read_text() == "mine"
 
 
+def test_one_rank_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "q"
+    assert main(["quickstart", "--ranks", "1", "--out", str(out)]) == 1
+    assert sentence(capsys) == "tuner: one rank has nobody to talk to: --ranks is at least 2"
+    assert not out.exists()
+
+
+def test_measurements_that_are_not_there_come_before_a_calibration_that_is_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--measurements", str(tmp_path / "no"), "--out", str(tmp_path / "t.json")]
+    assert main(["tune", *words]) == 1
+    assert f"{tmp_path / 'no'}: cannot be read as measurements" in sentence(capsys)
+
+
 def test_a_reader_that_stops_early_is_no_error() -> None:
     command = f"set -o pipefail; {sys.executable} -m tuner.cli.main algorithms --json | head -n 1"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

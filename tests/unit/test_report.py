@@ -127,7 +127,10 @@ def test_curves_take_the_best_parameters_and_ascend() -> None:
 
 
 def test_page_is_one_file_with_its_plots_inside(result: LibraryResult, tmp_path: Path) -> None:
+    tried = {**proof(True), "sizes": [4, 4096, 2**22]}
+    result = replace(result, proofs=[tried, proof(False)])
     page = render_page([result])
+    assert ">3 sizes, 4B .. 4MiB<" in page
     drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     assert len(drawings) == 3  # changed calls, control, one collective
     for drawing in drawings:

@@ -221,6 +221,9 @@ def test_files_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     text = capsys.readouterr().out
     assert "openmpi 5.0.11 on cluster here (2 hosts): 3 series of 4 readings" in text
     assert "left out: 1 of OSU MPI Broadcast Latency" in text
+    words_said = " ".join(text.split())
+    assert "3 of 3 series have one sample each: they can be compared" in words_said
+    assert words_said.endswith("tables are made of probes of your own (`tuner probe`).")
     found = read_measurements(out)
     assert found.series[-1] == Measurement(
         "collective", "bcast", 2, 4, 8, 8, found.series[-1].samples, "chain",
@@ -230,6 +233,28 @@ def test_files_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     record = json.loads(capsys.readouterr().out)
     assert record["series"] == {"collective": 1, "pingpong": 2}
     assert (record["readings"], record["samples"], record["out"]) == (4, 3, str(out))
+
+
+def test_what_one_sample_means_is_said_where_there_are_such_series_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("\n".join([HEAD, *ROWS[2:], ""]))
+    assert main(["import-results", str(path), "--out", str(tmp_path / "m.ndjson")]) == 0
+    assert "one sample" not in capsys.readouterr().out
+
+
+def test_names_are_told_apart_across_files_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path, name in zip(files, ("ring_a", "ring-a"), strict=True):
+        path.write_text(f"{HEAD}\n{ROWS[0].replace('default_ompi', name)}\n")
+    out = tmp_path / "m.ndjson"
+    assert main(["import-results", *map(str, files), "--out", str(out)]) == 1
+    said = capsys.readouterr().err
+    assert f"{files[1]}: line 2: 'ring-a' and 'ring_a' ({files[0]}: line 2) would both" in said
+    assert not out.exists()
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,6 +119,9 @@ def test_unknown_collectives_and_empty_times_are_read_all_the_same() -> None:
     ("before", "after", "said"),
     [
         ("5.25", "5,25", "line 2: 6 fields where the header names 5"),
+        ("5.25", "1e300", "line 2: time_us cannot be '1e300', more than 1000000 s: correct it"),
+        (",2,4,", ",1000000000000,1,", "1000000000000 nodes of 1 each: each is at most 2147483647"),
+        ("size_bytes,", "time_us,", "line 1: two columns are called 'time_us': leave one of"),
         ("5.25", "fast", "line 2: time_us cannot be 'fast'"),
         ("5.25", "inf", "line 2: time_us cannot be 'inf'"),
         ("5.25", "nan", "line 2: time_us cannot be 'nan'"),

@@ -111,7 +111,7 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "what the measurements were calibrated to: --calibration FILE"),
+        ([], "m.ndjson: cannot be read as measurements"),
         (["--calibration", "none.json"], "m.ndjson: cannot be read"),
         (
             ["--calibration", "c.json", "--library", "mpich", "--target-regret", "5%"],

@@ -13,7 +13,11 @@ from tuner.measurement import Measurements
 from tuner.results import AUTO, FORMS, Told, as_measurements, read_results, write_measurements
 from tuner.results.names import require_names
 
-EXAMPLES = """examples:
+PURPOSE = (
+    "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"
+    " tables are made of probes of your own (`tuner probe`)."
+)
+EXAMPLES = f"""examples:
   tuner import-results osu_allreduce.out --p 64 --nodes 8 --library "openmpi 5.0.11" --out m.ndjson
   tuner import-results osu_latency.out --nodes 2 --library "openmpi 5.0.11" --out latency.ndjson
   tuner import-results IMB-MPI1.out --ppn 8 --library "mpich 5.0.2" --out m.ndjson
@@ -22,7 +26,8 @@ EXAMPLES = """examples:
       --library "openmpi 4.1.6" --cluster leonardo --out m.ndjson
   tuner import-results table.csv --library "openmpi 4.1.6" --out m.ndjson
 
-What a file says needs no option; what it leaves open is asked for. Options hold for all files."""
+What a file says needs no option; what it leaves open is asked for. Options hold for all files.
+{PURPOSE}"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,8 +99,10 @@ def _print(found: Measurements, readings: int, out: Path) -> None:
     )
     for line in found.provenance["excluded"]:
         screen.print(f"left out: {line}", markup=False)
-    if found.provenance["aggregated"]:
+    single = sum(len(series.samples) == 1 for series in found.series)
+    if single:
         screen.print(
-            "Series of one sample are averages of the benchmark: they can be compared with"
-            " predictions, but no rule rests on them.", markup=False,
+            f"{single} of {len(found.series)} series have one sample each: they can be compared"
+            " with predictions, but no rule rests on them.", markup=False,
         )  # fmt: skip
+    screen.print(PURPOSE, markup=False)

@@ -25,7 +25,7 @@ from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template, available_cores
 from tuner.table import OPERATORS, Rule, TuningTable
-from tuner.units import format_size, plural
+from tuner.units import format_size, format_sizes, plural
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
 ACTIVATION: Mapping[str, Callable[[Path], dict[str, str]]] = {
@@ -246,14 +246,8 @@ def rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
         (
             proof["collective"], str(proof["p"]), proof["operators"],
             f"[{format_size(proof['lo'])}, {format_size(float(proof['hi']))})",
-            _span(proof["sizes"]), proof["expected"], proof["executed"],
+            format_sizes(proof["sizes"]), proof["expected"], proof["executed"],
             "yes" if proof["confirmed"] else f"no: {proof['reason']}",
         )
         for proof in proofs
     ]  # fmt: skip
-
-
-def _span(sizes: Sequence[int]) -> str:
-    if len(sizes) < 3:
-        return ", ".join(map(format_size, sizes))
-    return f"{len(sizes)} sizes, {format_size(sizes[0])} .. {format_size(sizes[-1])}"

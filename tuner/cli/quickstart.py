@@ -72,6 +72,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the loop for each library, store, report."""
+    if options.ranks == 1:
+        raise InputError("one rank has nobody to talk to: --ranks is at least 2")
     require_folder(options.out)
     display = Display(console(error=True))
     if options.fresh:

@@ -9,7 +9,7 @@ from tuner.collective import Collective
 from tuner.locality import HOST
 from tuner.select.difference import Difference
 from tuner.table import Key, Rule, TuningTable
-from tuner.units import format_size, format_time
+from tuner.units import format_size, format_time, plural
 
 
 def print_rules(table: TuningTable) -> None:
@@ -45,7 +45,7 @@ def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None
         return
     screen.print(
         f"{len(found.keys) - found.kept} of {len(found.keys)} calls are decided otherwise at some"
-        f" size, in {len(found.changes)} ranges of sizes",
+        f" size, in {plural(len(found.changes), 'range')} of sizes",
         soft_wrap=True,
     )
     rows = [
@@ -63,14 +63,15 @@ def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None
     moved = len(found.changes) - len(known)
     if moved:
         screen.print(
-            f"{moved} ranges hold no size that speaks for both choices: there a switch between"
+            f"{plural(moved, 'range')} {'holds' if moved == 1 else 'hold'} no size that speaks for"
+            " both choices: there a switch between"
             " probed sizes moved",
             soft_wrap=True,
         )
     if known:
         screen.print(
-            f"calls of {len(known)} ranges with evidence become {found.gain:.2f} times as fast"
-            " (geometric mean, by the evidence of both tables)",
+            f"calls of {plural(len(known), 'range')} with evidence become {found.gain:.2f} times as"
+            " fast (geometric mean, by the evidence of both tables)",
             soft_wrap=True,
         )
 

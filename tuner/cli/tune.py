@@ -148,11 +148,11 @@ def _require_no_measuring(options: argparse.Namespace) -> None:
 
 
 def _made(options: argparse.Namespace) -> TuningTable:
+    others = filter(None, [options.calibration, options.topology])
+    require_target(options.out, options.measurements, *others)
+    measurements, topology = clusters.read_measured(options.measurements, options.topology)
     if options.calibration is None:
         raise InputError("say what the measurements were calibrated to: --calibration FILE")
-    read = [options.measurements, options.calibration, *filter(None, [options.topology])]
-    require_target(options.out, *read)
-    measurements, topology = clusters.read_measured(options.measurements, options.topology)
     calibration = read_calibration(options.calibration)
     shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:

@@ -12,7 +12,7 @@ from tuner.report.curves import measured, predicted, shapes
 from tuner.report.figures import heldout_figure, times_figure
 from tuner.report.summary import LibraryResult, split, summarise
 from tuner.table import Key, Rule
-from tuner.units import format_size
+from tuner.units import format_size, format_sizes
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1080px; margin: 2rem auto;
@@ -116,10 +116,11 @@ def _rule_cells(key: Key, rule: Rule) -> tuple[str, ...]:
 def _proofs(result: LibraryResult, figures: Mapping[str, Any]) -> str:
     if not result.proofs:
         return ""
-    columns = ("call", "ranks", "size", "the table says", "the library executed", "confirmed")
+    columns = ("call", "ranks", "tried at", "the table says", "the library executed", "confirmed")
     rows = [
         (
-            proof["collective"], str(proof["p"]), format_size(proof["nbytes"]), proof["expected"],
+            proof["collective"], str(proof["p"]),
+            format_sizes(proof.get("sizes") or [proof["nbytes"]]), proof["expected"],
             proof["executed"], "yes" if proof["confirmed"] else f"no: {proof['reason']}",
         )
         for proof in result.proofs

@@ -31,6 +31,8 @@ def reading(source: str, line: int, own: Mapping[str, str], memory: str, told: T
                          " bandwidth")  # fmt: skip
     scale = _UNITS[_unit(line, own, name, kind)]
     value = text.number(own["value"], "the value", line) * scale
+    if kind == PINGPONG:
+        value = text.seconds(own["value"], "the value", line, 1 / scale)
     benchmark, statistic = Benchmark(own["metric"], kind), _statistic(own, name)
     timed = kind == PINGPONG
     found = Reading(

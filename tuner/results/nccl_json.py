@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 from tuner.errors import InputError, quoted
 from tuner.results.nccl_tests import PROGRAM, Run, reading, version_of
 from tuner.results.reading import Reading, Told
-from tuner.results.text import LARGEST, Lines
+from tuner.results.text import LARGEST, MOST_SECONDS, Lines
 
 RESULT = re.compile(r'"size"\s*:')  # what begins a result, and occurs nowhere else
-LONGEST = 1e15  # microseconds, thirty years
+LONGEST = 1e6 * MOST_SECONDS  # microseconds
 PLACES = ("out_of_place", "in_place")
 FORCED = re.compile(r"NCCL_ALGO=([A-Za-z]{1,20})")
 

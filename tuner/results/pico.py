@@ -72,7 +72,7 @@ def _samples(lines: Lines, begin: int, names: list[str]) -> list[float]:
             continue
         lines.require_end(number)
         text.require_fields(fields, len(names), number)
-        times = [text.number(field.strip(), "the time", number) / 1e9 for field in fields]
+        times = [text.seconds(field.strip(), "the time", number, 1e9) for field in fields]
         samples.append(times[0])
     if not samples:
         raise InputError(f"line {begin}: no iteration follows the header")

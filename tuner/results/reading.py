@@ -127,8 +127,11 @@ class Told:
             ppn = p // nodes
         if p is None or nodes is None or ppn is None:
             raise InputError(f"line {line}: the file does not say {self._missing(p, nodes)}")
-        if p != nodes * ppn or p >= MOST_RANKS:
-            what = "--p, --nodes or --ppn" if self.options else "that row"
+        what = "--p, --nodes or --ppn" if self.options else "that row"
+        if max(p, nodes, ppn) >= MOST_RANKS:
+            raise InputError(f"line {line}: {p} ranks, {nodes} nodes of {ppn} each: each is at most"
+                             f" {MOST_RANKS - 1}: correct {what}")  # fmt: skip
+        if p != nodes * ppn:
             raise InputError(
                 f"line {line}: {p} ranks are not {nodes} nodes of {ppn} ranks each: correct {what}"
             )

@@ -13,6 +13,7 @@ MOST_BYTES = 64 << 20
 MOST_LINES = 1 << 20
 LONGEST_LINE = 1 << 20  # characters
 LONGEST_NUMBER = 40  # characters; a number of a million digits takes minutes
+MOST_SECONDS = 1e6  # of a call: eleven days
 LARGEST = 2**63  # what a measurement cannot hold
 # What `mpirun --tag-output` and `srun --label` put before each line.
 _LABEL = re.compile(r"\[[0-9]{1,9},[0-9]{1,9}\]<std(?:out|err)>: ?|[ \t]*[0-9]{1,9}: ")
@@ -105,7 +106,19 @@ def whole(text: str, what: str, line: int, least: int = 0) -> int:
 
 def microseconds(text: str, what: str, line: int) -> float:
     """Seconds."""
-    return number(text, what, line) / 1e6
+    return seconds(text, what, line, 1e6)
+
+
+def seconds(text: str, what: str, line: int, per_second: float) -> float:
+    """Of a time in a unit of which so many make a second. Raises InputError for what no call takes.
+
+    Whoever writes such a number means another unit, or something else than a time.
+    """
+    value = number(text, what, line) / per_second
+    if value > MOST_SECONDS:
+        raise InputError(f"line {line}: {what} cannot be {quoted(text)}, more than"
+                         f" {MOST_SECONDS:.0f} s: correct it or its unit")  # fmt: skip
+    return value
 
 
 def is_row(words: Sequence[str], columns: int) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -79,7 +80,7 @@ class Header:
         column = next((f"{stem}{suffix}" for stem in stems if f"{stem}{suffix}" in row), None)
         if column is None or not row[column]:
             return None
-        return text.number(row[column], column, line) / self.time[1]
+        return text.seconds(row[column], column, line, self.time[1])
 
 
 def parse_tidy(lines: Lines, told: Told) -> Iterator[Reading]:
@@ -116,11 +117,16 @@ def find_header(lines: Sequence[str]) -> Header | None:
 
 
 def timeless(lines: Sequence[str]) -> str:
-    """What is to be said of a table whose header has no column of times; "" of everything else."""
+    """What is to be said of a table whose header has no column of times, or one column twice; "" of
+    everything else.
+    """
     for line, content in enumerate(lines, 1):
         names = _names(content)
         known = {word for word, names_of in COLUMNS.items() if {*names} & {*names_of}}
         if len(names) > 2 and len(known) > 2 and {"size", "collective", "algorithm"} & known:
+            twice = next((name for name, count in Counter(names).items() if count > 1), None)
+            if twice is not None:
+                return f"line {line}: two columns are called {quoted(twice)}: leave one of them out"
             return f"line {line}: no column says the time: call it median_us (or _ms, _ns, _s)"
     return ""
 
