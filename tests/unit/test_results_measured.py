@@ -78,10 +78,9 @@ def test_what_was_measured_in_one_run_is_compared_in_it(order: tuple[str, str]) 
     assert not contest.winners
 
 
-@pytest.mark.parametrize("time", ["1e-9", "1e300"])
-def test_what_is_no_time_of_a_call_is_left_out(time: str) -> None:
-    found = as_measurements(rows(*ROWS, f"leo,r1,bcast,2,4,OMPI,4.1.6,ring,64,{time}"))
-    assert found.provenance["excluded"] == ["1 of bcast: times below 1e-12 s or above 1e+06 s"]
+def test_what_is_no_time_of_a_call_is_left_out() -> None:
+    found = as_measurements(rows(*ROWS, "leo,r1,bcast,2,4,OMPI,4.1.6,ring,64,1e-9"))
+    assert found.provenance["excluded"] == ["1 of bcast: times of 0, below what the file resolves"]
 
 
 def test_a_selector_can_label_them() -> None:

@@ -50,7 +50,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Topology:
 
 def seconds(topology: Topology, point: Point, choice: Choice) -> float:
     """The default is linear, and all take 10 % longer than simulated."""
-    known = LINEAR if choice.is_default else choice
+    known = choice if choice in CHOICES[1:] else LINEAR
     return 1.1 * Simulator(CALIBRATION, topology)(point, known)
 
 
@@ -100,6 +100,21 @@ def test_beyond_all_node_counts_the_library_decides(topology: Topology) -> None:
     _, table = make_table(measured(topology, (2, 4)), CALIBRATION, topology=topology,
                           shapes=[(8, 1)])  # fmt: skip
     assert {key.nodes for key in table.keys} == {2, 4}
+
+
+def test_algorithms_that_the_library_lacks_are_named(
+    topology: Topology, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = measured(topology, (2, 4), (DEFAULT, BINOMIAL, Choice("turbo")))
+    m = measurements_file(tmp_path / "m.ndjson", made)
+    c, flat = tmp_path / "c.json", tmp_path / "flat.yaml"
+    write_calibration(CALIBRATION, c)
+    flat.write_text(FLAT)
+    words = ["tune", "--measurements", str(m), "--calibration", str(c), "--topology", str(flat)]
+    assert main([*words, "--out", str(tmp_path / "table.json")]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "has no algorithms of these names, so there are no rules for them: bcast 'turbo'" in said
+    assert "binomial" not in said
 
 
 def test_shapes_without_rules_are_named_and_so_is_what_comes_next(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner import libraries
 from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, interpreter
 from tuner.cli.guided import Goal, guided
@@ -21,19 +22,21 @@ from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, counted
 from tuner.cli.rules import counted_rules, print_rules
 from tuner.cost import read_calibration, write_calibration
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.files import require_target
+from tuner.measurement import Measurements
 from tuner.runtime.launch import Hosts
 from tuner.select.constraints import Constraints, constraints_from
-from tuner.select.dataset import Row
+from tuner.select.dataset import Row, measured_pairs
 from tuner.select.design import Bound
 from tuner.select.make import make_table
 from tuner.sim.cores import usable
-from tuner.table import TuningTable, table_record, write_table
+from tuner.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.units import parse_duration, plural
 
 BUDGET = 600.0  # seconds
 TARGET = 0.02  # mean regret
+SHOWN = 6  # names
 EXAMPLES = """examples:
   tuner tune --measurements measurements.ndjson --calibration calibration.json --out table.json
   tuner tune --measurements measurements.ndjson --calibration calibration.json \\
@@ -154,12 +157,30 @@ def _made(options: argparse.Namespace) -> TuningTable:
     if options.calibration is None:
         raise InputError("say what the measurements were calibrated to: --calibration FILE")
     calibration = read_calibration(options.calibration)
+    _warn_of_unknown(measurements)
     shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:
         return make_table(
             measurements, calibration, counted(report), topology, shapes,
             constraints=constraints_of(options), cores=usable(),
         )[1]  # fmt: skip
+
+
+def _warn_of_unknown(measurements: Measurements) -> None:
+    """Of algorithms that no rule can be for, such as those that somebody else's files name."""
+    known = libraries.named(measurements.library).ALGORITHMS
+    named = {
+        (point.collective, choice.algorithm)
+        for point, choice in measured_pairs(measurements)
+        if choice.via == LIBRARY and not choice.is_default
+    }
+    unknown = [
+        f"{of} {quoted(name)}" for of, name in sorted(named) if name not in known.get(of, ())
+    ]
+    if unknown:
+        shown = ", ".join(unknown[:SHOWN]) + (" ..." if len(unknown) > SHOWN else "")
+        warn(f"{measurements.library} has no algorithms of these names, so there are no rules for"
+             f" them: {shown}")  # fmt: skip
 
 
 def _measured(options: argparse.Namespace, there: Hosts) -> TuningTable:

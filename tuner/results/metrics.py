@@ -30,11 +30,12 @@ def reading(source: str, line: int, own: Mapping[str, str], memory: str, told: T
         raise InputError(f"line {line}: {quoted(own['metric'])} is neither a latency nor a"
                          " bandwidth")  # fmt: skip
     scale = _UNITS[_unit(line, own, name, kind)]
-    value = text.number(own["value"], "the value", line) * scale
-    if kind == PINGPONG:
-        value = text.seconds(own["value"], "the value", line, 1 / scale)
     benchmark, statistic = Benchmark(own["metric"], kind), _statistic(own, name)
     timed = kind == PINGPONG
+    if timed:
+        value = text.seconds(own["value"], "the value", line, 1 / scale)
+    else:
+        value = text.number(own["value"], "the value", line) * scale
     found = Reading(
         source, line, benchmark, statistic=statistic, samples=(value,) if timed else (),
         rate=None if timed else value, memory=memory, library=library_name(_library(own, name)),

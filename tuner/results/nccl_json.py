@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from tuner.errors import InputError, quoted
+from tuner.measurement import LONGEST
 from tuner.results.nccl_tests import PROGRAM, Run, reading, version_of
 from tuner.results.reading import Reading, Told
-from tuner.results.text import LARGEST, MOST_SECONDS, Lines
+from tuner.results.text import LARGEST, Lines
 
 RESULT = re.compile(r'"size"\s*:')  # what begins a result, and occurs nowhere else
-LONGEST = 1e6 * MOST_SECONDS  # microseconds
+MOST_MICROSECONDS = 1e6 * LONGEST
 PLACES = ("out_of_place", "in_place")
 FORCED = re.compile(r"NCCL_ALGO=([A-Za-z]{1,20})")
 
@@ -122,6 +123,6 @@ def _seconds(value: Any, what: str) -> tuple[float, ...]:
     """Of microseconds; nothing of "nan" and null."""
     if value is None or value == "nan":
         return ()
-    if type(value) not in (int, float) or not 0 <= value <= LONGEST:
+    if type(value) not in (int, float) or not 0 <= value <= MOST_MICROSECONDS:
         raise InputError(f"{what} cannot be {quoted(value)}")
     return (value / 1e6,)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import InputError, quoted
+from tuner.measurement import LONGEST
 
 MOST_BYTES = 64 << 20
 MOST_LINES = 1 << 20
 LONGEST_LINE = 1 << 20  # characters
 LONGEST_NUMBER = 40  # characters; a number of a million digits takes minutes
-MOST_SECONDS = 1e6  # of a call: eleven days
 LARGEST = 2**63  # what a measurement cannot hold
 # What `mpirun --tag-output` and `srun --label` put before each line.
 _LABEL = re.compile(r"\[[0-9]{1,9},[0-9]{1,9}\]<std(?:out|err)>: ?|[ \t]*[0-9]{1,9}: ")
@@ -115,9 +115,9 @@ def seconds(text: str, what: str, line: int, per_second: float) -> float:
     Whoever writes such a number means another unit, or something else than a time.
     """
     value = number(text, what, line) / per_second
-    if value > MOST_SECONDS:
+    if value > LONGEST:
         raise InputError(f"line {line}: {what} cannot be {quoted(text)}, more than"
-                         f" {MOST_SECONDS:.0f} s: correct it or its unit")  # fmt: skip
+                         f" {LONGEST:.0f} s: correct it or its unit")  # fmt: skip
     return value
 
 
