@@ -316,7 +316,7 @@ def test_a_table_is_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "a tuning table, no results: `tuner evaluate RESULTS --table" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("microseconds", ["0", "1e-300", "1e300"])
+@pytest.mark.parametrize("microseconds", ["0", "1e-300"])
 def test_readings_without_a_time_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], microseconds: str
 ) -> None:

@@ -255,10 +255,13 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_what_cannot_be_held_out_leaves_nothing_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "t.csv").write_text(HEADER + "c,openmpi 5,bcast,chain,2,1,host,64,5\n")
-    assert main(["train", str(tmp_path / "t.csv"), "--out", str(tmp_path / "mine")]) == 1
-    assert "nothing could be left out" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+    two = [f"c,openmpi 5,bcast,{name},2,1,host,64,5\n" for name in ("chain", "ring")]
+    one = [f"c,openmpi 5,bcast,chain,{nodes},1,host,64,5\n" for nodes in (2, 4, 8)]
+    for rows, said in ((two, "nothing could be left out"), (one, "with one algorithm alone")):
+        (tmp_path / "t.csv").write_text(HEADER + "".join(rows))
+        assert main(["train", str(tmp_path / "t.csv"), "--out", str(tmp_path / "mine")]) == 1
+        assert said in capsys.readouterr().err
+        assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
 REFERENCE = resources.directory("models") / "reference"

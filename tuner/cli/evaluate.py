@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -42,6 +43,10 @@ from tuner.topologies.formats import load_topology
 from tuner.units import plural
 
 LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
+ONE_ALONE = (
+    "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
+    " name algorithms; to choose among the libraries in a file: --libraries together"
+)
 MEANS = ("mean_", "avg_")  # with a unit: columns of a table, whose writer had the choice
 EXAMPLES = """examples:
   tuner evaluate results.csv
@@ -123,11 +128,7 @@ def run(options: argparse.Namespace) -> None:
     if table:
         _warn_of_unmeasured(options.table, tables[str(options.table)], own_sets.values())
     if not own_sets:
-        raise InputError(
-            "nothing to choose from: every call was measured with one algorithm alone, as far as"
-            " the files name algorithms; to choose among the libraries in a file: --libraries"
-            " together"
-        )
+        raise InputError(ONE_ALONE)
     tell = timed(Display(console(error=True)).lines("asking for what was left out"))
     found = {
         name: evaluate(
@@ -135,9 +136,12 @@ def run(options: argparse.Namespace) -> None:
         )
         for number, (name, own) in enumerate(own_sets.items())
     }
+    why: dict[str, list[str]] = defaultdict(list)
     for name, own in own_sets.items():
         if OURS not in found[name]:
-            warn(f"{name}: {_nothing_learned(own, options.protocol)}")
+            why[_nothing_learned(own, options.protocol)].append(name)
+    for reason, names_of in why.items():
+        warn(f"{'; '.join(names_of)}: {reason}")
     record = {name: list(_records(scores)) for name, scores in found.items()}
     protocol = options.protocol
     emit(options, {"protocol": protocol, "sets": record}, lambda: _print(found, protocol))

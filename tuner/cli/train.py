@@ -12,14 +12,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.evaluate import measured, read_cases
+from tuner.cli.evaluate import ONE_ALONE, measured, read_cases
 from tuner.cli.output import add_json, console, emit, print_table, warn
 from tuner.cli.progress import Display, Report, timed, within
 from tuner.errors import InputError
 from tuner.files import require_target, write_atomically
 from tuner.locality import CONSECUTIVE
 from tuner.select.cases import MACHINE, NODES, SIZE, Case, sets
-from tuner.select.evaluate import DEFAULT, OURS, SURE, Score, blind, contestants, evaluate
+from tuner.select.evaluate import (
+    DEFAULT,
+    OURS,
+    SURE,
+    Score,
+    blind,
+    contestants,
+    evaluate,
+    with_choice,
+)
 from tuner.select.store import FILE, MANIFEST, Manifest, Trained, versions, write_trained
 from tuner.units import format_size
 
@@ -52,6 +61,8 @@ def run(options: argparse.Namespace) -> None:
     cases = [case for case in read if case.point.placement == CONSECUTIVE]
     if len(cases) < len(read):
         warn(f"{len(read) - len(cases)} calls of cyclic ranks are left out: a selector knows none")
+    if not with_choice(cases):
+        raise InputError(ONE_ALONE)
     trained = Trained.on(cases)
     with Display(console(error=True)).stage("asking for what was left out") as report:
         held_out = _held_out(cases, report)

@@ -10,7 +10,7 @@ from statistics import median
 from tuner.errors import InputError, quoted
 from tuner.gain import over_launches
 from tuner.locality import CONSECUTIVE
-from tuner.measurement import LONGEST, SHORTEST, Measurements
+from tuner.measurement import SHORTEST, Measurements
 from tuner.results import Reading
 from tuner.select.dataset import Point, Row, Simulate, by_point, label
 from tuner.table import Choice
@@ -140,7 +140,7 @@ def usable(reading: Reading) -> bool:
     return bool(
         reading.benchmark.kind == "collective" and reading.shape and reading.shape.ppn
         and reading.nbytes and reading.samples and min(reading.samples) >= SHORTEST
-        and max(reading.samples) <= LONGEST and not reading.left_out
+        and not reading.left_out
     )  # fmt: skip
 
 
