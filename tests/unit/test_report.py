@@ -12,7 +12,7 @@ import pytest
 from tuner.collective import Collective
 from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.report import LibraryResult, geometric_mean, render_page, split, summarise
-from tuner.report.curves import measured, predicted
+from tuner.report.curves import measured, off, predicted
 from tuner.report.summary import verdict
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
@@ -124,6 +124,15 @@ def test_curves_take_the_best_parameters_and_ascend() -> None:
     assert measured(probed, "bcast", 2) == {}
     record = {"collective": "bcast", "p": 4, "algorithm": "chain", "nbytes": 8, "seconds": 5.0}
     assert predicted([record, {**record, "seconds": 4.0}], "bcast", 4) == {"chain": [(8, 4.0)]}
+
+
+def test_a_page_says_how_far_predictions_are_off(result: LibraryResult) -> None:
+    times = {"chain": [(8, 1e-6), (64, 2e-6)], "ring": [(8, 4e-6), (64, 8e-6)]}
+    told = {"chain": [(8, 2e-6), (64, 1e-6)], "ring": [(8, 1e-6)], "tree": [(8, 1.0)]}
+    assert off(times, told) == pytest.approx(2.0)
+    assert off(times, {"tree": [(8, 1.0)]}) is None
+    assert "off by a factor of 64.00 or less" in render_page([result])
+    assert "off by a factor" not in render_page([replace(result, predictions=[])])
 
 
 def test_page_is_one_file_with_its_plots_inside(result: LibraryResult, tmp_path: Path) -> None:

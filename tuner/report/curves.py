@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from tuner.gain import over_launches
@@ -39,6 +41,18 @@ def predicted(
         for record in predictions
         if (record["collective"], record["p"]) == (collective, p)
     )
+
+
+def off(measured: Mapping[str, Curve], predicted: Mapping[str, Curve]) -> float | None:
+    """The factor by which a prediction is off, upwards or downwards, in the median; None without
+    any.
+    """
+    errors = [
+        abs(math.log(dict(predicted[name])[nbytes] / seconds))
+        for name, curve in measured.items() if name in predicted
+        for nbytes, seconds in curve if dict(predicted[name]).get(nbytes)
+    ]  # fmt: skip
+    return math.exp(median(errors)) if errors else None
 
 
 def _best(points: Iterable[tuple[str, int, float]]) -> dict[str, Curve]:

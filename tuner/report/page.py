@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from tuner.collective import Collective
-from tuner.report.curves import measured, predicted, shapes
+from tuner.report.curves import measured, off, predicted, shapes
 from tuner.report.figures import heldout_figure, times_figure
 from tuner.report.summary import LibraryResult, split, summarise
 from tuner.table import Key, Rule
@@ -63,8 +63,8 @@ def _heldout(result: LibraryResult) -> str:
         parts.append(
             "<h3>Tuned against default on sizes that were not probed</h3>"
             "<p class='faint'>Bars are 95 % confidence intervals. Green triangles to the right:"
-            " significantly faster. Red triangles to the left: significantly slower. Grey circles:"
-            " the noise hides any difference.</p>" + heldout_figure(changed)
+            " significantly faster. Purple triangles to the left: significantly slower. Grey"
+            " circles: the noise hides any difference.</p>" + heldout_figure(changed)
         )
     if control:
         parts.append(
@@ -81,15 +81,21 @@ def _times(result: LibraryResult) -> str:
     for collective, p in shapes(series):
         key = next((k for k in result.table.keys if (k.collective, k.p) == (collective, p)
                     and k.operators == "any"), None)  # fmt: skip
-        parts.append(f"<h3>{escape(collective)} on {p} ranks</h3>")
-        parts.append(
-            times_figure(
-                measured(series, collective, p),
-                predicted(result.predictions, collective, p),
-                result.table.ladder(key) if key else (),
-            )
-        )
+        times, told = measured(series, collective, p), predicted(result.predictions, collective, p)
+        parts.append(f"<h3>{escape(collective)} on {p} ranks</h3>{_accuracy(off(times, told))}")
+        parts.append(times_figure(times, told, result.table.ladder(key) if key else ()))
     return "".join(parts)
+
+
+def _accuracy(factor: float | None) -> str:
+    """What a reader should make of two panels that differ."""
+    if factor is None:
+        return ""
+    return (
+        f"<p class='faint'>Half of the predictions are off by a factor of {factor:.2f} or less. At"
+        " measured sizes rules rest on measurements alone; predictions say where, between two of"
+        " them, one algorithm overtakes another.</p>"
+    )
 
 
 def _rules(result: LibraryResult) -> str:
