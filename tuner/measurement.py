@@ -8,7 +8,6 @@ without that last line is incomplete: the probe resumes it, every other reader r
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -58,10 +57,25 @@ def excluded_line(call: str, arm: str, why: str = WRONG) -> str:
     return f"{call}: {arm}: {why}"
 
 
+def excluded_parts(line: str) -> tuple[str, str, str]:
+    """Call, arm and why of such a line; no arm where it is of a whole call."""
+    call, _, rest = line.partition(": ")
+    arm, _, why = rest.partition(": ")
+    return (call, arm, why) if why else (call, "", rest)
+
+
 def wrong_algorithms(excluded: Iterable[str]) -> frozenset[tuple[str, str]]:
-    """(subject, arm without its parameters) of the lines that tell of wrong results."""
-    told = (re.fullmatch(rf"\S+ (\S+) .*?: (.+): {WRONG}", line) for line in excluded)
-    return frozenset((one[1], re.sub(r"\(.*\)", "", one[2])) for one in told if one)
+    """(collective, arm without its parameters) of the lines that tell of wrong results of the
+    library's collectives, or of our schedules beside them.
+    """
+    found = set()
+    for line in excluded:
+        call, arm, why = excluded_parts(line)
+        kind, _, rest = call.partition(" ")
+        if kind == "collective" and why == WRONG:
+            name, _, behind = arm.partition("(")
+            found.add((rest.partition(" ")[0], name + behind.rpartition(")")[2]))
+    return frozenset(found)
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,11 @@ def damaged(text_of_file: str, line: int, change: Callable[[str], str]) -> str:
     [
         (17, lambda t: t.replace('"p": 4', '"p": "4"'), r"u, line 17: not a measurement: p cannot"),
         (17, lambda t: t.replace('"p": 4', '"p": 4294967296'), r"line 17: .*below 2\^31"),
-        (17, lambda t: t.replace('"samples": [', '"samples": ["inf", '), "line 17: .*infinite"),
+        (
+            17,
+            lambda t: t.replace('"samples": [', '"samples": ["inf", '),
+            "line 17: .*samples are",
+        ),
         (27, lambda t: t.replace("25", "26"), "26 series were written but 25 are there"),
         (27, lambda t: "", "incomplete, it ends after 25 series"),
         (27, lambda t: t[:-1], "incomplete, it ends after 25 series"),

@@ -194,6 +194,18 @@ def test_what_was_wrong_somewhere_is_not_asked_for_again() -> None:
     assert TREE not in {choice for task in design.next(math.inf) for choice in task.choices}
 
 
+def test_what_was_wrong_counts_in_no_bound() -> None:
+    """However fast it is simulated to be: no table uses it."""
+    whole = grid()
+    rows = [row for row in whole.rows if row.choice != TREE]
+    without = Design(dict.fromkeys(points(), (DEFAULT, RING, SLOW)), simulated)
+    without.learn(rows)
+    design = Design(candidates(), simulated)
+    design.learn(rows, frozenset({("bcast", "tree")}))
+    assert design.bound() == without.bound()
+    assert design.choose(points()[-1]) == RING
+
+
 @pytest.mark.parametrize("gains", [(3.0, 1.0), (5.0, 1.04), (1.5, 1.0), (2.0, 1.6)])
 def test_calls_that_were_not_measured_are_decided_as_in_a_table(
     gains: tuple[float, float],

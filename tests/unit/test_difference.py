@@ -136,6 +136,10 @@ def test_new_measurements_may_say_otherwise_or_the_limit_of_rules() -> None:
     new = TuningTable(LAB, "openmpi 5.0.11", (again,), {"constraints": {"rules": 3}})
     (change,) = difference(table(rule(0, math.inf, "ring", 1.5, (KIB,))), new).changes
     assert change.why.startswith(f"{ANYTHING}, or of 3 rules at most none was left")
+    timeless = replace(again, evidence=Evidence("measured", (KIB,), runner_up="ring"))
+    silent = TuningTable(LAB, "openmpi 5.0.11", (timeless,), {"constraints": {"rules": 3}})
+    (change,) = difference(table(rule(0, math.inf, "ring", 1.5, (KIB,))), silent).changes
+    assert "or of 3 rules at most none was left" in change.why
 
 
 def test_equal_tables_do_not_differ_whatever_the_order_of_their_rules() -> None:
@@ -181,12 +185,12 @@ def test_the_command_says_what_changed_and_draws_it(
     write_table(NEW, new)
     assert main(["table", "diff", str(old), str(new), "--plot", str(tmp_path / "d.svg")]) == 0
     said = capsys.readouterr()
-    assert "1 of 1 calls are decided otherwise at some size, in 4 ranges of sizes" in said.out
+    assert "decided otherwise at some size: 1 of 1 call, in 4 ranges of sizes" in said.out
     assert "leaves the default. binomial measured at 16KiB" in said.out
     assert "1 range holds no size that speaks for both choices" in said.out
     assert "<svg" in (tmp_path / "d.svg").read_text()
     assert main(["table", "diff", str(old), str(old)]) == 0
-    assert "nothing changed: 1 calls are decided alike" in capsys.readouterr().out
+    assert "nothing changed; decided alike at every size: 1 call" in capsys.readouterr().out
     assert main(["table", "diff", str(old), str(new), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["changes"]) == 4
 

@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 
 from tuner.errors import InputError, ProbeError
-from tuner.measurement import Measurement, Measurements, series_line
+from tuner.measurement import (
+    Measurement,
+    Measurements,
+    excluded_line,
+    series_line,
+    wrong_algorithms,
+)
 from tuner.probe.plan import Arm, Plan, Point, read_plan
 from tuner.probe.run import probe
 from tuner.runtime.launch import Launcher
@@ -36,6 +42,17 @@ def test_a_point_that_was_cut_off_is_measured_anew() -> None:
     written = [*series(POINTS[:1]), *series(POINTS[1:2], ARMS[:1])]
     assert PLAN.complete(written) == series(POINTS[:1])
     assert PLAN.without(PLAN.complete(written)).points == POINTS[1:]
+
+
+def test_what_was_wrong_is_read_from_what_was_excluded() -> None:
+    lines = [
+        excluded_line("collective bcast 4x2 cyclic 64 B cuda", "chain(chains=4, segment=8)"),
+        excluded_line("collective allreduce p=3 8 B", "ring via schedule"),
+        excluded_line("collective reduce 2x1 8 B", "chain", "refused: too few ranks"),
+        excluded_line("nccl allreduce 2x1 8 B cuda", "ring"),
+        "collective gather 2x1: no such host", "3 of allgather: times of 0", "", ": " * 50_000,
+    ]  # fmt: skip
+    assert wrong_algorithms(lines) == {("bcast", "chain"), ("allreduce", "ring via schedule")}
 
 
 def test_a_point_without_an_excluded_arm_is_finished() -> None:

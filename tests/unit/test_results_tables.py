@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tuner.cli.main import main
 from tuner.errors import InputError
 from tuner.results import Reading, Shape, Told, parse_results, read_results
 from tuner.results.names import algorithm_name, library_name
@@ -211,6 +212,29 @@ NAMED = "collective,nodes,ppn,algorithm,size_bytes,time_us\n"
 
 def named(*names: str) -> str:
     return NAMED + "".join(f'bcast,2,1,"{name}",64,5\n' for name in names)
+
+
+def test_names_are_told_apart_in_any_order_and_in_all_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for order in (("ring", "4. ring", "5. ring"), ("4. ring", "ring", "5. ring")):
+        with pytest.raises(InputError, match="would both be called ring"):
+            parse_results(named(*order))
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path, name in zip(files, ("ring_a", "ring-a"), strict=True):
+        path.write_text(named("default", name))
+    assert main(["evaluate", *map(str, files)]) == 1
+    assert "would both be called ring_a" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_is_called_so_by_an_option_is_the_same_as_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "o.out").write_text("# OSU MPI Broadcast Latency Test v7.3\n"
+                                    "# Size   Avg Latency(us)\n64   3.50\n")  # fmt: skip
+    (tmp_path / "t.csv").write_text(named("ring"))
+    words = ["--p", "2", "--nodes", "2", "--algorithm", "ring", "--library", "openmpi 5.0.11",
+             "--cluster", "here", "--out", str(tmp_path / "m.ndjson")]  # fmt: skip
+    files = [str(tmp_path / name) for name in ("o.out", "t.csv")]
+    assert main(["import-results", *files, *words]) == 0
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,7 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
     says = [one for nodes in (2, 8, 16) if (one := by[ALLREDUCE, nodes].kept)]
     assert [one.nodes for one in says] == [0, 8, 16]
     assert [one.regret is None for one in says] == [True, True, False]
-    assert "no rules for this number of ranks" in says[0].reason
+    assert "no rules for this call on so many ranks" in says[0].reason
     assert "how is not known" in says[1].reason
     between = by[BCAST, 8].kept
     assert between is not None
@@ -538,7 +538,9 @@ def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "where the algorithm changes" in text
     words = " ".join(text.split())
     assert "(rules for just the numbers of ranks that it has): on average" in words
-    assert "not counted, 6 of 8 points: the table has no rules for this number of ranks" in words
+    assert (
+        "not counted, 6 of 8 points: the table has no rules for this call on so many ranks" in words
+    )
     assert main(["whatif", str(path), "--json"]) == 0
     result = study.result_from_record(json.loads(capsys.readouterr().out))
     with (tmp_path / "s.csv").open() as file:

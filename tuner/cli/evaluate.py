@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from tuner.cost import read_calibration
 from tuner.errors import InputError
 from tuner.export.formats import FORMATS
 from tuner.measurement import read_measurements
-from tuner.results import AUTO, FORMS, Told, read_results
+from tuner.results import AUTO, FORMS, Reading, Told, read_results
+from tuner.results.names import require_names
 from tuner.select.baselines import BASELINES, Pick
 from tuner.select.cases import (
     LEFT_OUT,
@@ -155,7 +157,7 @@ def _warn_of_own(table: TuningTable, options: argparse.Namespace) -> None:
         if read_measurements(path).provenance == table.provenance.get("probe"):
             warn(
                 f"{options.table} was made of {path}: its scores there say nothing of calls that"
-                " were not measured; those of other measurements do"
+                " were not measured; score it on other measurements"
             )
 
 
@@ -179,14 +181,21 @@ def _simulate(calibration: Path | None, topology: Path | None) -> Simulate:
 
 def read_cases(options: argparse.Namespace, simulate: Simulate) -> list[Case]:
     """What files of any known form have measured, read as the options say."""
-    read = [case for path in options.files for case in _cases_of(path, options, simulate)]
+    probed = [path for path in options.files if path.suffix == ".ndjson"]
+    others = [path for path in options.files if path not in probed]
+    read = [
+        case for path in probed for case in cases_of_measurements(read_measurements(path), simulate)
+    ]
+    readings = [_readings(path, options.form) for path in others]
+    require_names(chain(*readings))
+    for own in readings:
+        read += cases_of_results(own, options.libraries == "together")
     return without(read, options.leave_out)
 
 
-def _cases_of(path: Path, options: argparse.Namespace, simulate: Simulate) -> Sequence[Case]:
-    if path.suffix == ".ndjson":
-        return cases_of_measurements(read_measurements(path), simulate)
-    readings = read_results(path, options.form, Told(options=False))
+def _readings(path: Path, form: str) -> Sequence[Reading]:
+    """Of a file that another program wrote; what is odd about it is said."""
+    readings = read_results(path, form, Told(options=False))
     unused = [reading for reading in readings if not usable(reading)]
     if unused:
         warn(
@@ -199,7 +208,7 @@ def _cases_of(path: Path, options: argparse.Namespace, simulate: Simulate) -> Se
             f"{path}: {means} of {plural(len(readings), 'reading')} are means, which a few slow"
             " calls move far: give medians (median_us) where there are any"
         )
-    return cases_of_results(readings, options.libraries == "together")
+    return readings
 
 
 def _decisions(table: TuningTable, cases: Sequence[Case], path: Path) -> Pick:

@@ -102,7 +102,7 @@ def _print(found: Measurements, readings: int, out: Path) -> None:
     single = sum(len(series.samples) == 1 for series in found.series)
     if single:
         screen.print(
-            f"{single} of {len(found.series)} series have one sample each: they can be compared"
+            f"One sample alone is in {single} of {len(found.series)} series: such can be compared"
             " with predictions, but no rule rests on them.", markup=False,
         )  # fmt: skip
     screen.print(PURPOSE, markup=False)

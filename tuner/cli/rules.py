@@ -41,11 +41,13 @@ def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None
         screen.print(f"{old.library} on {old.cluster.name} against {new.library} on"
                      f" {new.cluster.name}", markup=False)  # fmt: skip
     if not found.changes:
-        screen.print(f"nothing changed: {len(found.keys)} calls are decided alike at every size")
+        screen.print(
+            f"nothing changed; decided alike at every size: {plural(len(found.keys), 'call')}"
+        )
         return
     screen.print(
-        f"{len(found.keys) - found.kept} of {len(found.keys)} calls are decided otherwise at some"
-        f" size, in {plural(len(found.changes), 'range')} of sizes",
+        f"decided otherwise at some size: {len(found.keys) - found.kept} of"
+        f" {plural(len(found.keys), 'call')}, in {plural(len(found.changes), 'range')} of sizes",
         soft_wrap=True,
     )
     rows = [

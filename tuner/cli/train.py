@@ -30,7 +30,7 @@ from tuner.select.evaluate import (
     with_choice,
 )
 from tuner.select.store import FILE, MANIFEST, Manifest, Trained, versions, write_trained
-from tuner.units import format_size
+from tuner.units import format_size, plural
 
 CARD = "README.md"
 SHOWN = (OURS, SURE, "nearest", DEFAULT)
@@ -60,7 +60,8 @@ def run(options: argparse.Namespace) -> None:
     read = read_cases(options, blind)
     cases = [case for case in read if case.point.placement == CONSECUTIVE]
     if len(cases) < len(read):
-        warn(f"{len(read) - len(cases)} calls of cyclic ranks are left out: a selector knows none")
+        left = plural(len(read) - len(cases), "call")
+        warn(f"left out, since a selector knows none: {left} of cyclic ranks")
     if not with_choice(cases):
         raise InputError(ONE_ALONE)
     trained = Trained.on(cases)

@@ -179,7 +179,7 @@ def _warn_of_unknown(measurements: Measurements) -> None:
     ]
     if unknown:
         shown = ", ".join(unknown[:SHOWN]) + (" ..." if len(unknown) > SHOWN else "")
-        warn(f"{measurements.library} has no algorithms of these names, so there are no rules for"
+        warn(f"no rule of {measurements.library} can say these algorithms, so there are none for"
              f" them: {shown}")  # fmt: skip
 
 

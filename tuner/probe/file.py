@@ -15,6 +15,7 @@ from tuner.measurement import (
     Cluster,
     Measurement,
     end_line,
+    excluded_parts,
     header_line,
     read_partial,
     series_line,
@@ -178,9 +179,5 @@ class ProbeFile:
 
 def _reasons(excluded: Sequence[str]) -> dict[str, str]:
     """Point, or point and algorithm -> why there is nothing of it, from the sentences of a file."""
-    found = {}
-    for sentence in excluded:
-        point, _, rest = sentence.partition(": ")
-        choice, _, why = rest.partition(": ")
-        found[f"{point}: {choice}" if why else point] = why or rest
-    return found
+    parts = map(excluded_parts, excluded)
+    return {f"{call}: {arm}" if arm else call: why for call, arm, why in parts}

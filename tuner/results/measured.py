@@ -106,7 +106,7 @@ def _reason(reading: Reading) -> str:
     if reading.nbytes is None or reading.nbytes >= LARGEST:
         return f"{name}: buffers of 2^63 bytes or more"
     if not reading.samples or min(reading.samples) < SHORTEST:
-        return f"{name}: times of 0, below what the file resolves"
+        return f"{name}: times of 0, or next to it, below what the file resolves"
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable
 
 from tuner.errors import InputError, quoted
@@ -39,7 +40,7 @@ def require_names(readings: Iterable[Reading]) -> None:
     """Raises InputError for a name of signs alone, and where two that a file tells apart are one
     here: the samples of two algorithms would be those of one.
     """
-    first: dict[tuple[str, ...], Reading] = {}
+    spelled: dict[tuple[str, ...], dict[str, Reading]] = defaultdict(dict)
     for reading in readings:
         if reading.algorithm and not any(map(_is_letter, reading.algorithm)):
             raise InputError(
@@ -47,16 +48,28 @@ def require_names(readings: Iterable[Reading]) -> None:
                 f" {quoted(reading.algorithm)}: give it letters or digits"
             )
         subject = reading.benchmark.subject or reading.benchmark.name
-        key = (reading.cluster, reading.library, subject, reading.algorithm)
-        other = first.setdefault(key, reading)
-        if reading.written != other.written and not _alike(reading.written, other.written):
-            where = "" if other.source == reading.source else f"{other.source}: "
-            raise InputError(
-                f"{reading.source}: line {reading.line}: {quoted(reading.written)} and"
-                f" {quoted(other.written)} ({where}line {other.line}) would both be called"
-                f" {reading.algorithm}: let them differ in letters or digits, or write one name"
-                " alike everywhere"
-            )
+        known = spelled[reading.cluster, reading.library, subject, reading.algorithm]
+        if _written(reading) not in known:
+            for other in known.values():
+                _require_alike(reading, other)
+            known[_written(reading)] = reading
+
+
+def _written(reading: Reading) -> str:
+    """As the file calls it, or what stands for it where it does not."""
+    return reading.written or reading.algorithm
+
+
+def _require_alike(reading: Reading, other: Reading) -> None:
+    if _alike(_written(reading), _written(other)):
+        return
+    where = "" if other.source == reading.source else f"{other.source}: "
+    raise InputError(
+        f"{reading.source}: line {reading.line}: {quoted(_written(reading))} and"
+        f" {quoted(_written(other))} ({where}line {other.line}) would both be called"
+        f" {reading.algorithm}: let them differ in letters or digits, or write one name alike"
+        " everywhere"
+    )
 
 
 def _alike(one: str, other: str) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tuner.errors import InputError
 from tuner.gain import over_launches
+from tuner.measurement import SHORTEST
 from tuner.select.dataset import Pair, Point, Row, Simulate
 from tuner.select.lines import common_line, own_lines, terms
 from tuner.select.regressor import ArmKernel, ResidualRegressor
@@ -23,7 +24,6 @@ from tuner.table import Choice
 Array = NDArray[np.float64]
 
 _MOST = 800  # rows of one regressor: it inverts a matrix of as many rows
-_SHORTEST = 1e-12  # seconds
 _UNTRIED = ArmKernel(
     shared=1.0, offset=0.3, own=(0.2,)
 )  # how wrong simulations are that nothing was held against
@@ -153,7 +153,7 @@ class Beliefs:
         simulated = np.array([self._simulate(*pair) for pair in pairs])
         known = np.isfinite(simulated)
         mean = np.full(len(pairs), np.log(np.median(simulated[known])) if known.any() else 0.0)
-        mean[known] = np.log(np.maximum(simulated[known], _SHORTEST))
+        mean[known] = np.log(np.maximum(simulated[known], SHORTEST))
         return mean, _UNTRIED(features[:, :-1]) + np.diag(np.where(known, 0.0, _UNKNOWN**2))
 
     def _regressor(self, point: Point) -> ResidualRegressor:
@@ -191,9 +191,9 @@ class Beliefs:
         for known in (choice, self._references.get(choice, self._steadiest)):
             seconds = math.nan if known is None else self._simulate(point, known)
             if not math.isnan(seconds):
-                return max(seconds, _SHORTEST)
+                return max(seconds, SHORTEST)
         line = self._own_lines.get(choice, self._line)
-        return max(float(terms(point) @ line), _SHORTEST)
+        return max(float(terms(point) @ line), SHORTEST)
 
     @cached_property
     def _own_lines(self) -> Mapping[Choice, Array]:
@@ -233,7 +233,7 @@ def _reference(own: Sequence[Row], simulated: Mapping[Choice, list[Row]]) -> Cho
     def spread(candidate: Choice) -> tuple[int, float]:
         """Few common points first of all, then how unsteady the ratio is."""
         ratios = [
-            math.log(times[row.point] / max(row.simulated, _SHORTEST))
+            math.log(times[row.point] / max(row.simulated, SHORTEST))
             for row in simulated[candidate] if row.point in times
         ]  # fmt: skip
         return (-len(ratios), float(np.std(ratios)) if ratios else math.inf)

@@ -90,6 +90,10 @@ class Design:
         """
         known = tuple(rows)
         self._selector, self._wrong = Selector(known, self._simulate, designed=True), wrong
+        self._open_to = {
+            point: tuple(one for one in choices if not is_wrong((point, one), wrong))
+            for point, choices in self._candidates.items()
+        }
         before = {pair: len(row.samples) for pair, row in self._rows.items()}
         self._rows = {(row.point, row.choice): row for row in known}
         for pair, row in self._rows.items():
@@ -158,7 +162,7 @@ class Design:
 
     def _belief(self, point: Point) -> Belief:
         known = self._selector.beliefs(point.kind)
-        return known.belief(point, self._candidates[point])
+        return known.belief(point, self._open_to[point])
 
     def _offers(self) -> Offers:
         regrets = np.array([own.decision.regret for own in self._outlooks.values()])
@@ -195,12 +199,10 @@ class Design:
         return _USUAL if row is None else max(variance(row) * max(len(row.samples), 1), _USUAL)
 
     def _open(self, point: Point, choice: Choice) -> bool:
-        """Whether measuring it there tells anything: it was never wrong, was not measured, or not
-        well, and asking for it does not go unanswered.
+        """Whether measuring it there tells anything: it was not measured, or not well, and asking
+        for it does not go unanswered.
         """
-        if choice.is_default or is_wrong((point, choice), self._wrong):
-            return False
-        if self._unanswered[point, choice] >= _OFTEN:
+        if choice.is_default or self._unanswered[point, choice] >= _OFTEN:
             return False
         row = self._rows.get((point, choice))
         return row is None or row.high > row.low * (1 + 2 * _PRECISE)

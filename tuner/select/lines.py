@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from tuner.measurement import SHORTEST
 from tuner.select.dataset import Point, Row
 from tuner.table import Choice
 
 Array = NDArray[np.float64]
 
 _ALL = 0.1  # rows that the line of all choices counts as in that of each
-_SHORTEST = 1e-12  # seconds
 
 
 def terms(point: Point) -> Array:
@@ -40,7 +40,7 @@ def own_lines(rows: Sequence[Row], common: Array) -> Mapping[Choice, Array]:
     leave open is settled by the common line, as many times slower as this choice typically is.
     """
     known, times = _terms_and_times(rows)
-    usual = np.maximum(known @ common, _SHORTEST)
+    usual = np.maximum(known @ common, SHORTEST)
     places: dict[Choice, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
         places[row.choice].append(place)

@@ -30,6 +30,7 @@ class Support:
             kind: {shape: sorted(probed) for shape, probed in shapes.items()}
             for kind, shapes in sizes.items()
         }
+        self._spoken: dict[tuple[Point, float], Sequence[Sequence[Point]]] = {}
 
     def measured(self, point: Point) -> bool:
         """Whether calls of this shape were, of any size."""
@@ -73,18 +74,21 @@ class Support:
 
     def _speaks(self, point: Point, choice: Choice, reach: float) -> list[bool]:
         """Of each speaking shape, whether this choice was measured there next to `point`'s size."""
-        shapes = self._near(point, reach)
-
-        def moved(shape: Shape, nbytes: int) -> Point:
-            return Point(point.collective, *shape, point.memory, nbytes, point.placement)
-
         return [
-            any(
-                (moved(shape, size), choice) in self._measured
-                for size in neighbours(shapes[shape], point.nbytes, reach)
-            )
-            for shape in _speaking(shapes, point, reach)
+            any((call, choice) in self._measured for call in calls)
+            for calls in self._speaking_calls(point, reach)
         ]
+
+    def _speaking_calls(self, point: Point, reach: float) -> Sequence[Sequence[Point]]:
+        """The measured calls of each speaking shape next to `point`'s size; many choices ask."""
+        if (point, reach) not in self._spoken:
+            shapes = self._near(point, reach)
+            self._spoken[point, reach] = [
+                [replace(point, nodes=nodes, ppn=ppn, nbytes=size)
+                 for size in neighbours(shapes[nodes, ppn], point.nbytes, reach)]
+                for nodes, ppn in _speaking(shapes, point, reach)
+            ]  # fmt: skip
+        return self._spoken[point, reach]
 
     def _near(self, point: Point, reach: float) -> dict[Shape, list[int]]:
         """The ladders of the shapes that were measured at a size next to `point`."""

@@ -62,7 +62,7 @@ def kept(rules: Rules, timings: Sequence[Timing]) -> Kept:
 
 def _regret(rules: Rules, timings: Sequence[Timing]) -> tuple[float | None, str]:
     if rules.key is None:
-        return None, "the table has no rules for this number of ranks: the library decides"
+        return None, "the table has no rules for this call on so many ranks: the library decides"
     if rules.choice.algorithm == DEFAULT:
         return None, "the library decides, and how is not known"
     if rules.candidate is None:
