@@ -30,6 +30,7 @@ class Support:
             kind: {shape: sorted(probed) for shape, probed in shapes.items()}
             for kind, shapes in sizes.items()
         }
+        self._ladders_near: dict[tuple[Point, float], dict[Shape, list[int]]] = {}
         self._spoken: dict[tuple[Point, float], Sequence[Sequence[Point]]] = {}
 
     def measured(self, point: Point) -> bool:
@@ -80,7 +81,7 @@ class Support:
         ]
 
     def _speaking_calls(self, point: Point, reach: float) -> Sequence[Sequence[Point]]:
-        """The measured calls of each speaking shape next to `point`'s size; many choices ask."""
+        """The measured calls of each speaking shape next to `point`'s size, likewise."""
         if (point, reach) not in self._spoken:
             shapes = self._near(point, reach)
             self._spoken[point, reach] = [
@@ -91,12 +92,16 @@ class Support:
         return self._spoken[point, reach]
 
     def _near(self, point: Point, reach: float) -> dict[Shape, list[int]]:
-        """The ladders of the shapes that were measured at a size next to `point`."""
-        return {
-            shape: sizes
-            for shape, sizes in self._shapes(point).items()
-            if neighbours(sizes, point.nbytes, reach)
-        }
+        """The ladders of the shapes that were measured at a size next to `point`; many choices
+        ask.
+        """
+        if (point, reach) not in self._ladders_near:
+            self._ladders_near[point, reach] = {
+                shape: sizes
+                for shape, sizes in self._shapes(point).items()
+                if neighbours(sizes, point.nbytes, reach)
+            }
+        return self._ladders_near[point, reach]
 
     def _shapes(self, point: Point) -> dict[Shape, list[int]]:
         return self._ladders.get(point.kind, {})
