@@ -230,7 +230,7 @@ def test_who_cannot_learn_is_not_dropped_silently(
     assert "all of it is of one machine, so new-machine leaves nothing to learn from" in printed.err
     assert f"choose another --protocol, such as {NODES} or {SIZE}" in " ".join(printed.err.split())
     assert "nearest" not in printed.out
-    assert main(["evaluate", str(path)]) == 0
+    assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
     assert "tuner:" not in capsys.readouterr().err
 
 
@@ -322,7 +322,7 @@ def test_readings_without_a_time_are_counted(
 ) -> None:
     path = tmp_path / "m.csv"
     path.write_text(text() + f"ares,openmpi 5.0.11,r1,bcast,2,1,tree,512,{microseconds}\n")
-    assert main(["evaluate", str(path)]) == 0
+    assert main(["evaluate", str(path), "--baselines", "nearest"]) == 0
     lines = len(text().splitlines())
     said = " ".join(capsys.readouterr().err.split())
     assert f"1 of {lines} readings tell no time" in said

@@ -76,11 +76,11 @@ def test_what_messages_cost_under_load_is_found() -> None:
 
 
 def test_a_fit_that_does_not_carry_over_is_refused() -> None:
-    found = refine(truth(), collectives(1.0), RACKS)
+    found = refine(truth(), collectives(1.0), RACKS, folds=2)
     assert found.before.errors.mean < 0.01
     if found.accepted:
         assert found.after.errors.mean < found.before.errors.mean
-    odd = refine(truth(), collectives(1.0, shape=0.3), RACKS)
+    odd = refine(truth(), collectives(1.0, shape=0.3), RACKS, folds=2)
     assert not odd.accepted
     assert odd.calibration.paths == truth().paths
     assert "kept out" in odd.reason
