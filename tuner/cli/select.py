@@ -140,7 +140,7 @@ def _print_asked(record: dict[str, Any], point: Point) -> None:
         span = f"{format_time(low)} .. {format_time(high)}"
         chosen = "  <- chosen" if name == record["choice"] else ""
         out.print(f"  {name}: {format_time(seconds)} ({span}){chosen}", markup=False)
-    if told[0][0] != record["choice"]:
+    if record["choice"] not in (told[0][0], str(Choice())):
         out.print(
             "what won at the nearest measured call stays unless another is expected to be faster"
             f" by more than {NOISE:.0%}; by more still where not all shapes around have it",
