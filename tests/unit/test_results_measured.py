@@ -59,7 +59,6 @@ def test_runs_are_launches_and_repeated_rows_are_samples() -> None:
     assert [len(one.samples) for one in series] == [1, 2, 1]
     assert (found.library, found.cluster.name) == ("openmpi 4.1.6", "leo")
     assert (found.cluster.nodes, found.cluster.cores) == (2, 4)
-    assert found.provenance["aggregated"] is True
     assert found.provenance["statistics"] == {"median_us": 4}
     assert found.provenance["excluded"] == []
 

@@ -22,6 +22,7 @@ from tuner.calibrate.quality import Case, Errors, Ranking, by_algorithm, errors,
 from tuner.cost import Calibration, Estimate, PathCost
 from tuner.errors import InputError
 from tuner.measurement import Measurements
+from tuner.progress import Counted, quietly
 from tuner.statistics import NORMAL_95
 from tuner.topologies import described
 from tuner.topology import Topology
@@ -35,7 +36,6 @@ CLEARLY = 0.8  # a port discipline is another only if it lowers the error to thi
 TOLERANCE = 0.005  # of regret and rank correlation: two algorithms equally fast may change places
 
 Change = Callable[[str, Estimate], Estimate]  # of a parameter, by name
-Progress = Callable[[int, int], None]  # (done, of how many)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def refine(
     measurements: Measurements,
     topology: Topology | None = None,
     folds: int = FOLDS,
-    on_progress: Progress = lambda _done, _total: None,
+    on_progress: Counted = quietly,
 ) -> Refined:
     """Fit factors to the measured collectives, and use them if they predict those better that they
     were not fitted to, and rank them no worse.

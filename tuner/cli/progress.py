@@ -14,13 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
+from tuner.progress import Counted
+
 ENOUGH = 0.1  # done fraction from which on the time taken tells the time left
 REDRAWN = 2  # times per second; more would steal time from the ranks being measured
 LINE_EVERY = 5.0  # seconds between lines where no bar can be redrawn
 
 Report = Callable[[float, float | None, str], None]
 # (fraction done, seconds left or None while nobody knows, what is happening)
-Counted = Callable[[int, int], None]  # (done, of how many)
 
 
 def clock(seconds: float) -> str:

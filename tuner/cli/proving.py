@@ -19,10 +19,11 @@ from tuner.export.heldout import heldout
 from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
-from tuner.export.prove import Progress, RuleProof
+from tuner.export.prove import RuleProof
 from tuner.export.variables import ranks_of
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
+from tuner.progress import Counted
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template, available_cores
 from tuner.table import OPERATORS, Rule, TuningTable
 from tuner.units import format_size, format_sizes, plural
@@ -85,7 +86,7 @@ def prove(
 
 
 def _prove_openmpi(
-    table: TuningTable, file: Path, starter: Launcher | Spread, place: Path, progress: Progress,
+    table: TuningTable, file: Path, starter: Launcher | Spread, place: Path, progress: Counted,
     commutative_only: bool,
 ) -> list[RuleProof]:  # fmt: skip
     return openmpi_proof.prove(

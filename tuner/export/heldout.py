@@ -20,6 +20,7 @@ from tuner.export.ladders import by_ranks
 from tuner.export.prove import TIMEOUT, Starter
 from tuner.files import write_atomically
 from tuner.gain import over_launches, paired_gain
+from tuner.progress import Counted, quietly
 from tuner.table import Rule, TuningTable
 
 PROGRAM = ("-m", "mpi4py", "-m", "tuner.probe.heldout")  # mpi4py ends all ranks when one fails
@@ -27,7 +28,6 @@ ITEM = 4  # bytes: probed collectives work on 4-byte elements
 TARGET = 0.02  # relative half-width of the medians at which a point is done
 SEED = 20240229
 LAUNCHES = 6
-Progress = Callable[[int, int], None]  # points done, points altogether
 Arms = Sequence[Mapping[str, int]]  # control variables of each arm
 Samples = list[list[list[float]]]  # point -> arm -> seconds
 Settings = Mapping[str, str]  # what a launch is started with
@@ -94,7 +94,7 @@ def heldout(
     operators: str = "any",
     seconds: float = 60.0,
     cores: int = 1,
-    progress: Progress | None = None,
+    progress: Counted = quietly,
 ) -> list[Heldout]:
     """Time tuned against default at every point of `points(table, operators)`.
 
@@ -116,8 +116,7 @@ def heldout(
         nonlocal done
 
         def counted(now: int) -> None:
-            if progress:
-                progress(done + now, total)
+            progress(done + now, total)
 
         samples = _time(wanted, starter, directory, settings, arms, share, cores, counted)
         done += len(wanted)

@@ -19,6 +19,7 @@ from typing import Protocol
 from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
 from tuner.files import write_atomically
+from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule
 
 PROVER = ("-m", "mpi4py", "-m", "tuner.runtime.prover")  # mpi4py ends all ranks when one fails
@@ -28,7 +29,6 @@ TIMEOUT = 300.0  # seconds of one launch
 START, EACH = 60.0, 2.0  # likewise, where ranks may die: to the first word, and for each call
 WORD = 10.0  # likewise, from one answer of theirs to the next
 NO_SIZE = "no call has a size in this range"  # why a rule cannot be tried
-Progress = Callable[[int, int], None]  # calls made, calls altogether
 
 
 class Completed(Protocol):
@@ -147,7 +147,7 @@ def ask(
     *,
     settings: Mapping[str, str],
     environment: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
+    progress: Counted = quietly,
     may_abort: bool = False,
     spare: int = 0,
 ) -> dict[int, Answer]:
@@ -168,8 +168,7 @@ def ask(
             answers[record["call"]] = Answer(
                 record["error"], tuple(record["executed"]), tuple(record["entered"])
             )
-            if progress:
-                progress(len(answers), len(trials))
+            progress(len(answers), len(trials))
         return WORD if may_abort and line.startswith('{"call') else None
 
     try:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner import db
+from tuner.progress import Counted
 
 KINDS = ("calibrate", "tune", "study")
 Tell = Callable[[float, str], None]  # (fraction done, what is happening)
@@ -25,7 +26,7 @@ def work(kind: str) -> Work:
     return found
 
 
-def counted(tell: Tell, text: str) -> Callable[[int, int], None]:
+def counted(tell: Tell, text: str) -> Counted:
     """A callback (done, of how many) that tells."""
 
     def progress(done: int, total: int) -> None:

@@ -39,8 +39,7 @@ def as_measurements(
     cores               per node; else the most ranks that any node had
 
     Readings of one call and algorithm in one run are the samples of one series; every run is a
-    launch. What is left out is counted in `provenance["excluded"]`, and `aggregated` says
-    that there are series of one sample that stands for many. Raises InputError when nothing
+    launch. What is left out is counted in `provenance["excluded"]`. Raises InputError when nothing
     remains, and for several libraries or clusters of which none is named.
     """
     chosen = list(readings)
@@ -58,7 +57,6 @@ def as_measurements(
         named,
         {
             "sources": sorted({reading.source for reading in kept}),
-            "aggregated": any(len(reading.samples) == 1 for reading in kept),
             "statistics": dict(Counter(reading.statistic for reading in kept)),
             "excluded": [f"{count} of {reason}" for reason, count in sorted(excluded.items())],
         },

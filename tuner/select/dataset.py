@@ -72,13 +72,6 @@ def simulated_beside_default(simulate: Simulate, point: Point, choice: Choice) -
     return not any(math.isnan(simulate(point, one)) for one in (Choice(), choice))
 
 
-Progress = Callable[[int, int], None]  # (done, of how many)
-
-
-def quietly(_done: int, _total: int) -> None:
-    """Report no progress."""
-
-
 @dataclass(frozen=True)
 class Row:
     """What was measured and simulated for one choice at one point. Seconds.

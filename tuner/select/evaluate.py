@@ -12,9 +12,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from tuner.progress import Counted, quietly
 from tuner.select.baselines import BASELINES, Pick, Trainer, first
 from tuner.select.cases import Case, folds
-from tuner.select.dataset import Point, Progress, Row, Simulate, quietly
+from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.regret import Regret, summary
 from tuner.select.selector import train
 from tuner.table import Choice
@@ -47,7 +48,7 @@ def evaluate(
     protocol: str,
     trainers: Mapping[str, Trainer],
     tables: Mapping[str, Pick] = MappingProxyType({}),
-    on_progress: Progress = quietly,
+    on_progress: Counted = quietly,
 ) -> dict[str, Score]:
     """The scores of those who learn from some cases and choose in the others.
 

@@ -12,9 +12,10 @@ from tuner.errors import InputError
 from tuner.files import from_record
 from tuner.libraries.decisions import decisions_of
 from tuner.measurement import WANTED, Measurements
+from tuner.progress import Counted, quietly
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all, repeated
-from tuner.select.dataset import Kind, Pair, Point, Progress, Row, label, measured_pairs, quietly
+from tuner.select.dataset import Kind, Pair, Point, Row, label, measured_pairs
 from tuner.select.predict import Simulator
 from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
@@ -28,7 +29,7 @@ DESIGNED = "rounds"  # in the provenance of measurements whose points were chose
 def make_table(
     measurements: Measurements,
     calibration: Calibration,
-    progress: Progress = quietly,
+    progress: Counted = quietly,
     topology: Topology | None = None,
     shapes: Collection[tuple[int, int]] = (),
     constraints: Constraints = ANYTHING,

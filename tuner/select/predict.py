@@ -13,7 +13,8 @@ from itertools import groupby
 from tuner.cost import Calibration
 from tuner.libraries.decisions import Decisions, runs
 from tuner.libraries.schedules import schedule_of
-from tuner.select.dataset import Pair, Point, Progress, quietly
+from tuner.progress import Counted, quietly
+from tuner.select.dataset import Pair, Point
 from tuner.sim.cores import spread
 from tuner.sim.simulations import Simulations
 from tuner.table import Choice
@@ -51,7 +52,7 @@ class Simulator:
             self._known[pair] = self._seconds(*pair)
         return self._known[pair]
 
-    def ahead(self, pairs: Iterable[Pair], progress: Progress = quietly, cores: int = 1) -> None:
+    def ahead(self, pairs: Iterable[Pair], progress: Counted = quietly, cores: int = 1) -> None:
         """Those that will be asked for; where that takes long, by as many processes as `cores`.
 
         What is not done because one of them was killed is done here.

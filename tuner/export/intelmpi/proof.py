@@ -18,7 +18,6 @@ from tuner.export.ladders import by_ranks
 from tuner.export.prove import (
     NO_SIZE,
     Answer,
-    Progress,
     RuleProof,
     Starter,
     Trial,
@@ -27,6 +26,7 @@ from tuner.export.prove import (
     sizes_of,
 )
 from tuner.libraries.intelmpi import preset_of
+from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("watch.c")
@@ -47,7 +47,7 @@ def prove(
     ranks: int | None = None,
     otherwise: Choice | None = None,
     commutative_only: bool = False,
-    progress: Progress | None = None,
+    progress: Counted = quietly,
 ) -> list[RuleProof]:
     """Run every rule for `ranks` ranks that the file holds in the real library.
 
@@ -83,7 +83,7 @@ class _Launches:
 
     def __init__(
         self, starter: Starter, directory: Path, preloaded: Path, variables: Mapping[str, str],
-        progress: Progress | None,
+        progress: Counted,
     ) -> None:  # fmt: skip
         self._starter, self._directory, self._progress = starter, directory, progress
         self._environment = {"LD_PRELOAD": str(preloaded)}
@@ -123,8 +123,7 @@ class _Launches:
             environment=self._environment,
         ) if trials else {}  # fmt: skip
         self._done += 1
-        if self._progress:
-            self._progress(self._done, self._total)
+        self._progress(self._done, self._total)
         return {(trial.rule, trial.nbytes): answers[i] for i, trial in enumerate(trials)}
 
 

@@ -16,7 +16,6 @@ from tuner.export.ladders import every_ladder
 from tuner.export.mpich.emitter import check, grown, guarded
 from tuner.export.mpich.selection import Call, Tree
 from tuner.export.prove import (
-    Progress,
     RuleProof,
     Starter,
     Trial,
@@ -26,6 +25,7 @@ from tuner.export.prove import (
     sizes_of,
 )
 from tuner.files import write_atomically
+from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
 PREFIX = "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
@@ -47,7 +47,7 @@ def prove(
     starter: Starter,
     directory: Path,
     *,
-    progress: Progress | None = None,
+    progress: Counted = quietly,
 ) -> list[RuleProof]:
     """Run every rule of the table in the real library: one launch each, on one of the shapes that
     have as many ranks and so share a leaf.
@@ -77,8 +77,7 @@ def prove(
                     raise
                 lost = f"not tried: {reason}"
                 proofs.append(RuleProof.untried(rule, lost))
-        if progress:
-            progress(len(proofs), len(rules))
+        progress(len(proofs), len(rules))
     return proofs
 
 

@@ -16,7 +16,6 @@ from tuner.export.openmpi.rules import first_of, render
 from tuner.export.prove import (
     NO_SIZE,
     Answer,
-    Progress,
     RuleProof,
     Starter,
     Trial,
@@ -27,6 +26,7 @@ from tuner.export.prove import (
 )
 from tuner.files import write_atomically
 from tuner.libraries.openmpi import COLLECTIVE_IDS, choice_of, normal, redirected
+from tuner.progress import Counted, quietly
 from tuner.table import Choice, Key, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("interpose.c")
@@ -61,7 +61,7 @@ def prove(
     han_file: Path | None = None,
     commutative_only: bool = False,
     watch: bool = True,
-    progress: Progress | None = None,
+    progress: Counted = quietly,
 ) -> list[RuleProof]:
     """Run every rule that the file holds in the real library, in the order of the table.
 
@@ -95,14 +95,14 @@ def prove(
 
 def _by_watching(
     preloaded: Path, follow: Mapping[str, str], rules: Sequence[Rule], starter: Starter,
-    directory: Path, progress: Progress | None,
+    directory: Path, progress: Counted,
 ) -> list[RuleProof]:  # fmt: skip
     trials = [Trial(rule, nbytes) for rule in rules for nbytes in sizes_of(rule)]
     defaults = [trial for trial in trials if trial.rule.choice.is_default]
     total = len(trials) + len(defaults)
 
-    def counting_from(done: int) -> Progress | None:
-        return (lambda calls, _: progress(done + calls, total)) if progress else None
+    def counting_from(done: int) -> Counted:
+        return lambda calls, _: progress(done + calls, total)
 
     environment = {"LD_PRELOAD": str(preloaded)}
     with_file = ask(
@@ -152,7 +152,7 @@ def _judge(
 
 def _by_poison(
     text: str, rules: Sequence[Rule], starter: Starter, directory: Path, han_file: Path | None,
-    progress: Progress | None,
+    progress: Counted,
 ) -> list[RuleProof]:  # fmt: skip
     """One launch for the n-th rules of all communicator sizes of a collective.
 
@@ -175,8 +175,7 @@ def _by_poison(
             others = [r for r, sizes in failed.items() if sizes and _position(r, mine) != position]
             for rule in (rule for rule in mine if _position(rule, mine) == position):
                 proofs[rule] = _poison_proof(rule, failed[rule], others)
-            if progress:
-                progress(len(proofs), len(rules))
+            progress(len(proofs), len(rules))
     return [proofs[rule] for rule in rules]
 
 
