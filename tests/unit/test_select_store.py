@@ -20,6 +20,7 @@ from sklearn.linear_model import LinearRegression
 
 from tuner import resources
 from tuner.cli.main import main
+from tuner.cli.select import _print_asked
 from tuner.cli.train import CARD, card
 from tuner.errors import InputError
 from tuner.select import store
@@ -231,6 +232,21 @@ def test_the_command_line_trains_and_asks(
     assert "nothing that was learned speaks for such a call" in capsys.readouterr().out
     assert main([*asked, "1KiB", "--placement", "cyclic"]) == 1
     assert "knows consecutive ranks alone: leave --placement out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("chosen", "why"),
+    [("ring", None), ("chain", "what won at the nearest measured call stays unless"),
+     ("default", "the default stays unless")],
+)  # fmt: skip
+def test_why_a_slower_one_is_chosen_is_said(
+    chosen: str, why: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = {"default": [3e-5, 2e-5, 4e-5], "chain": [2e-5, 1e-5, 3e-5],
+               "ring": [1.9e-5, 1e-5, 3e-5]}  # fmt: skip
+    _print_asked({"choice": chosen, "sure": "default", "seconds": seconds}, CASES[0].point)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(why or "  default: ")
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:

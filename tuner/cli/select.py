@@ -140,12 +140,22 @@ def _print_asked(record: dict[str, Any], point: Point) -> None:
         span = f"{format_time(low)} .. {format_time(high)}"
         chosen = "  <- chosen" if name == record["choice"] else ""
         out.print(f"  {name}: {format_time(seconds)} ({span}){chosen}", markup=False)
-    if record["choice"] not in (told[0][0], str(Choice())):
-        out.print(
-            "what won at the nearest measured call stays unless another is expected to be faster"
-            f" by more than {NOISE:.0%}; by more still where not all shapes around have it",
-            soft_wrap=True,
+    if record["choice"] != told[0][0]:
+        out.print(_why_another(record["choice"]), soft_wrap=True)
+
+
+def _why_another(chosen: str) -> str:
+    """Than the one whose expected time is the shortest."""
+    if chosen == str(Choice()):
+        return (
+            "the default stays unless another is expected to be faster by more than"
+            f" {NOISE:.0%}, by more still where not all shapes around have it; and wherever guesses"
+            " at the measured node counts lost to it"
         )
+    return (
+        "what won at the nearest measured call stays unless another is expected to be faster by"
+        f" more than {NOISE:.0%}; by more still where not all shapes around have it"
+    )
 
 
 def _print(rule: Rule) -> None:
