@@ -56,4 +56,4 @@ def answer(command: list[str]) -> Answer:
             processes.end(lambda: processes.with_variable(launch.RUN, mark))
     assert running.returncode == 0
     said = json.loads(text.splitlines()[-1])
-    return Answer(said["error"], tuple(said["executed"]))
+    return Answer(said["error"], tuple(map(tuple, said["executed"])))

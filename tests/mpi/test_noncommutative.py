@@ -54,7 +54,7 @@ def test_every_safe_choice_of_openmpi(launcher: Launcher, tmp_path: Path) -> Non
     offered = libraries.openmpi.candidates(ALLREDUCE, 4, FIRST)
     safe = tuple(c for c in offered if libraries.openmpi.order_safe(ALLREDUCE, c))
     assert {c.algorithm for c in safe} == {
-        "default", "linear", "nonoverlapping", "recursive_doubling", "rabenseifner",
+        "default", "linear", "nonoverlapping", "recursive_doubling",
     }  # fmt: skip
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(stairs(safe, (2, 3, 4), "any")))

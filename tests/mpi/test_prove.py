@@ -193,7 +193,7 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
 
 @pytest.mark.parametrize(
     ("collective", "algorithms"),
-    [(Collective.ALLGATHER, ("bruck", "ring")), (Collective.REDUCE, ("linear", "rabenseifner"))],
+    [(Collective.ALLGATHER, ("bruck", "ring")), (Collective.REDUCE, ("linear", "in_order_binary"))],
 )
 def test_bounds_of_other_collectives_are_where_the_library_has_them(
     launcher: Launcher, tmp_path: Path, collective: Collective, algorithms: tuple[str, str]
@@ -207,6 +207,53 @@ def test_bounds_of_other_collectives_are_where_the_library_has_them(
     assert [proof.reason for proof in proofs] == ["", ""]
     near = {n for proof in proofs for n in proof.sizes if 4090 < n < 4100}
     assert near == ({4095, 4098} if collective.divided else {4095, 4096})
+
+
+REACHED = [  # collective, ranks, choice, the reason
+    (Collective.ALLGATHER, Choice("recursive_doubling"), "runs as bruck because 3 ranks"),
+    (Collective.REDUCE, Choice("rabenseifner"), "runs as linear because 1 elements are fewer"),
+]
+
+
+@pytest.mark.parametrize(("collective", "choice", "reason"), REACHED)
+def test_a_rule_that_is_reached_is_not_proved_by_that(
+    launcher: Launcher, tmp_path: Path, collective: Collective, choice: Choice, reason: str
+) -> None:
+    """Poison shows which rule a call reaches, and not what its algorithm makes of the call."""
+    (proof,) = proofs_of(table_of({(collective, 3): [(0, choice)]}, (300,)), launcher, tmp_path)
+    assert not proof.confirmed
+    assert reason in proof.reason
+
+
+def test_operators_that_do_not_commute_are_tried_too(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rule for any operator whose algorithm hands some of them to another one."""
+    monkeypatch.setattr(libraries.openmpi, "COMMUTATIVE", {})
+    table, file = table_of({(ALLREDUCE, 3): [(0, Choice("rabenseifner"))]}, (64,)), tmp_path / "r"
+    file.write_text(openmpi.emit(table))
+    (proof,) = openmpi_proof.prove(table, file, launcher, tmp_path)
+    assert not proof.confirmed
+    said = "at 64 bytes, with an operator that does not commute, linear ran instead of rabenseifner"
+    assert said in proof.reason
+
+
+def test_files_of_parameters_decide_nothing_unseen(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A radix set there is noticed, and other rules there are not taken for the default."""
+    old, file, parameters = (tmp_path / name for name in ("old", "rules", "parameters"))
+    old.write_text(openmpi.emit(table_of({(BCAST, 4): [(0, Choice("linear"))]})))
+    table = table_of({(BCAST, 4): [(0, Choice()), (4096, Choice("knomial"))]}, (64, 8192))
+    file.write_text(openmpi.emit(table))
+    parameters.write_text(
+        f"coll_tuned_use_dynamic_rules = 1\ncoll_tuned_dynamic_rules_filename = {old}\n"
+        f"{libraries.openmpi.RADIX_VARIABLE} = 2\n"
+    )
+    monkeypatch.setenv("OMPI_MCA_mca_base_param_files", str(parameters))
+    default, knomial = openmpi_proof.prove(table, file, launcher, tmp_path)
+    assert default.confirmed
+    assert "knomial(radix=2) ran instead of knomial(radix=4)" in knomial.reason
 
 
 def test_a_file_that_is_not_followed_is_noticed(
@@ -258,21 +305,22 @@ def test_one_launch_shows_default_and_tuned(
         "import json, numpy as np\n"
         "from mpi4py import MPI\n"
         "from tuner.runtime.forcing import Forcing\n"
-        "from tuner.runtime.prover import executed\n"
+        "from tuner.runtime.prover import executed, expect\n"
         "forcing = Forcing('openmpi', MPI.COMM_WORLD)\n"
         "arms = [{'coll_tuned_use_dynamic_rules': on} for on in (0, 1)]\n"
         "comms = [forcing.communicator(arm) for arm in arms]\n"
         "for comm in comms * 2:\n"
+        "    expect(comm)\n"
         "    executed()\n"
         "    comm.Bcast(np.zeros(1024, np.uint8))\n"
-        "    if comm.rank == 0: print(json.dumps(executed()[1:4]), flush=True)\n"
+        "    if comm.rank == 0: print(json.dumps(executed()), flush=True)\n"
     )
     run = launcher.run(
         4, [str(program)], settings=openmpi_proof.activation(rules),
         environment={"LD_PRELOAD": str(preloaded)}, timeout=60.0,
     )  # fmt: skip
     default, tuned, *again = [json.loads(line) for line in run.stdout.splitlines()]
-    assert tuned == [2, 2, 512]
+    assert tuned == [[1, 7, 2, 2, 512, 2, 2]]  # its own, bcast, chain, 2 chains, bytes, chain, 2
     assert default != tuned
     assert again == [default, tuned]
 

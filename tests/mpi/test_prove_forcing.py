@@ -20,10 +20,11 @@ import json, sys
 import numpy as np
 from mpi4py import MPI
 from tuner.runtime.forcing import Forcing
-from tuner.runtime.prover import executed
+from tuner.runtime.prover import executed, expect
 forcing, data = Forcing("openmpi", MPI.COMM_WORLD), np.zeros(int(sys.argv[2]) // 4, np.int32)
 for collective, settings in json.loads(sys.argv[1]):
     comm = forcing.communicator(settings)
+    expect(comm)
     executed()
     comm.Bcast(data) if collective == "bcast" else comm.Allreduce(data, data.copy())
     if comm.rank == 0:
@@ -62,7 +63,7 @@ def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> N
     )  # fmt: skip
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     for (collective, choice), numbers in zip(wanted, lines, strict=True):
-        seen = proof.seen(collective, Answer(0, tuple(numbers)))
+        seen = proof.seen(collective, Answer(0, tuple(map(tuple, numbers))))
         assert seen == normal(collective, choice) == choice
 
 

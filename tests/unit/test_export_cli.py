@@ -17,9 +17,9 @@ from tuner.table import Choice, TuningTable, read_table, write_table
 
 ALLREDUCE = Collective.ALLREDUCE
 OF = {
-    "openmpi": ("openmpi 5.0.11", "ring", "rabenseifner"),
+    "openmpi": ("openmpi 5.0.11", "ring", "recursive_doubling"),
     "openmpi-han": ("openmpi 5.0.11", "ring", "default"),
-    "openmpi-json": ("openmpi 6.0.0", "ring", "rabenseifner"),
+    "openmpi-json": ("openmpi 6.0.0", "ring", "recursive_doubling"),
     "mvapich2": ("mvapich2 2.3.7", "rabenseifner", "recursive_doubling"),
     "intelmpi": ("intelmpi 2021.18.1", "preset_5", "preset_16"),
     "ucc": ("ucc 1.8.0", "ring", "knomial"),

@@ -86,11 +86,18 @@ def test_commutative_rules_only_on_request() -> None:
     assert "4096 bytes on 2 ranks" in openmpi.check(TABLE, text)[0]
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "segmented_ring"])
-def test_algorithms_that_reorder_operands_are_refused(algorithm: str) -> None:
+@pytest.mark.parametrize("algorithm", ["ring", "segmented_ring", "rabenseifner"])
+def test_algorithms_for_operators_that_commute_are_refused(algorithm: str) -> None:
     table = table_of({(ALLREDUCE, 2): [(0, Choice()), (64, Choice(algorithm))]})
     with pytest.raises(InputError, match=rf"\[64, inf\).*{algorithm}.*non-commutative"):
         openmpi.emit(table)
+
+
+def test_algorithms_that_refuse_a_number_of_ranks_are_refused() -> None:
+    two = table_of({(Collective.ALLGATHER, 2): [(0, Choice("two_proc"))]})
+    assert openmpi.check(two, openmpi.emit(two)) == []
+    with pytest.raises(InputError, match="two_proc is refused by 3 ranks, and every call would"):
+        openmpi.emit(table_of({(Collective.ALLGATHER, 3): [(0, Choice("two_proc"))]}))
 
 
 @pytest.mark.parametrize(

@@ -102,12 +102,12 @@ class Trial:
 class Answer:
     """What the ranks said about a trial: MPI error class, and what a watcher saw.
 
-    executed    the numbers of Open MPI's watcher
+    executed    the calls that Open MPI's watcher saw (`struct call` of openmpi/interpose.c)
     entered     the functions that Intel MPI's watcher saw, by name
     """
 
     error: int
-    executed: tuple[int, ...]
+    executed: tuple[tuple[int, ...], ...]
     entered: tuple[str, ...] = ()
 
 
@@ -166,7 +166,7 @@ def ask(
         if line.startswith('{"call"'):
             record = json.loads(line)
             answers[record["call"]] = Answer(
-                record["error"], tuple(record["executed"]), tuple(record["entered"])
+                record["error"], tuple(map(tuple, record["executed"])), tuple(record["entered"])
             )
             progress(len(answers), len(trials))
         return WORD if may_abort and line.startswith('{"call') else None

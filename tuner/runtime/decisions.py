@@ -3,8 +3,8 @@
 CALLS is a JSON list of {collective, nodes, ppn, placement, most}; the calls are those of the first
 `ppn` ranks on each of the first `nodes` hosts, in the order of the placement. Rank 0 prints a line
 for each: {call, steps}, and `steps` are [bytes, executed]: from so many bytes on, up to `most`, the
-watcher sees these numbers (tuner/export/openmpi/interpose.c). No step where a call does not end in
-just one call of coll/tuned on the same communicator.
+watcher sees this call (`struct call` of tuner/export/openmpi/interpose.c). No step where a call
+does not end in just one call of coll/tuned on the same communicator.
 
 Sizes are multiples of 4 bytes. The library decides by number of ranks and bytes, so every rank
 finds the same steps; calls run but once, and then return at once.
@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from tuner.locality import CYCLIC
 from tuner.runtime.bisection import ladder
-from tuner.runtime.prover import ITEM, executed, perform, place
+from tuner.runtime.prover import ITEM, executed, expect, perform, place
 
 Step = tuple[int, list[int]]
 
@@ -34,8 +34,10 @@ def steps(comm: MPI.Comm, collective: str, most: int) -> list[Step]:
     def seen(nbytes: int) -> list[int]:
         executed()
         error = perform(comm, {"collective": collective, "nbytes": nbytes}, MPI.SUM)
-        return [] if error else executed()
+        calls = executed()
+        return [] if error or len(calls) != 1 else calls[0]
 
+    expect(comm)
     watch(handle, 1)
     seen(ITEM)  # what a communicator needs once belongs to no call
     usual = all(comm.allgather(bool(seen(ITEM))))

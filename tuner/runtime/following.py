@@ -135,7 +135,7 @@ class Following:
     def _library_objection(self, key: Key, choice: Choice) -> str:
         library, force = libraries.named(library_name()), self._force
         if key.operators == "any" and not library.order_safe(key.collective, choice):
-            return "this algorithm changes the order of operands"
+            return "this algorithm is for operators that commute"
         for name, (setting, value) in library.PRECONDITIONS.items():
             if force.read(name) != value:
                 return f"tables of this library hold only with {name}={setting}"

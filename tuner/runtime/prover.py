@@ -4,9 +4,9 @@ CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is
 `ppn` ranks on each of the first `nodes` hosts. Rank 0 prints how many there are, {calls}, when all
 ranks have begun, and one line for each:
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
-`entered` are what a preloaded watcher saw on rank 0 (tuner/export/openmpi/interpose.c,
-tuner/export/intelmpi/watch.c), [] without it. Where functions are watched each call is made twice:
-what a communicator needs once belongs to no call.
+`entered` are what a preloaded watcher saw on rank 0 (`struct call` of
+tuner/export/openmpi/interpose.c, tuner/export/intelmpi/watch.c), [] without it. Where functions are
+watched each call is made twice: what a communicator needs once belongs to no call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from mpi4py import MPI
 from tuner.runtime import traces
 
 ITEM = 4  # bytes of an element where the size allows, else 1
+NUMBERS, MOST = 7, 32  # of a call, and different calls, that Open MPI's watcher tells of
 WATCHES_FUNCTIONS = hasattr(ctypes.CDLL(None), "tuner_entered")
+WATCHES_CALLS = hasattr(ctypes.CDLL(None), "tuner_executed")
 
 
 def left(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
@@ -32,14 +34,19 @@ def left(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
     inout[:] = arriving[:]
 
 
-def executed() -> list[int]:
-    """Collective, algorithm, fan-in/out, segment size and algorithm entered, of one call."""
-    try:
-        ask: Callable[[Any], int] = ctypes.CDLL(None).tuner_executed
-    except AttributeError:
+def executed() -> list[list[int]]:
+    """The different calls that Open MPI's watcher saw; asking begins the next observation."""
+    if not WATCHES_CALLS:
         return []
-    out = (ctypes.c_int * 5)()
-    return list(out) if ask(out) == 1 else []
+    out = ((ctypes.c_int * NUMBERS) * MOST)()
+    count: int = ctypes.CDLL(None).tuner_executed(out)
+    return [list(call) for call in out[:count]]
+
+
+def expect(comm: MPI.Comm) -> None:
+    """Have the watcher tell the calls of a communicator from others."""
+    if WATCHES_CALLS:
+        ctypes.CDLL(None).tuner_expect(ctypes.c_void_p(MPI._handleof(comm)))
 
 
 def entered() -> list[str]:
@@ -76,6 +83,7 @@ def answer(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> dict[str, 
     """What is to be said about a call."""
     if WATCHES_FUNCTIONS:
         perform(comm, call, operator)
+    expect(comm)
     executed(), entered()
     error = perform(comm, call, operator)
     return {"error": error, "executed": executed(), "entered": entered()}

@@ -52,6 +52,6 @@ def find(
 
 def _decisions(call: Call, most: int, steps: Sequence[tuple[int, list[int]]]) -> Decisions:
     collective, nodes, ppn, placement = call
-    choices = tuple(seen(collective, Answer(0, tuple(numbers))) for _, numbers in steps)
+    choices = tuple(seen(collective, Answer(0, (tuple(numbers),))) for _, numbers in steps)
     starts = tuple(start for start, _ in steps)
     return Decisions(collective, nodes, ppn, most, starts, choices, placement)

@@ -26,6 +26,7 @@ from tuner.libraries.openmpi import (
     COLLECTIVE_IDS,
     order_safe,
     parameters,
+    refused,
 )
 from tuner.table import Rule, TuningTable
 
@@ -109,10 +110,12 @@ def _require_expressible(rule: Rule, commutative_only: bool) -> None:
         parameters(key.collective, rule.choice)
     except InputError as reason:
         raise InputError(f"{where}: {reason}") from None
+    if reason := refused(key.collective, rule.choice, key.p):
+        raise InputError(f"{where}: {reason}, and every call would fail: drop this rule")
     if not commutative_only and not order_safe(key.collective, rule.choice):
         raise InputError(
-            f"{where}: this algorithm breaks non-commutative operators in Open MPI; use it only"
-            " where every operator commutes"
+            f"{where}: in Open MPI this algorithm gives wrong results for non-commutative"
+            " operators, or hands them to a slower one; use it only where every operator commutes"
         )
     if key.collective in UNSPLIT and (rule.lo, rule.hi) != (0, float("inf")):
         raise InputError(

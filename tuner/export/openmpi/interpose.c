@@ -3,7 +3,8 @@
  * `ompi_coll_tuned_<collective>_intra_do_this` is told an algorithm by number;
  * `ompi_coll_base_<collective>_intra_<algorithm>` is that algorithm. An algorithm that does not
  * suit a call hands it to another one of the same collective, so the last one that is entered
- * counts. Calls inside a call (an allreduce made of a reduce and a bcast) are not recorded.
+ * counts. Calls inside a call (an allreduce made of a reduce and a bcast) are not recorded; what a
+ * component before `tuned` makes of a call on communicators of its own is, and is told apart.
  *
  * `tuner_watch` narrows this down to the calls of one communicator, which on request are recorded
  * alone and succeed without having run: what the library decides is then known at once.
@@ -17,15 +18,29 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { NONE = -1, ALLREDUCE = 2, BCAST = 7 }; /* the library's collective numbers */
 
-static struct {
-    int calls, collective, asked, faninout, segsize, ran;
-} record = {0, NONE, NONE, 0, 0, NONE};
+/* One call: whether it is of the communicator that `tuner_expect` named, what it was told, the
+ * algorithm that was entered last, and the radix or the number of chains that this one got. */
+struct call {
+    int own, collective, asked, faninout, segsize, ran, shape;
+};
+enum { MOST = 32 }; /* different calls that are kept */
+
+static struct call seen[MOST], record;
+static int calls;         /* how many of `seen` there are */
 static int inside = NONE; /* the collective that is being recorded */
+static void *expected;    /* the communicator that calls are expected on */
 static void *watched;     /* the communicator whose calls are recorded; NULL: of all */
 static int dry;           /* whether these are not run */
+
+/* Tell the calls of this communicator from others. */
+void tuner_expect(void *comm)
+{
+    expected = comm;
+}
 
 /* Record the calls of this communicator alone, NULL: of all; run them, or do not. All ranks of it
  * have to say the same. */
@@ -49,19 +64,14 @@ static void *original(const char *name)
     abort();
 }
 
-/* What ran since the last question: collective, algorithm asked for, faninout, segsize, algorithm
- * entered last. Returns the number of calls and forgets them. */
-int tuner_executed(int *out)
+/* The different calls since the last question, at most 32 of them; returns how many there are and
+ * forgets them. */
+int tuner_executed(struct call *out)
 {
-    int calls = record.calls;
-    out[0] = record.collective;
-    out[1] = record.asked;
-    out[2] = record.faninout;
-    out[3] = record.segsize;
-    out[4] = record.ran;
-    record.calls = 0;
-    record.collective = record.asked = record.ran = NONE;
-    return calls;
+    int number = calls;
+    memcpy(out, seen, number * sizeof *seen);
+    calls = 0;
+    return number;
 }
 
 static int enter(int collective, void *comm, int algorithm, int faninout, int segsize)
@@ -71,19 +81,20 @@ static int enter(int collective, void *comm, int algorithm, int faninout, int se
     if (watched && comm != watched)
         return 0;
     inside = collective;
-    record.calls++;
-    record.collective = collective;
-    record.asked = algorithm;
-    record.faninout = faninout;
-    record.segsize = segsize;
-    record.ran = NONE;
+    record = (struct call){comm == expected, collective, algorithm, faninout, segsize, NONE, NONE};
     return 1;
 }
 
 static void leave(int entered)
 {
-    if (entered)
-        inside = NONE;
+    if (!entered)
+        return;
+    inside = NONE;
+    for (int i = 0; i < calls; i++)
+        if (!memcmp(&seen[i], &record, sizeof record))
+            return;
+    if (calls < MOST)
+        seen[calls++] = record;
 }
 
 #define FORWARD(name, parameters, arguments)                                                  \
@@ -114,29 +125,31 @@ ASKED(allreduce, ALLREDUCE,
        void *module, int algorithm, int faninout, int segsize),
       (send, receive, count, datatype, op, comm, module, algorithm, faninout, segsize))
 
-#define RAN(collective, number, algorithm, id, parameters, arguments)                         \
+#define RAN(collective, number, algorithm, id, given, parameters, arguments)                  \
     int ompi_coll_base_##collective##_intra_##algorithm parameters                            \
     {                                                                                         \
-        if (inside == number)                                                                 \
+        if (inside == number) {                                                               \
             record.ran = id;                                                                  \
+            record.shape = given;                                                             \
+        }                                                                                     \
         FORWARD("ompi_coll_base_" #collective "_intra_" #algorithm, parameters, arguments)    \
     }
 #define PLAIN_BCAST(algorithm, id)                                                            \
-    RAN(bcast, BCAST, algorithm, id,                                                          \
+    RAN(bcast, BCAST, algorithm, id, NONE,                                                    \
         (void *buffer, size_t count, void *datatype, size_t root, void *comm, void *module),  \
         (buffer, count, datatype, root, comm, module))
 #define SEGMENTED_BCAST(algorithm, id)                                                        \
-    RAN(bcast, BCAST, algorithm, id,                                                          \
+    RAN(bcast, BCAST, algorithm, id, NONE,                                                    \
         (void *buffer, size_t count, void *datatype, size_t root, void *comm, void *module,   \
          uint32_t segsize),                                                                   \
         (buffer, count, datatype, root, comm, module, segsize))
 #define SHAPED_BCAST(algorithm, id)                                                           \
-    RAN(bcast, BCAST, algorithm, id,                                                          \
+    RAN(bcast, BCAST, algorithm, id, shape,                                                   \
         (void *buffer, size_t count, void *datatype, size_t root, void *comm, void *module,   \
          uint32_t segsize, int shape),                                                        \
         (buffer, count, datatype, root, comm, module, segsize, shape))
 #define PLAIN_ALLREDUCE(algorithm, id)                                                        \
-    RAN(allreduce, ALLREDUCE, algorithm, id,                                                  \
+    RAN(allreduce, ALLREDUCE, algorithm, id, NONE,                                            \
         (const void *send, void *receive, size_t count, void *datatype, void *op, void *comm, \
          void *module),                                                                       \
         (send, receive, count, datatype, op, comm, module))
@@ -154,7 +167,7 @@ PLAIN_ALLREDUCE(basic_linear, 1)
 PLAIN_ALLREDUCE(nonoverlapping, 2)
 PLAIN_ALLREDUCE(recursivedoubling, 3)
 PLAIN_ALLREDUCE(ring, 4)
-RAN(allreduce, ALLREDUCE, ring_segmented, 5,
+RAN(allreduce, ALLREDUCE, ring_segmented, 5, NONE,
     (const void *send, void *receive, size_t count, void *datatype, void *op, void *comm,
      void *module, uint32_t segsize),
     (send, receive, count, datatype, op, comm, module, segsize))

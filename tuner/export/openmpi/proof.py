@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from tuner.export.prove import (
 from tuner.files import write_atomically
 from tuner.libraries.openmpi import COLLECTIVE_IDS, choice_of, normal, redirected
 from tuner.progress import Counted, quietly
-from tuner.table import Choice, Key, Rule, TuningTable
+from tuner.table import Choice, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("interpose.c")
 WATCHED = (Collective.BCAST, Collective.ALLREDUCE)  # what the watcher stands before
@@ -82,14 +82,18 @@ def prove(
     rules = [rule for ladder in ladders for rule in ladder]
     preloaded = build_watcher(directory) if watch else None
     watched = [rule for rule in rules if preloaded and rule.key.collective in WATCHED]
-    proofs = dict[Rule, RuleProof]()
+    proofs, follow = dict[Rule, RuleProof](), activation(rules_file, han_file)
     if preloaded and watched:
-        follow = activation(rules_file, han_file)
         seen_at_work = _by_watching(preloaded, follow, watched, starter, directory, progress)
         proofs |= zip(watched, seen_at_work, strict=True)
     others = [rule for rule in rules if rule not in proofs]
-    poisoned = _by_poison(text, others, starter, directory, han_file, progress)
-    proofs |= zip(others, poisoned, strict=True)
+    if others:
+        broken = _failing(others, follow, starter, directory)
+        poisoned = _by_poison(text, others, starter, directory, han_file, progress)
+        proofs |= {
+            rule: _unless_broken(proof, broken[rule])
+            for rule, proof in zip(others, poisoned, strict=True)
+        }
     return [proofs[rule] for rule in rules]
 
 
@@ -97,7 +101,7 @@ def _by_watching(
     preloaded: Path, follow: Mapping[str, str], rules: Sequence[Rule], starter: Starter,
     directory: Path, progress: Counted,
 ) -> list[RuleProof]:  # fmt: skip
-    trials = [Trial(rule, nbytes) for rule in rules for nbytes in sizes_of(rule)]
+    trials = [trial for rule in rules for trial in _trials(rule)]
     defaults = [trial for trial in trials if trial.rule.choice.is_default]
     total = len(trials) + len(defaults)
 
@@ -109,45 +113,127 @@ def _by_watching(
         starter, trials, directory, settings=follow, environment=environment,
         progress=counting_from(0),
     )  # fmt: skip
-    without = ask(
-        starter, defaults, directory, settings={}, environment=environment,
+    alone = ask(
+        starter, defaults, directory, settings=_switched_off(follow), environment=environment,
         progress=counting_from(len(trials)),
     ) if defaults else {}  # fmt: skip
-    own = {(t.rule.key, t.nbytes): seen(t.collective, without[i]) for i, t in enumerate(defaults)}
-    ran = {(t.rule, t.nbytes): with_file[i] for i, t in enumerate(trials)}
-    return [_judge(rule, {n: ran[rule, n] for n in sizes_of(rule)}, own) for rule in rules]
+    without = {trial: alone[i] for i, trial in enumerate(defaults)}
+    ran = {trial: with_file[i] for i, trial in enumerate(trials)}
+    return [_judge(rule, {t: ran[t] for t in _trials(rule)}, without) for rule in rules]
+
+
+def _trials(rule: Rule) -> list[Trial]:
+    """Calls of a rule, of both kinds of operators where it is for both."""
+    both = rule.key.collective.reduces and rule.key.operators == "any"
+    return [
+        Trial(rule, nbytes, commutative)
+        for nbytes in sizes_of(rule) for commutative in ((True, False) if both else (True,))
+    ]  # fmt: skip
+
+
+def _switched_off(follow: Mapping[str, str]) -> dict[str, str]:
+    """No file at all, whatever the environment or a file of parameters says."""
+    return {name: "0" for name, switch in follow.items() if switch == "1"}
 
 
 def seen(collective: Collective, answer: Answer) -> Choice | None:
-    """The algorithm that a call ended in; None when no call of `coll/tuned` was seen."""
-    if not answer.executed or answer.executed[0] != COLLECTIVE_IDS[collective]:
+    """The algorithm that a call ended in; None where it was not one call of `coll/tuned` on its own
+    communicator.
+    """
+    own = [call for call in answer.executed if call[0]]
+    if len(own) != 1 or own[0][1] != COLLECTIVE_IDS[collective]:
         return None
-    _, asked, faninout, segment, ran = answer.executed
-    if ran in (asked, -1):
-        return choice_of(collective, asked, faninout, segment)
-    return choice_of(collective, ran, 0, 0)
+    return _entered(own[0])
+
+
+def _entered(call: Sequence[int]) -> Choice:
+    """The algorithm that was entered last, with the parameters that it got."""
+    _, number, asked, faninout, segment, ran, shape = call
+    collective = next(c for c, known in COLLECTIVE_IDS.items() if known == number)
+    if ran not in (asked, -1):
+        return choice_of(collective, ran, 0, 0)
+    choice = choice_of(collective, asked, faninout, segment)
+    if "radix" in choice.params and shape != -1:
+        return replace(choice, params={**choice.params, "radix": shape})
+    return choice
+
+
+def inside(answer: Answer) -> set[str]:
+    """What ran on other communicators: parts of a call that `han` divided."""
+    names = {number: name for name, number in COLLECTIVE_IDS.items()}
+    return {f"{names[call[1]]} {_entered(call)}" for call in answer.executed if not call[0]}
 
 
 def _judge(
-    rule: Rule, answers: dict[int, Answer], own: dict[tuple[Key, int], Choice | None]
+    rule: Rule, answers: Mapping[Trial, Answer], without: Mapping[Trial, Answer]
 ) -> RuleProof:
-    collective, executed, reasons = rule.key.collective, [], []
-    for nbytes, answer in answers.items():
-        ran = seen(collective, answer)
-        wanted = (
-            own[rule.key, nbytes] if rule.choice.is_default else normal(collective, rule.choice)
+    executed, reasons = dict[int, Choice](), list[str]()
+    for trial, answer in answers.items():
+        ran = seen(trial.collective, answer)
+        if trial.commutative:
+            executed[trial.nbytes] = ran or Choice()
+        where = f"at {trial.nbytes} bytes" + (
+            "" if trial.commutative else ", with an operator that does not commute,"
         )
-        executed.append(ran or Choice())
         if answer.error:
-            reasons.append(f"at {nbytes} bytes the call failed with MPI error {answer.error}")
-        elif ran is None and wanted is not None:
-            reasons.append(f"at {nbytes} bytes another component than coll/tuned answered the call")
-        elif ran != wanted:
+            reasons.append(f"{where} the call failed with MPI error {answer.error}")
+        elif rule.choice.is_default:
+            reasons += _not_as_without(where, trial, answer, without[trial])
+        elif ran is None:
+            reasons.append(f"{where} another component than coll/tuned answered the call")
+        elif ran != normal(trial.collective, rule.choice):
             reasons.append(
-                redirected(collective, rule.choice, rule.key.p, nbytes, item_of(nbytes))
-                or f"at {nbytes} bytes {ran} ran instead of {wanted}"
+                _redirected(trial)
+                or f"{where} {ran} ran instead of {normal(trial.collective, rule.choice)}"
             )
-    return RuleProof(rule, tuple(answers), tuple(executed), not reasons, "; ".join(reasons))
+    sizes, confirmed = tuple(executed), bool(executed) and not reasons
+    told = "; ".join(dict.fromkeys(reasons)) if executed else NO_SIZE
+    return RuleProof(rule, sizes, tuple(executed.values()), confirmed, told)
+
+
+def _not_as_without(where: str, trial: Trial, answer: Answer, without: Answer) -> Iterator[str]:
+    """In what a call that is left to the library differs from one without any file."""
+    ran, wanted = seen(trial.collective, answer), seen(trial.collective, without)
+    if ran != wanted:
+        yield f"{where} {ran or 'another component'} ran instead of {wanted or 'another component'}"
+    elif changed := inside(answer) ^ inside(without):
+        yield (
+            f"{where} han keeps the call, but what it is made of follows the rules, too:"
+            f" {', '.join(sorted(changed & inside(answer)) or ['nothing'])} instead of"
+            f" {', '.join(sorted(changed & inside(without)) or ['nothing'])}"
+        )
+
+
+def _redirected(trial: Trial) -> str:
+    rule = trial.rule
+    item = item_of(trial.nbytes)
+    return redirected(trial.collective, rule.choice, rule.key.p, trial.nbytes, item)
+
+
+def _failing(
+    rules: Sequence[Rule], follow: Mapping[str, str], starter: Starter, directory: Path
+) -> dict[Rule, list[str]]:
+    """What is wrong with calls of the rules under the file itself: errors, and what the library
+    makes of them in silence.
+    """
+    trials = [trial for rule in rules for trial in _trials(rule)]
+    answers = ask(starter, trials, directory, settings=follow, spare=1)
+    found: dict[Rule, list[str]] = {rule: [] for rule in rules}
+    for i, trial in enumerate(trials):
+        if answers[i].error:
+            found[trial.rule].append(
+                f"at {trial.nbytes} bytes the call failed with MPI error {answers[i].error}"
+            )
+        elif reason := _redirected(trial):
+            found[trial.rule].append(reason)
+    return found
+
+
+def _unless_broken(proof: RuleProof, reasons: Sequence[str]) -> RuleProof:
+    """A rule that is reached is not proved yet where its calls fail or run something else."""
+    if not proof.confirmed or not reasons:
+        return proof
+    return replace(proof, confirmed=False, reason="; ".join(dict.fromkeys(reasons)))
 
 
 def _by_poison(
