@@ -5,8 +5,8 @@ CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is
 ranks have begun, and one line for each:
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
 `entered` are what a preloaded watcher saw on rank 0 (`struct call` of
-tuner/export/openmpi/interpose.c, tuner/export/intelmpi/watch.c), [] without it. Where functions are
-watched each call is made twice: what a communicator needs once belongs to no call.
+tuner/export/openmpi/interpose.c, tuner/export/intelmpi/watch.c), [] without it. What is watched is
+called twice: what a communicator needs once belongs to no call.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def perform(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> int:
 
 def answer(comm: MPI.Comm, call: dict[str, Any], operator: MPI.Op) -> dict[str, Any]:
     """What is to be said about a call."""
-    if WATCHES_FUNCTIONS:
+    if WATCHES_FUNCTIONS or WATCHES_CALLS:
         perform(comm, call, operator)
     expect(comm)
     executed(), entered()

@@ -110,8 +110,8 @@ def _require_expressible(rule: Rule, commutative_only: bool) -> None:
         parameters(key.collective, rule.choice)
     except InputError as reason:
         raise InputError(f"{where}: {reason}") from None
-    if reason := refused(key.collective, rule.choice, key.p):
-        raise InputError(f"{where}: {reason}, and every call would fail: drop this rule")
+    if refusal := refused(key.collective, rule.choice, key.p):
+        raise InputError(f"{where}: {refusal}, and every call would fail: drop this rule")
     if not commutative_only and not order_safe(key.collective, rule.choice):
         raise InputError(
             f"{where}: in Open MPI this algorithm gives wrong results for non-commutative"
