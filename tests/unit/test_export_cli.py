@@ -190,6 +190,8 @@ def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(
     assert main(words) == 1
     assert "(--ppn)" in capsys.readouterr().err
     assert main([*words, "--ppn", "2"]) == 0
+    said = "the file also decides for allreduce on 8x1, where the table says otherwise: it knows"
+    assert said in capsys.readouterr().err
     ring = file.read_text()
     assert main([*words, "--ppn", "1"]) == 0
     assert "# ring" in ring

@@ -15,6 +15,7 @@ from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
 from tuner.errors import InputError
 from tuner.export.formats import FORMATS, format_of
+from tuner.export.ladders import overridden
 from tuner.files import require_target, write_atomically
 from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
@@ -119,6 +120,8 @@ def run_export(options: argparse.Namespace) -> None:
     for rule in lost:
         console(error=True).print(f"left to the default, {options.to} lacks it: {rule}")
     held = table.consecutive()
+    if form.shapeless:
+        warn(_overridden(read_table(options.table), table))
     if options.out is None and not options.json:
         warn(_cyclic(table).removeprefix("; "))
         print(text, end="")
@@ -136,6 +139,15 @@ def run_export(options: argparse.Namespace) -> None:
               "left_to_default": list(lost),
               **({"out": str(options.out)} if options.out else {"text": text})}  # fmt: skip
     emit(options, record, lambda: print(f"{options.out}: {said}"))
+
+
+def _overridden(table: TuningTable, part: TuningTable) -> str:
+    """Where a file of rules for some ranks per node (--ppn) decides for others, too."""
+    calls = overridden(table.consecutive(), part.consecutive())
+    return (
+        f"the file also decides for {', '.join(calls)}, where the table says otherwise: it knows"
+        " only the number of ranks"
+    ) if calls else ""  # fmt: skip
 
 
 def _commutative(table: TuningTable, options: argparse.Namespace) -> int:

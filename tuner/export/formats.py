@@ -41,6 +41,7 @@ class Format:
     asks        what of a wish it looks at
     write       the file's content, and the rules that it cannot express, by name
     compare     every call that a file decides otherwise than the table, one sentence each
+    shapeless   its files know of a communicator how many ranks it has, and not on how many nodes
     mark        what its files alone have among those of one library
     """
 
@@ -50,6 +51,7 @@ class Format:
     asks: frozenset[str]
     write: Callable[[TuningTable, Wish], tuple[str, tuple[str, ...]]]
     compare: Callable[[TuningTable, str, Wish], list[str]]
+    shapeless: bool = False
     mark: str = ""
 
     @property
@@ -107,6 +109,7 @@ _ALL = (
         lambda table, text, wish: openmpi.check(
             table, text, commutative_only=wish.commutative_only
         ),
+        shapeless=True,
     ),
     Format(
         "openmpi-han", ("openmpi",), "application/vnd.tuner.openmpi-han-rules",
@@ -117,7 +120,7 @@ _ALL = (
         lambda table, text, wish: openmpi.han.check(
             table, text, commutative_only=wish.commutative_only
         ),
-        openmpi.han.LEVEL,
+        shapeless=True, mark=openmpi.han.LEVEL,
     ),
     Format(
         "openmpi-json", ("openmpi",), "application/vnd.tuner.openmpi-rules+json",
@@ -129,11 +132,11 @@ _ALL = (
     ),
     Format(
         "mpich", ("mpich",), "application/vnd.tuner.mpich-csel+json", frozenset({"generic"}),
-        _emit_mpich, _check_mpich,
+        _emit_mpich, _check_mpich, shapeless=True,
     ),
     Format(
         "mvapich", ("mvapich",), "application/vnd.tuner.mvapich-csel+json", frozenset({"generic"}),
-        _emit_mpich, _check_mpich,
+        _emit_mpich, _check_mpich, shapeless=True,
     ),
     Format(
         "nccl", ("nccl", "rccl"), "application/vnd.tuner.nccl-csv", frozenset({"otherwise"}),
@@ -152,6 +155,7 @@ _ALL = (
         lambda table, text, wish: intelmpi.DIALECT.check(
             table, text, wish.ranks, **_intelmpi(wish)
         ),
+        shapeless=True,
     ),
     Format(
         "mvapich2", ("mvapich2",), "application/vnd.tuner.mvapich2-environment",
@@ -162,6 +166,7 @@ _ALL = (
         lambda table, text, wish: mvapich2.DIALECT.check(
             table, text, wish.ranks, **_mvapich2(table, wish)
         ),
+        shapeless=True,
     ),
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _ALL})

@@ -61,6 +61,19 @@ def _agreed(ladders: Mapping[Key, tuple[Rule, ...]]) -> tuple[Rule, ...]:
     return ladders[first]
 
 
+def overridden(table: TuningTable, part: TuningTable) -> list[str]:
+    """Calls for which a file of a part of a table that knows only the number of ranks decides
+    otherwise than the table, as `allreduce on 4x1`.
+    """
+    held = {(key.collective, key.p, key.memory, key.operators): key for key in part.keys}
+    found = set[str]()
+    for key in set(table.keys) - set(part.keys):
+        other = held.get((key.collective, key.p, key.memory, key.operators))
+        if other and _decisions(table.ladder(key)) != _decisions(part.ladder(other)):
+            found.add(f"{key.collective} on {key.shape}")
+    return sorted(found)
+
+
 def by_place(table: TuningTable) -> dict[Key, tuple[Rule, ...]]:
     """Key for any operator -> the ladder of its calls, ascending.
 

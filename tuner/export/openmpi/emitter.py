@@ -115,7 +115,8 @@ def _require_expressible(rule: Rule, commutative_only: bool) -> None:
     if not commutative_only and not order_safe(key.collective, rule.choice):
         raise InputError(
             f"{where}: in Open MPI this algorithm gives wrong results for non-commutative"
-            " operators, or hands them to a slower one; use it only where every operator commutes"
+            " operators, or hands them to a slower one: only programs all of whose operators"
+            " commute may have it (--commutative-only)"
         )
     if key.collective in UNSPLIT and (rule.lo, rule.hi) != (0, float("inf")):
         raise InputError(

@@ -87,19 +87,21 @@ def render(table: TuningTable, operators: str) -> str:
 
 
 def _distributed(ladders: Mapping[Key, tuple[Rule, ...]]) -> list[tuple[str, tuple[Rule, ...]]]:
-    """One ladder for each shape that the format tells apart; where there are others, and all of so
-    many ranks agree, one for all."""
-    told = {key: _distribution(key) for key in ladders}
-    if ANY not in told.values():
-        return [(told[key], ladder) for key, ladder in ladders.items()]
-    if len({tuple((r.lo, str(r.choice)) for r in ladder) for ladder in ladders.values()}) == 1:
-        return [(ANY, next(iter(ladders.values())))]
-    key = next(key for key, distribution in told.items() if distribution == ANY)
-    raise InputError(
-        f"{key.collective} on {key.nodes} x {key.ppn} ranks: this format tells only communicators"
-        " of one node and of one rank per node from others with as many ranks: export those of one"
-        " number of ranks per node (--ppn)"
-    )
+    """One ladder for each shape that the format tells apart. What holds for all other shapes comes
+    last, after entries for both extremes: where the table knows none of these, of no rules.
+    """
+    told = {_distribution(key): ladder for key, ladder in ladders.items()}
+    others = {key: ladder for key, ladder in ladders.items() if _distribution(key) == ANY}
+    if not others:
+        return list(told.items())
+    if len({tuple((r.lo, str(r.choice)) for r in ladder) for ladder in others.values()}) > 1:
+        key = next(iter(others))
+        raise InputError(
+            f"{key.collective} on {key.nodes} x {key.ppn} ranks: this format tells only"
+            " communicators of one node and of one rank per node from others with as many ranks:"
+            " export those of one number of ranks per node (--ppn)"
+        )
+    return [(name, told.get(name, ())) for name in (SINGLE_NODE, ONE_PER_NODE, ANY)]
 
 
 def _distribution(key: Key) -> str:
@@ -240,10 +242,8 @@ def differences(table: TuningTable, rules: Rules, operators: str) -> Iterator[st
 def _shapes(
     p: int, ladders: Mapping[Key, tuple[Rule, ...]]
 ) -> Iterator[tuple[int, int, tuple[Rule, ...]]]:
-    """The table's shapes of so many ranks, and those of both extremes that it does not know and the
-    format could tell from these."""
+    """The table's shapes of so many ranks, and those of both extremes that it does not know."""
     for key, ladder in ladders.items():
         yield key.nodes, key.ppn, ladder
     known = {(key.nodes, key.ppn) for key in ladders}
-    if ANY not in map(_distribution, ladders):
-        yield from ((*shape, ()) for shape in {(1, p), (p, 1)} - known)
+    yield from ((*shape, ()) for shape in {(1, p), (p, 1)} - known)
