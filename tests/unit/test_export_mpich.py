@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import Rungs, table_of
+from tests.support.numbers import MISREAD
 from tests.support.trees import BINOMIAL, DENSE, DOUBLING, GENERIC, RABENSEIFNER, RING, SMP, Node
 from tuner import libraries
 from tuner.collective import Collective
@@ -27,6 +28,7 @@ LATE: Node = {
     },
     "comm_type=inter": {"algorithm=MPIR_Allreduce_inter_reduce_exchange_bcast": {}},
 }
+NO_PARAMETERS: list[Any] = [5, None, [], [[1]], "k=2", {"k=2": 1}, {"k=2": {"k=3": {}}}]
 PIPELINE = Choice("pipeline", {"segment": 8192})
 TABLE = table_of({
     (BCAST, 4): [(0, Choice()), (1024, PIPELINE)],
@@ -108,6 +110,16 @@ def test_check_sees_a_moved_bound() -> None:
     moved = text.replace("avg_msg_size<=1023", "avg_msg_size<=1024", 1)
     assert moved != text
     assert "1024 bytes on 4 ranks" in mpich.check(TABLE, moved, GENERIC)[0]
+
+
+def test_check_sees_calls_beyond_a_bound_of_elements() -> None:
+    """How many bytes `count<pow2` ends at no condition says: it hangs on ranks and elements."""
+    table = table_of({(ALLREDUCE, 8, "commutative"): [(0, Choice("rabenseifner"))]})
+    text = mpich.emit(table, GENERIC)
+    assert mpich.check(table, text, GENERIC) == []
+    (large,), (small,) = RABENSEIFNER, DOUBLING
+    found = mpich.check(table, text.replace(large, small), GENERIC)
+    assert any("bytes on 8 ranks" in difference for difference in found)
 
 
 def test_a_number_of_ranks_below_other_conditions_is_misread_as_the_library_does() -> None:
@@ -194,6 +206,16 @@ BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BI
         ({"collective=bcast": {"$schema": SMP}}, r"'\$schema' is no condition"),
         ({"collective=bcast": {"avg_msg_size<=8": SMP}}, "not with =any"),
         ({"collective=bcast": {"avg_msg_size<=2147483648": SMP}}, "largest bound is 2147483647"),
+        *(
+            ({"collective=bcast": {f"comm_size<={number}": SMP}}, "'comm_size<=.* is no condition")
+            for number in MISREAD
+        ),
+        *(
+            ({"collective=bcast": dict.fromkeys(SMP, below)}, "only parameters may follow 'algor")
+            for below in NO_PARAMETERS
+        ),
+        ({"collective=bcast": {"algorithm=MPIR_Bcast_intra_é": {}}}, "is no condition"),
+        ({"collective=((": SMP}, r"is no algorithm of \(\( in this layer"),
         ({"collective=bcast": {**SMP, **RING}}, "must stand alone"),
         ({"collective=bcast": DOUBLING}, "Allreduce_intra_recursive_doubling is no algorithm of b"),
         (
@@ -221,6 +243,8 @@ def test_truncated_and_repeated() -> None:
         mpich.parse(text[:-5])
     with pytest.raises(InputError, match="listed twice"):
         mpich.parse('{"collective=a": {}, "collective=a": {}}')
+    with pytest.raises(InputError, match="longer than any library reads"):
+        mpich.parse('{"collective=bcast": %s}' % ("9" * 5000))
     with pytest.raises(InputError, match="must hold every collective"):
         mpich.decide(mpich.parse(text), ALLREDUCE, Call(2, 9))
 

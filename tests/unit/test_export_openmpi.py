@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, table_of
+from tests.support.numbers import MISREAD
 from tuner import algorithms, libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -161,7 +163,14 @@ def test_rules_for_device_memory_are_refused() -> None:
         (FILE.replace("1024 2 2 8192", "1024 2 2 8192 5"), "line 21: a row of 5 numbers where 4"),
         (FILE.replace("1024 2 2 8192", "1024 2 2"), "line 21: a row of 3 numbers where 4"),
         (FILE.replace("1024 2 2", "1024 17 2"), "line 21: algorithm 17 does not exist"),
-        (FILE.replace("1024 2 2", "01024 2 2"), "line 21: '01024' is not a plain decimal"),
+        (FILE.replace("1024 2 2", "1024 10 2"), "line 21: algorithm 10 does not exist, .* is 9"),
+        *((FILE.replace("1024 2 2", f"{number} 2 2"), "line 21: .* is not a plain decimal")
+          for number in MISREAD),
+        *((f"rule-file-version-{number}\n{FILE}", "line 1: 'rule-file-version-.* is not a plain")
+          for number in MISREAD),
+        (FILE.replace("1024 2 2 8192", "1024 2\n2 8192"), "line 21: a row of 2 numbers where 4"),
+        ("1\n7\n1\n0\n1 0 1 0\n0\n", "line 5: a row of 4 numbers"),
+        (FILE.replace("1024 2 2 8192 #", "9 1024 2 2 8192 #"), "line 21: a row of 5 numbers"),
         (FILE.replace("1024 2 2", "1k 2 2"), "line 21: '1k' is not a plain decimal"),
         (FILE.replace("1024 2 2", "-1 2 2"), "'-1' is not a plain decimal"),
         (FILE.replace("1024 2 2", "70000 2 2"), "must start at 0 and ascend"),
@@ -170,6 +179,7 @@ def test_rules_for_device_memory_are_refused() -> None:
         (FILE.replace("7 # bcast", "5 # reduce_local"), "line 13: collective 5 is unknown"),
         (FILE.replace("7 # bcast", "2 # again"), "collective 2 is listed twice"),
         ("# comment first\nrule-file-version-2\n" + FILE, "line 2: 'rule-file-version-2' is not"),
+        ("rule-file-version-0\n" + FILE, "version 0 is not known"),
         ("rule-file-version-3\n" + FILE, "version 3 is not known"),
         ("rule-file-version-2\n" + FILE, "a row of 4 numbers where 5"),
     ],
@@ -177,6 +187,14 @@ def test_rules_for_device_memory_are_refused() -> None:
 def test_files_that_the_library_would_drop_or_misread(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         openmpi.parse(text)
+
+
+def test_a_long_file_takes_no_longer_for_each_rule() -> None:
+    rows = "".join(f"{size} 1 0 0\n" for size in range(20_000))
+    begun = time.process_time()
+    rules = openmpi.parse(f"1\n7\n1\n0\n20000\n{rows}")
+    assert time.process_time() - begun < 5  # where each row looks through all others: minutes
+    assert openmpi.decide(rules, BCAST, 4, 1) == Choice("linear")
 
 
 def test_version_two_has_a_fifth_column() -> None:

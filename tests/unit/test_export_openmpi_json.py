@@ -159,6 +159,8 @@ def changed(**message: Any) -> str:
     [
         (json.dumps(FILE)[:-9], "truncated or not JSON, line 1: give the whole file"),
         ("[" * 100_000, "nested deeper than any library reads"),
+        ('{"rule_file_version": ' + "3" * 5000, "a number in it is longer than any library reads"),
+        (json.dumps({**FILE, "rule_file_version": 3.0}), '"rule_file_version": 3'),
         ("[]", '"rule_file_version": 3'),
         (json.dumps({**FILE, "rule_file_version": 2}), '"rule_file_version": 3'),
         (json.dumps({**FILE, "module": "han"}), '"module": "tuned"'),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
+from tests.support.numbers import MISREAD
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import ucc
@@ -151,6 +152,10 @@ HEAD = "[team_size=4 ppn=1 nnodes=4]\n"
         ("[team size=4]\nUCC_X=1\n", "'team' is no condition"),
         ("[ranks=4]\nUCC_X=1\n", "'ranks=4' is no condition"),
         ("[ppn=4 ppn=4]\nUCC_X=1\n", "ppn is listed twice"),
+        *((f"[team_size={number}]\nUCC_X=1\n", "team_size=.* is no ") for number in MISREAD),
+        *((f"[ppn=1-{number}]\nUCC_X=1\n", "ppn=1-.* is no ") for number in MISREAD),
+        ("[ppn=1-1000000000]\nUCC_X=1\n", "'ppn=1-1000000000' is no condition"),
+        ("UCC_\ud800", "'UCC_.ud800' is no UCC_NAME=VALUE"),
         (f"[{'x' * 128}]\n", "no section of at most 127"),
     ],
 )
@@ -164,6 +169,9 @@ def test_sections_for_the_same_teams_are_refused() -> None:
     line = "UCC_TL_UCP_TUNE=allreduce:@ring\n"
     with pytest.raises(InputError, match="left to chance"):
         ucc.parse(f"[team_size=2-8]\n{line}[nnodes=4 ppn=1]\n{line}")
+    for ends in ("[team_size=2-8]", "[team_size=8-9]"), ("[ppn=8-9]", "[ppn=2-8]"):
+        with pytest.raises(InputError, match="left to chance"):
+            ucc.parse(f"{ends[0]}\n{line}{ends[1]}\n{line}")
     assert ucc.parse(f"[team_size=2-8]\n{line}[team_size=9-16]\n{line}")
     assert ucc.parse(f"[vendor=amd ppn=1]\n{line}[vendor=intel ppn=1]\n{line}")
 
@@ -177,6 +185,12 @@ def test_sections_for_the_same_teams_are_refused() -> None:
         ("allreduce:@rng", "UCC has no allreduce algorithm 'rng'"),
         ("bcast:@ring", "UCC has no bcast algorithm 'ring'"),
         ("bcast:@3", "UCC has no bcast algorithm '3'"),
+        *((f"allreduce:@{number}", "UCC has no allreduce algorithm") for number in MISREAD),
+        *((f"allreduce:0-{number}:@ring", "is no range of sizes") for number in MISREAD),
+        *((f"allreduce:[1,{number}]:@ring", "'.* is no ") for number in MISREAD),
+        *((f"allreduce:{number}:@ring", "'.* is no qualifier") for number in MISREAD),
+        ("allreduce:0-16777216t:@ring", "is no range of sizes"),
+        ("allreduce:[4294967296]:@ring", "no list of numbers of ranks"),
         ("allreduce:0-4k:@ring:@dbt", "'@dbt' is no second qualifier"),
         ("allreduce:0:@ring", "a score of 0 switches the range off"),
         ("allreduce:4k-1k:@ring", "no size is in the half-open range '4k-1k'"),

@@ -90,7 +90,8 @@ def by_place(table: TuningTable) -> dict[Key, tuple[Rule, ...]]:
 
 
 def probe_sizes(ladder: Sequence[Rule], others: Collection[int] = ()) -> list[int]:
-    """Sizes in bytes at which two encodings of a ladder could differ: bounds and neighbours.
+    """Sizes in bytes at which two encodings of a ladder could differ: bounds and neighbours, and
+    one far beyond, where bounds of another kind than bytes are passed.
 
     others      bounds of the other encoding
     """

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
+from tuner.export import strict
 from tuner.export.ladders import by_ranks, describe
 from tuner.export.variables import LARGEST, Dialect, Entry
 from tuner.libraries.mvapich2 import ALGORITHMS, choice_of, number_of, order_safe
 from tuner.table import Choice, TuningTable
 
 MOST_ENTRIES = 32  # places in the library's table
-_ENTRY = re.compile(r"(\d{1,3}):(\d{1,10})-(\d{1,10}|\+)")
+_ENTRY = re.compile(rf"({strict.NUMBER}):({strict.NUMBER})-({strict.NUMBER}|\+)")
 
 
 def otherwise_of(name: str) -> Choice | None:
@@ -60,8 +61,9 @@ def write(entries: Sequence[Entry]) -> str:
 def read(collective: Collective, value: str) -> tuple[Entry, ...]:
     """The entries of a value; raises InputError for what MVAPICH2 would misread."""
     known = ALGORITHMS[collective].values()
-    if value.isdigit() and int(value) in known:
-        return (Entry(int(value)),)
+    alone = strict.number(value)
+    if alone is not None and alone in known:
+        return (Entry(alone),)
     words, entries = value.split(","), list[Entry]()
     if not 2 <= len(words) <= MOST_ENTRIES:
         raise InputError(f"{quoted(value)} is neither one number nor 2 to {MOST_ENTRIES} entries")

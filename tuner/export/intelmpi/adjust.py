@@ -14,13 +14,14 @@ from collections.abc import Sequence
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
+from tuner.export import strict
 from tuner.export.variables import LARGEST, Dialect, Entry
 from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of, preset_of
 from tuner.table import Choice
 
 PREFIX = "I_MPI_ADJUST_"
 MOST_ENTRIES = 1000
-_ENTRY = re.compile(r"(\d{1,3})(?::(\d{1,10})-(\d{1,10}))?")
+_ENTRY = re.compile(rf"({strict.NUMBER})(?::({strict.NUMBER})-({strict.NUMBER}))?")
 
 
 def otherwise_of(name: str) -> Choice | None:

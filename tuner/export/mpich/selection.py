@@ -8,7 +8,6 @@ and read the same, with algorithms of their own; MPICH 4.1 knows fewer condition
 
 from __future__ import annotations
 
-import json
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -17,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
+from tuner.export import strict
 
 Tree = Mapping[str, Any]
 # The rules that a library decides with by itself, by its name: `mpich` or `mvapich`.
 Generic = Callable[[str], Tree]
 LARGEST = 2**31 - 1  # bounds are ints in the library
-LEAF = re.compile(r"(algorithm|composition)=\w+")
+LEAF = re.compile(r"(algorithm|composition)=\w+", re.ASCII)
 # What the library decides for each communicator when that is made. What stands below any other
 # condition is left to each call, and there its comm_size<N reads as <=N (csel.c).
 COMMUNICATOR = ("comm_type", "comm_size", "comm_hierarchy", "comm_avg_ppn", "is_node_consecutive")
@@ -38,8 +38,10 @@ ASKED = {
     "is_sendbuf_inplace": ("alltoall", "alltoallv", "alltoallw"),
     "is_block_regular": ("reduce_scatter",),
 }  # fmt: skip
-NUMERIC = re.compile(r"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)(\d+)")
-SIZES = re.compile(r"comm_size(<=?\d+|=pow2|=any)")
+NUMERIC = re.compile(
+    rf"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)({strict.NUMBER})"
+)
+SIZES = re.compile(rf"comm_size(<=?{strict.NUMBER}|=pow2|=any)")
 OTHER = re.compile(
     r"any|(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count|comm_hierarchy)=any"
     r"|comm_type=(intra|inter)|comm_size=(pow2|node_comm_size)|count<pow2"
@@ -49,7 +51,7 @@ OTHER = re.compile(
 )
 _COMPARE = {"<=": operator.le, "<": operator.lt}
 SINCE = (  # what no MPICH before these releases has for certain
-    ((4, 2), re.compile(r"comm_avg_ppn<\d+|comm_avg_ppn=any|any")),
+    ((4, 2), re.compile(rf"comm_avg_ppn<{strict.NUMBER}|comm_avg_ppn=any|any")),
     ((4, 3), re.compile(r"algorithm=\w+_recursive_multiplying")),
     ((5, 0), re.compile(r"algorithm=\w+_ccl")),
 )
@@ -92,18 +94,14 @@ def parse(text: str, library: str = "mpich") -> Tree:
 
 
 def _parsed(text: str, library: str) -> Tree:
-    try:
-        tree = json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as reason:
-        raise InputError(
-            f"MPICH tuning file: truncated or not JSON, line {reason.lineno}: give the whole file"
-        ) from None
+    tree = strict.json_content(text, "MPICH tuning file")
     if not isinstance(tree, dict) or not tree:
         raise InputError("MPICH tuning file: no collectives in it")
     for key, node in tree.items():
         if not key.startswith("collective="):
             raise InputError(
-                f"MPICH tuning file: {key!r} is no collective: this is a file of something else"
+                f"MPICH tuning file: {quoted(key)} is no collective: this is a file of something"
+                " else"
             )
         _require_valid(node, key)
         _require_fitting(node, key.removeprefix("collective="))
@@ -113,7 +111,8 @@ def _parsed(text: str, library: str) -> Tree:
 
 def _require_version(tree: Tree, library: str) -> None:
     name, _, version = library.partition(" ")
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    parts = [strict.number(part) for part in version.split(".")[:2]]
+    numbers = tuple(part for part in parts if part is not None)
     if name != "mpich" or len(numbers) < 2:
         return
     later = [(since, new) for since, new in SINCE if numbers < since]
@@ -133,24 +132,21 @@ def conditions(node: Tree) -> Iterator[str]:
         yield from conditions(below)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise InputError(f"MPICH tuning file: a condition is listed twice among {list(found)}")
-    return found
-
-
 def _require_valid(node: Any, where: str) -> None:
     if not isinstance(node, dict) or not node:
         raise InputError(f"MPICH tuning file: nothing follows {where}")
     if any(LEAF.fullmatch(key) for key in node):
         if len(node) > 1:
             raise InputError(f"MPICH tuning file: {where}: an algorithm must stand alone")
+        (leaf,) = node.items()
+        _require_parameters(*leaf)
         return
     for key, below in node.items():
         numeric = NUMERIC.fullmatch(key)
         if not numeric and not OTHER.fullmatch(key):
-            raise InputError(f"MPICH tuning file: {where}: {key!r} is no condition of the library")
+            raise InputError(
+                f"MPICH tuning file: {where}: {quoted(key)} is no condition of the library"
+            )
         if numeric and int(numeric[3]) > LARGEST:
             raise InputError(f"MPICH tuning file: {where}: {key}: the largest bound is {LARGEST}")
         _require_valid(below, f"{where}, {key}")
@@ -159,12 +155,19 @@ def _require_valid(node: Any, where: str) -> None:
         raise InputError(f"MPICH tuning file: {where}: the sizes end with {last}, not with =any")
 
 
+def _require_parameters(algorithm: str, below: Any) -> None:
+    if not isinstance(below, dict) or any(value != {} for value in below.values()):
+        raise InputError(
+            f"MPICH tuning file: only parameters may follow {quoted(algorithm)}, each with {{}}"
+        )
+
+
 def _require_fitting(node: Tree, collective: str) -> None:
     """Raises InputError for what the library does not know of this collective."""
     plain = collective.removeprefix("i")
     for key, below in node.items():
         if LEAF.fullmatch(key):
-            if not re.fullmatch(rf"algorithm=MPIR_{collective.capitalize()}_\w+", key):
+            if not re.fullmatch(rf"algorithm=MPIR_{re.escape(collective.capitalize())}_\w+", key):
                 raise InputError(
                     f"MPICH tuning file: {key} is no algorithm of {collective} in this layer: the"
                     " library would abort"
@@ -285,7 +288,7 @@ def generic_tuning(libmpi: Path) -> Tree:
         raise InputError(f"{libmpi}: cannot be read: {reason.strerror}") from None
     for match in re.finditer(rb'\{\s*"collective=[^\0]*', binary):
         if b"algorithm=MPIR_Bcast_intra_" in match[0]:
-            return parse(match[0].decode())
+            return parse(match[0].decode(errors="replace"))
     raise InputError(
         f"{libmpi}: holds no collective selection rules; give the libmpi of MPICH 4.1 or later"
     )

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
+from tuner.export import strict
 from tuner.libraries.nccl.constants import PROTOCOLS, Way
 from tuner.libraries.nccl.names import ALGORITHMS, MOST_CHANNELS, choice_of, ways_of
 from tuner.table import Choice
@@ -34,7 +34,6 @@ LARGEST = 2**64 - 1  # bytes; 2^32 - 1, as the plugin's own sample has it, ends 
 LONGEST = 254  # characters of a line; C versions of the plugin break longer ones in two
 MOST_ROWS = 100_000
 FIELDS = (8, 9, 10)
-_NUMBER = re.compile(r"-1|0|[1-9][0-9]{0,19}")
 _Conditions = tuple[int, int, int, int]
 
 
@@ -115,7 +114,7 @@ def parse(text: str, family: str = NCCL) -> tuple[Row, ...]:
 
 
 def _row(line: str, family: str) -> Row:
-    if len(line.encode()) > LONGEST:
+    if strict.length(line) > LONGEST:
         raise InputError(f"longer than {LONGEST} characters: the plugin would break it in two")
     fields = [field.strip(" \t") for field in line.split(",")]
     if len(fields) not in FIELDS or line[0] in " \t":
@@ -125,7 +124,7 @@ def _row(line: str, family: str) -> Row:
         )
     collective, way = _way(fields)
     first, last, channels, *conditions = map(_number, fields[1:3] + fields[5:])
-    if first == ANY or not first <= last <= LARGEST:
+    if first == ANY or not first <= last:
         raise InputError(f"no size is from {first} to {last} bytes")
     if channels > MOST_CHANNELS or (channels == ANY and family == NCCL):
         raise InputError(
@@ -160,9 +159,10 @@ def _way(fields: Sequence[str]) -> tuple[Collective, Way]:
 
 
 def _number(field: str) -> int:
-    if not _NUMBER.fullmatch(field):
+    value = ANY if field == str(ANY) else strict.number(field)
+    if value is None:
         raise InputError(f"{quoted(field)} is no plain decimal number; the plugin would misread it")
-    return int(field)
+    return value
 
 
 def _require_reached(rows: Sequence[Row], numbers: Sequence[int]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
+from tuner.export import strict
 from tuner.export.ladders import beside, describe, places_by_ranks, probe_sizes
 from tuner.export.openmpi.rules import first_of, wanted
 from tuner.libraries.openmpi import ALGORITHMS, choice_of, parameters
@@ -122,15 +123,12 @@ def _message(rule: Rule) -> dict[str, Any]:
 
 def parse(text: str) -> Rules:
     """The rules in a file; raises InputError for what Open MPI would drop or misread."""
-    try:
-        root = json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as reason:
-        raise InputError(
-            f"JSON rules: truncated or not JSON, line {reason.lineno}: give the whole file"
-        ) from None
-    except RecursionError:
-        raise InputError("JSON rules: nested deeper than any library reads") from None
-    if not isinstance(root, dict) or {**root, "collectives": 0} != {**_ROOT, "collectives": 0}:
+    root = strict.json_content(text, "JSON rules")
+    if (
+        not isinstance(root, dict)
+        or {**root, "collectives": 0} != {**_ROOT, "collectives": 0}
+        or type(root["rule_file_version"]) is not int
+    ):
         raise InputError(
             'JSON rules: needed are "rule_file_version": 3, "module": "tuned" and "collectives"'
         )
@@ -143,13 +141,6 @@ def parse(text: str) -> Rules:
                            for i, entry in enumerate(_list(name, entries)))
         for name, entries in collectives.items()
     }  # fmt: skip
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise InputError(f"JSON rules: a name is listed twice among {list(found)}")
-    return found
 
 
 def _list(where: str, value: Any) -> list[Any]:

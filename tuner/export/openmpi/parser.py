@@ -7,14 +7,15 @@ without a word. Everything it would misread or drop is an InputError here.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
+from tuner.export import strict
 from tuner.export.openmpi.rules import Row, Rules
 
-_HEADER = re.compile(r"rule-file-version-(\d+)\s")
-_NUMBER = re.compile(r"0|[1-9][0-9]*")
+_HEADER = re.compile(rf"rule-file-version-({strict.NUMBER})\s")
 LARGEST = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
 ALGORITHMS_OF = {  # collective number -> largest algorithm number of Open MPI 5.0
     0: 7, 1: 5, 2: 6, 3: 5, 4: 2, 6: 6, 7: 9, 8: 2, 9: 3, 11: 7, 12: 4, 13: 4, 14: 2, 15: 3,
@@ -30,6 +31,7 @@ class _Token:
 class _Reader:
     def __init__(self, tokens: Iterator[_Token]) -> None:
         self._tokens = list(tokens)
+        self._on_line = Counter(token.line for token in self._tokens)
         self._next = 0
 
     def number(self, what: str, largest: int = LARGEST) -> _Token:
@@ -48,10 +50,10 @@ class _Reader:
     def row(self, columns: int, algorithms: int) -> Row:
         first = self.number("a message size", largest=2**63 - 1)
         numbers = [first, *(self.number("the rest of a row") for _ in range(columns - 1))]
-        line = [token for token in self._tokens if token.line == first.line]
-        if len(line) != columns or numbers != line:
+        found = self._on_line[first.line]
+        if found != columns or numbers[-1].line != first.line:
             raise InputError(
-                f"rules file, line {first.line}: a row of {len(line)} numbers where {columns}"
+                f"rules file, line {first.line}: a row of {found} numbers where {columns}"
                 " (message size, algorithm, fan-in/out, segment size) are needed on one line"
             )
         if numbers[1].value > algorithms:
@@ -94,12 +96,13 @@ def _tokens(text: str, start: int) -> Iterator[_Token]:
     first = text.count("\n", 0, start) + 1
     for line, content in enumerate(text[start:].split("\n"), start=first):
         for word in content.partition("#")[0].split():
-            if not _NUMBER.fullmatch(word):
+            value = strict.number(word)
+            if value is None:
                 raise InputError(
-                    f"rules file, line {line}: {word!r} is not a plain decimal number; Open MPI"
-                    " would misread it without a word"
+                    f"rules file, line {line}: {quoted(word)} is not a plain decimal number; Open"
+                    " MPI would misread it without a word"
                 )
-            yield _Token(int(word), line)
+            yield _Token(value, line)
 
 
 def _entries(

@@ -15,6 +15,7 @@ from itertools import combinations
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
+from tuner.export import strict
 from tuner.export.ucc.tune import Span, Token, parse_tune
 from tuner.table import Choice
 
@@ -24,8 +25,9 @@ CPUS = ("vendor", "model")
 LONGEST = 8189  # bytes of a line; longer ones are broken in two
 LONGEST_SECTION = 127
 MOST_SECTIONS = 1000
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
-_NAME = re.compile(r"(\w+_)?UCC_\w+")
+LARGEST = 10**9 - 1  # of a number of ranks or nodes
+_RANGE = re.compile(rf"({strict.NUMBER})(?:-({strict.NUMBER}))?")
+_NAME = re.compile(r"(\w+_)?UCC_\w+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def parse(text: str) -> Conf:
 
 
 def _section_name(line: str) -> str | None:
-    if len(line.encode()) > LONGEST:
+    if strict.length(line) > LONGEST:
         raise InputError(f"longer than {LONGEST} bytes: UCC would break it in two")
     if not line.startswith("["):
         return None
@@ -153,7 +155,7 @@ def _condition(word: str, limits: dict[str, Span], cpus: dict[str, str]) -> None
         raise InputError(f"{key} is listed twice")
     if key in CPUS and value:
         cpus[key] = value
-    elif key in RANGES and span:
+    elif key in RANGES and span and int(span[2] or span[1]) <= LARGEST:
         limits[key] = (int(span[1]), int(span[2] or span[1]))
     else:
         raise InputError(

@@ -15,15 +15,18 @@ from itertools import combinations
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
+from tuner.export import strict
 from tuner.libraries.ucc import ALGORITHMS
 
 COLLECTIVES = {str(collective): collective for collective in ALGORITHMS}
 MEMORIES = ("host", "cuda", "cuda_managed", "rocm", "rocm_managed")
 INFINITE = 2**64 - 1  # what UCC takes `inf` for
 FORCED = "inf"  # the score that wins over every other transport layer
-ANY_TEAM = ((0, 2**32 - 1),)
+MOST_RANKS = 2**32 - 1
+ANY_TEAM = ((0, MOST_RANKS),)
+MOST_SCORE = 2**31 - 2  # the largest int is `inf`
 MOST_TOKENS = 2000
-_SIZE = re.compile(r"(\d{1,15})(?:([kmgt])b?|b)?", re.IGNORECASE)
+_SIZE = re.compile(rf"({strict.NUMBER})(?:([kmgt])b?|b)?", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 Span = tuple[int, int]
 
@@ -116,9 +119,9 @@ def _kind(field: str) -> str | None:
         return "collectives"
     if all(part in MEMORIES for part in parts):
         return "memories"
-    if field == FORCED or re.fullmatch(r"\d{1,9}", field):
+    if field == FORCED or strict.number(field, MOST_SCORE) is not None:
         return "score"
-    if re.fullmatch(r"\[[-\d,inf]+\]", field):
+    if re.fullmatch(r"\[[-0-9,inf]+\]", field):
         return "teams"
     if re.fullmatch(r"@\w+", field):
         return "algorithm"
@@ -138,24 +141,27 @@ def _size(word: str, field: str) -> int:
     if word.lower() == "inf":
         return INFINITE
     match = _SIZE.fullmatch(word)
-    if match is None:
+    size = int(match[1]) << _POWERS[(match[2] or "").lower()] if match else INFINITE
+    if size >= INFINITE:
         raise InputError(f"{quoted(field)} is no range of sizes such as 0-4k or 1m-inf")
-    return int(match[1]) << _POWERS[(match[2] or "").lower()]
+    return size
 
 
 def _teams(field: str) -> Iterator[Span]:
     for part in field[1:-1].split(","):
         first, dash, last = part.partition("-")
-        upper = str(ANY_TEAM[0][1]) if last == "inf" else (last if dash else first)
-        if not first.isdigit() or not upper.isdigit() or int(first) > int(upper):
+        lo = strict.number(first, MOST_RANKS)
+        hi = MOST_RANKS if last == "inf" else strict.number(last if dash else first, MOST_RANKS)
+        if lo is None or hi is None or lo > hi:
             raise InputError(f"{quoted(field)} is no list of numbers of ranks such as [2-8,16]")
-        yield int(first), int(upper)
+        yield lo, hi
 
 
 def _algorithm(collective: Collective, field: str) -> str:
     name, names = field[1:], ALGORITHMS[collective]
-    if name.isdigit() and int(name) < len(names):
-        return names[int(name)]
+    number = strict.number(name, len(names) - 1)
+    if number is not None:
+        return names[number]
     if name not in names:
         raise InputError(f"UCC has no {collective} algorithm {quoted(name)}: it has {list(names)}")
     return name
