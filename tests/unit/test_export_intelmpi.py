@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
+from tests.support.numbers import MISREAD
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import intelmpi
@@ -30,9 +32,13 @@ TABLE = table({
     (ALLGATHER, 3): [(0, choice_of(3)), (3000, choice_of(2))],
 })  # fmt: skip
 FILE = """\
-# intelmpi 2021.18.1, communicators of 3 ranks
+# intelmpi 2021.18.1: rules for communicators of 3 ranks, in force for those of any size
 export I_MPI_ADJUST_ALLGATHER='3:0-999;2'
 export I_MPI_ADJUST_ALLREDUCE='5:0-1023;16:1024-4095;1'
+unset I_MPI_ADJUST_BCAST
+unset I_MPI_ADJUST_GATHER
+unset I_MPI_ADJUST_REDUCE
+unset I_MPI_ADJUST_SCATTER
 """
 
 
@@ -50,6 +56,20 @@ def test_golden_file() -> None:
 )  # fmt: skip
 def test_decisions(collective: Collective, nbytes: int, preset: int) -> None:
     assert DIALECT.decide(DIALECT.parse(FILE), collective, 3, nbytes) == choice_of(preset)
+
+
+def test_a_file_forgets_what_another_one_has_set() -> None:
+    other = DIALECT.emit(table({(BCAST, 3): [(0, FIVE)], (ALLREDUCE, 3): [(0, ONE)]}))
+    names = [f"I_MPI_ADJUST_{c.upper()}" for c in PRESETS]
+    script = "\n".join([other, FILE, *(f"printenv {name} || echo -" for name in names)])
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["3:0-999;2", "5:0-1023;16:1024-4095;1", "-", "-", "-", "-"]
+
+
+def test_rules_for_less_than_a_byte_of_each_rank_get_no_entry() -> None:
+    rungs = [(0, FIVE), (3000, ONE), (3001, FIVE), (3002, ONE), (6000, choice_of(2))]
+    text = DIALECT.emit(table({(ALLGATHER, 3): rungs}))
+    assert "export I_MPI_ADJUST_ALLGATHER='5:0-999;1:1000-1000;1:1001-1999;2'" in text
 
 
 def test_the_own_decision_has_no_number() -> None:
@@ -119,6 +139,8 @@ def line(value: str, name: str = "ALLREDUCE") -> str:
         (line("5:0-1023;"), "'' is no PRESET or"),
         (line("5:4095;1"), "'5:4095' is no PRESET or"),
         (line("-1"), "'-1' is no PRESET"),
+        *((line(number), "'.* is no PRESET or") for number in MISREAD),
+        *((line(f"5:0-{number};1"), "'5:0-.* is no PRESET or") for number in MISREAD),
         (line(""), "'' is no PRESET"),
         (line("5:0-1023,1"), "is no PRESET or"),
         (line("33"), "no preset 33, the largest is 32"),
@@ -130,6 +152,9 @@ def line(value: str, name: str = "ALLREDUCE") -> str:
         (line("5;16:0-100"), "nothing is left for '16:0-100'"),
         (line("5:0-2147483648;1"), "at most at 2147483647"),
         (line("5", "IBCAST"), "I_MPI_ADJUST_IBCAST is none of"),
+        ("unset I_MPI_ADJUST_IBCAST\n", "I_MPI_ADJUST_IBCAST is none of"),
+        (line("5") + "unset I_MPI_ADJUST_ALLREDUCE\n", "line 2: .* is set twice"),
+        ("unset I_MPI_ADJUST_ALLREDUCE I_MPI_ADJUST_BCAST\n", "or unset NAME"),
         (line("5") * 2, "line 2: I_MPI_ADJUST_ALLREDUCE is set twice"),
         ("I_MPI_ADJUST_ALLREDUCE=5\n", "line 1: .* is no export NAME='VALUE'"),
         ("export I_MPI_ADJUST_ALLREDUCE=5;16\n", "is no export"),
@@ -146,8 +171,13 @@ def test_values_that_the_library_would_misread_or_leave_out(text: str, message: 
         ("0-1023;16:1024", "0-1022;16:1023", "allreduce of 1023 bytes on 3 ranks: the table says"),
         ("4095;1", "4095;2", "allreduce of 4096 bytes"),
         ("0-999", "0-998", "allgather of 2997 bytes"),
-        ("ALLGATHER", "GATHER", "gather of 0 bytes"),
-        ("export I_MPI_ADJUST_ALLR", line("7", "BCAST") + "export I_MPI_ADJUST_ALLR", "bcast of 0"),
+        ("unset I_MPI_ADJUST_GATHER\n", line("3", "GATHER"), "gather of 0 bytes"),
+        ("unset I_MPI_ADJUST_BCAST\n", line("7", "BCAST"), "bcast of 0"),
+        (
+            "export I_MPI_ADJUST_ALLGATHER='3:0-999;2'",
+            "unset I_MPI_ADJUST_ALLGATHER",
+            "allgather of 0 bytes on 3 ranks: the table says preset_3, the variables default",
+        ),
     ],
 )
 def test_check_sees_every_change(old: str, new: str, difference: str) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import Rungs, table_of
+from tests.support.numbers import MISREAD
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import mvapich2
@@ -28,7 +29,7 @@ TABLE = table({
     (ALLREDUCE, 8): [(0, Choice("recursive_doubling"))],
 })  # fmt: skip
 FILE = """\
-# mvapich2 2.3.7, communicators of 8 ranks
+# mvapich2 2.3.7: rules for communicators of 8 ranks, in force for those of any size
 export MV2_INTER_ALLREDUCE_TUNING='1'
 export MV2_INTER_BCAST_TUNING='1:0-8191,5:8192-1048575,9:1048576-+'
 """
@@ -54,6 +55,12 @@ def test_order_is_kept_unless_every_operator_commutes() -> None:
     with pytest.raises(InputError, match=r"allreduce on 8 ranks, \[0, inf\).* non-commutative"):
         form.emit(unsafe, Wish())
     assert "='2'" in form.emit(unsafe, Wish(commutative_only=True))[0]
+
+
+def test_what_is_left_to_the_library_is_unset() -> None:
+    text = DIALECT.emit(table({(BCAST, 8): [(0, RING)]}))
+    assert text.endswith("unset MV2_INTER_ALLREDUCE_TUNING\n")
+    assert list(DIALECT.parse(text)) == [BCAST]
 
 
 def test_the_own_decision_has_no_number() -> None:
@@ -92,6 +99,8 @@ def test_inexpressible_rules_are_refused_by_name(
     [
         ("10", "neither one number nor 2 to 32 entries"),
         ("0", "neither one number"),
+        *((number, "neither one number") for number in MISREAD),
+        *((f"1:0-{number},5:8192-+", "is no NUMBER:FIRST-LAST") for number in MISREAD),
         ("1:0-+", "neither one number"),
         ("1:0-8191,10:8192-+", "with one of .* run its first algorithm or fail"),
         ("1:0-8191,5", "'5' is no NUMBER:FIRST-LAST"),

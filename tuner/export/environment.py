@@ -1,4 +1,5 @@
-"""Files of environment variables that a shell reads: `export NAME='VALUE'`, one a line."""
+"""Files of environment variables that a shell reads: `export NAME='VALUE'` or `unset NAME`, one a
+line."""
 
 from __future__ import annotations
 
@@ -7,31 +8,38 @@ from collections.abc import Mapping
 
 from tuner.errors import InputError, quoted
 
-_LINE = re.compile(r"export ([A-Z][A-Z0-9_]*)='([^'\\]*)'")
+_LINE = re.compile(r"export ([A-Z][A-Z0-9_]*)='([^'\\]*)'|unset ([A-Z][A-Z0-9_]*)")
+Variables = Mapping[str, str | None]  # name -> value; None: the shell forgets it
 LONGEST = 128 * 1024  # bytes of one variable, the limit of Linux
 
 
-def render(variables: Mapping[str, str], comment: str) -> str:
+def render(variables: Variables, comment: str) -> str:
     """The file. Raises InputError for a variable that no program can be started with."""
     for name, value in variables.items():
-        if len(name) + len(value) + 2 > LONGEST:
+        if len(name) + len(value or "") + 2 > LONGEST:
             raise InputError(
                 f"{name} would be longer than the {LONGEST} bytes that Linux passes on"
             )
-    lines = [f"export {name}='{value}'" for name, value in variables.items()]
+    lines = [
+        f"unset {name}" if value is None else f"export {name}='{value}'"
+        for name, value in variables.items()
+    ]
     return "".join(f"{line}\n" for line in (f"# {comment}", *lines))
 
 
-def parse(text: str) -> dict[str, str]:
+def parse(text: str) -> dict[str, str | None]:
     """The variables; raises InputError naming the line for anything that is not of this form."""
-    found: dict[str, str] = {}
+    found: dict[str, str | None] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line or line.startswith("#"):
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            raise InputError(f"line {number}: {quoted(line)} is no export NAME='VALUE'")
-        if match[1] in found:
-            raise InputError(f"line {number}: {match[1]} is set twice, the last one would count")
-        found[match[1]] = match[2]
+            raise InputError(
+                f"line {number}: {quoted(line)} is no export NAME='VALUE' or unset NAME"
+            )
+        name = match[1] or match[3]
+        if name in found:
+            raise InputError(f"line {number}: {name} is set twice, the last one would count")
+        found[name] = match[2]
     return found

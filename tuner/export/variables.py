@@ -3,8 +3,9 @@
 The value is a list of entries, a number with the sizes that it is for. Both libraries look at the
 upper bounds alone: the first entry whose bound is not below the call counts, and the last one takes
 all that is left. They know neither the number of ranks nor the operator, so a file is for one
-number of ranks. Nor can they name the library's own decision: a collective that the table leaves to
-it altogether gets no variable; beside other rules it needs a stand-in.
+number of ranks. Nor can they name the library's own decision: of a collective that the table leaves
+to it altogether the file unsets the variable, which another file may have set; beside other rules
+it needs a stand-in.
 """
 
 from __future__ import annotations
@@ -71,16 +72,18 @@ class Dialect:
         """What a file of variables says; raises InputError naming what would be misread."""
         try:
             variables = environment.parse(text)
-            return dict(self._ladder(name, value) for name, value in variables.items())
+            found = dict(self._ladder(name, value) for name, value in variables.items())
         except InputError as reason:
             raise InputError(f"{self.library} variables: {reason}") from None
+        return {collective: entries for collective, entries in found.items() if entries}
 
-    def _ladder(self, name: str, value: str) -> tuple[Collective, tuple[Entry, ...]]:
+    def _ladder(self, name: str, value: str | None) -> tuple[Collective, tuple[Entry, ...]]:
+        """What a variable says, nothing where it is unset."""
         collective = next((c for c, known in self.names.items() if known == name), None)
         if collective is None:
             raise InputError(f"{name} is none of {', '.join(self.names.values())}")
         try:
-            return collective, self.read(collective, value)
+            return collective, () if value is None else self.read(collective, value)
         except InputError as reason:
             raise InputError(f"{name}: {reason}") from None
 
@@ -96,13 +99,15 @@ class Dialect:
         does not know.
         """
         ladders = _ladders(table, ranks, commutative_only)
-        variables = dict[str, str]()
+        variables = dict[str, str | None]()
         for collective, ladder in ladders.items():
             if not all(rule.choice.is_default for rule in ladder):
                 entries = tuple(self._entries(ladder, otherwise))
                 variables[self.names[collective]] = self.write(entries)
+        variables |= {name: None for name in self.names.values() if name not in variables}
         p = next(iter(ladders.values()))[0].key.p
-        text = environment.render(variables, f"{table.library}, communicators of {p} ranks")
+        held = f"rules for communicators of {p} ranks, in force for those of any size"
+        text = environment.render(variables, f"{table.library}: {held}")
         differences = self.check(
             table, text, ranks, otherwise=otherwise, commutative_only=commutative_only
         )

@@ -1,9 +1,10 @@
 """Proving I_MPI_ADJUST variables in a real Intel MPI.
 
 The library says nothing of what it runs, and what a preset stands for is not published. So a
-watcher notes which functions each call enters: with the variables, with the rule's preset alone for
-all sizes, and with neither. A rule is confirmed when its calls enter what its preset enters, and
-that differs from the library's own decision, which would run if the variables were not followed.
+watcher notes which functions each call enters, and with which numbers the library chose them: with
+the variables, with each preset of theirs alone for all sizes, and without variables. A rule is
+confirmed when all its calls enter what they enter under its preset, and neither under another one
+of the variables nor by the library's own decision.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
 from tuner.export import environment, watcher
 from tuner.export.intelmpi.adjust import DIALECT, PREFIX
@@ -30,12 +32,14 @@ from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("watch.c")
+OWN = None  # in the place of a preset: the library's own decision
 _Entered = Mapping[tuple[Rule, int], Answer]
 
 
 def activation(file: Path) -> dict[str, str]:
-    """The variables of a file."""
-    return environment.parse(file.read_text(encoding="utf-8"))
+    """The variables that a file sets."""
+    variables = environment.parse(file.read_text(encoding="utf-8"))
+    return {name: value for name, value in variables.items() if value is not None}
 
 
 def prove(
@@ -64,10 +68,8 @@ def prove(
     preloaded = watcher.build(SOURCE, directory)
     if preloaded is None:
         raise ProbeError("Intel MPI is watched by a small C program: install a C compiler (x86-64)")
-    rules = _rules(table, ranks, commutative_only)
-    return _Launches(starter, directory, preloaded, activation(file), progress).judge(
-        rules, otherwise
-    )
+    launches = _Launches(starter, directory, preloaded, activation(file), progress)
+    return launches.judge(_rules(table, ranks, commutative_only), otherwise)
 
 
 def _rules(table: TuningTable, ranks: int | None, commutative_only: bool) -> list[Rule]:
@@ -91,28 +93,27 @@ class _Launches:
         self._done = self._total = 0
 
     def judge(self, rules: Sequence[Rule], otherwise: Choice | None) -> list[RuleProof]:
-        """With the variables, without them, and with each preset alone."""
-        presets = {rule: self._preset(rule, otherwise) for rule in rules}
-        alone = sorted({
-            (rule.key.collective, preset) for rule, preset in presets.items() if preset is not None
+        """With the variables, without them, and with each preset of theirs alone."""
+        meant = {rule: self._meant(rule, otherwise) for rule in rules}
+        presets = sorted({
+            (rule.key.collective, preset) for rule, preset in meant.items() if preset is not OWN
         })  # fmt: skip
-        self._total = 2 + len(alone)
-        with_file, without = self._watch(rules, self._variables), self._watch(rules, {})
-        expected: dict[tuple[Rule, int], Answer] = {}
-        for collective, preset in alone:
-            mine = [r for r, n in presets.items() if (r.key.collective, n) == (collective, preset)]
-            forced = {**self._variables, f"{PREFIX}{collective.upper()}": str(preset)}
-            expected |= self._watch(mine, forced)
-        return [
-            _judge(rule, with_file, without if presets[rule] is None else expected, without)
-            for rule in rules
-        ]
+        self._total = 2 + len(presets)
+        ran, own = self._watch(rules, self._variables), self._watch(rules, {})
+        alone: dict[Collective, dict[int | None, _Entered]] = {
+            rule.key.collective: {OWN: own} for rule in rules
+        }
+        for collective, preset in presets:
+            calls = [rule for rule in rules if rule.key.collective is collective]
+            forced = {**self._variables, DIALECT.names[collective]: str(preset)}
+            alone[collective][preset] = self._watch(calls, forced)
+        return [_judge(rule, meant[rule], ran, alone[rule.key.collective]) for rule in rules]
 
-    def _preset(self, rule: Rule, otherwise: Choice | None) -> int | None:
-        """The number that the variables have for a rule; None where they leave it alone."""
+    def _meant(self, rule: Rule, otherwise: Choice | None) -> int | None:
+        """The preset that the variables have for a rule; OWN where they leave it alone."""
         collective = rule.key.collective
-        if f"{PREFIX}{collective.upper()}" not in self._variables:
-            return None
+        if DIALECT.names.get(collective) not in self._variables:
+            return OWN
         choice = otherwise if rule.choice.is_default and otherwise else rule.choice
         return preset_of(collective, choice)
 
@@ -127,31 +128,47 @@ class _Launches:
         return {(trial.rule, trial.nbytes): answers[i] for i, trial in enumerate(trials)}
 
 
-def _judge(rule: Rule, ran: _Entered, expected: _Entered, own: _Entered) -> RuleProof:
-    sizes, reasons = sizes_of(rule), []
+def _judge(
+    rule: Rule, meant: int | None, ran: _Entered, alone: Mapping[int | None, _Entered]
+) -> RuleProof:
+    """alone: what calls enter by the library's own decision, and under each preset that the
+    variables have for the collective."""
+    sizes, doubts = sizes_of(rule), dict[str, list[str]]()
     for nbytes in sizes:
-        answer, wanted = ran[rule, nbytes], expected[rule, nbytes]
-        if answer.error:
-            reasons.append(f"at {nbytes} bytes the call failed with MPI error {answer.error}")
-        elif not answer.entered:
-            reasons.append(f"at {nbytes} bytes no algorithm of this library was seen")
-        elif set(answer.entered) != set(wanted.entered):
-            reasons.append(f"at {nbytes} bytes {named(answer)} ran instead of {named(wanted)}")
+        under = {preset: entered[rule, nbytes] for preset, entered in alone.items()}
+        doubt = _doubt(ran[rule, nbytes], meant, under)
+        if doubt:
+            doubts.setdefault(doubt, []).append(str(nbytes))
+    reasons = [f"at {', '.join(where)} bytes {doubt}" for doubt, where in doubts.items()]
     if not sizes:
         reasons.append(NO_SIZE)
-    told_apart = any(set(ran[rule, n].entered) != set(own[rule, n].entered) for n in sizes)
-    if not reasons and expected is not own and not told_apart:
-        reasons.append(
-            "Intel MPI's own decision enters the same functions: nothing tells them apart"
-        )
     executed = tuple(Choice(named(ran[rule, nbytes])) for nbytes in sizes)
     return RuleProof(rule, sizes, executed, not reasons, "; ".join(reasons))
+
+
+def _doubt(answer: Answer, meant: int | None, under: Mapping[int | None, Answer]) -> str:
+    """Why a call does not show that what was meant ran; "" where it does."""
+    if answer.error:
+        return f"the call failed with MPI error {answer.error}"
+    if not answer.entered:
+        return "no algorithm of this library was seen"
+    alike = [preset for preset, seen in under.items() if set(seen.entered) == set(answer.entered)]
+    if meant not in alike:
+        wanted = named(under[meant])
+        told = f"instead of {wanted}" if named(answer) != wanted else "with other numbers"
+        return f"{named(answer)} ran {told}, unlike under {_called(meant)}"
+    others = " or ".join(_called(preset) for preset in alike if preset != meant)
+    return f"{_called(meant)} cannot be told from {others}" if others else ""
+
+
+def _called(preset: int | None) -> str:
+    return "Intel MPI's own decision" if preset is OWN else f"preset {preset}"
 
 
 def named(answer: Answer) -> str:
     """`Bcast_binomial + Reduce_binomial`: the functions without what all names have in common."""
     words = sorted(
         name.removeprefix("MPIR_").removeprefix("MPIDI_").replace("_intra_", "_")
-        for name in answer.entered
-    )
-    return " + ".join(words) or "nothing"
+        for name in answer.entered if "(" not in name
+    )  # fmt: skip
+    return " + ".join(words) or "no function with a name"

@@ -1,9 +1,16 @@
-/* Watches which functions of Intel MPI's libmpi a collective enters. Preloaded into every rank.
+/* Watches which functions of Intel MPI's libmpi a collective enters, and with which numbers the
+ * library chose them. Preloaded into every rank.
  *
  * The library's calls among its own functions cannot be interposed, but its symbol table names them
  * all. So the first byte of each algorithm's function becomes a breakpoint: entering it raises
  * SIGTRAP, whose handler notes the function, puts the byte back and lets it go on. Asking what was
  * entered sets all breakpoints again. x86-64 alone: a breakpoint is the one byte 0xCC there.
+ *
+ * Several presets enter the same functions, yet with other numbers. Those pass through three
+ * functions that choose: for a call as a whole, then for what is done inside a node and between
+ * nodes. Each is given the call, which begins with the number of its collective, and a choice: the
+ * number of an algorithm and four parameters (disassembled: 2021.18). They begin with a one-byte
+ * instruction that the handler carries out itself, so their breakpoints stay and no choice is missed.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -11,6 +18,7 @@
 #include <link.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -21,16 +29,19 @@
 #error "breakpoints are written for x86-64"
 #endif
 
-enum { BREAKPOINT = 0xCC, MOST = 4096, LONGEST = 1 << 16, PAGE = 4096 };
+enum { BREAKPOINT = 0xCC, PUSH_RBP = 0x55 };
+enum { MOST = 4096, LONGEST = 1 << 16, LONGEST_CHOICE = 256, PAGE = 4096 };
 
 static struct {
     unsigned char *at;      /* the first byte of the function */
     unsigned char byte;     /* what is there without a breakpoint */
     const char *name;
+    char chooses;
     volatile char armed, entered;
 } functions[MOST];
 static int known = -1; /* functions found; -1: nobody has looked yet */
-static char said[LONGEST];
+static char said[LONGEST], choices[LONGEST];
+static size_t chosen; /* characters of `choices` */
 
 static int ends_with(const char *name, const char *end)
 {
@@ -51,12 +62,45 @@ static int is_algorithm(const char *name)
     return !ends_with(name, "_check") && !ends_with(name, "_cnt") && !ends_with(name, "_auto");
 }
 
+static int is_choosing(const char *name)
+{
+    return strcmp(name, "MPIDI_coll_invoke") == 0 || strcmp(name, "MPIDI_POSIX_coll_select") == 0
+        || strcmp(name, "MPIDI_OFI_coll_select") == 0;
+}
+
+/* `<name>(<collective>:<algorithm>,<four parameters>)`, without the latter where nothing was chosen
+ * beforehand. */
+static void note_choice(const char *name, const int *call, const int *choice)
+{
+    char *end = choices + chosen;
+    if (chosen + LONGEST_CHOICE > sizeof choices)
+        return;
+    if (choice)
+        chosen += snprintf(end, LONGEST_CHOICE, "%s(%d:%d,%d,%d,%d,%d) ", name, call[0], choice[0],
+                           choice[1], choice[2], choice[3], choice[4]);
+    else
+        chosen += snprintf(end, LONGEST_CHOICE, "%s(%d) ", name, call[0]);
+}
+
+static void push_rbp(greg_t *registers)
+{
+    registers[REG_RSP] -= sizeof(greg_t);
+    *(greg_t *)registers[REG_RSP] = registers[REG_RBP];
+}
+
 static void enter(int signal, siginfo_t *info, void *context)
 {
-    greg_t *next = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    greg_t *next = &registers[REG_RIP];
     (void)signal, (void)info;
     for (int i = 0; i < known; i++)
         if ((greg_t)(functions[i].at + 1) == *next) {
+            if (functions[i].chooses) {
+                note_choice(functions[i].name, (const int *)registers[REG_RDI],
+                            (const int *)registers[REG_RSI]);
+                push_rbp(registers);
+                return;
+            }
             *functions[i].at = functions[i].byte;
             functions[i].armed = 0;
             functions[i].entered = 1;
@@ -65,7 +109,7 @@ static void enter(int signal, siginfo_t *info, void *context)
         }
 }
 
-/* Every algorithm that the symbol table of a file names, loaded at `base`. */
+/* Every watched function that the symbol table of a file names, loaded at `base`. */
 static void read_symbols(const char *file, size_t size, ElfW(Addr) base)
 {
     const Elf64_Ehdr *head = (const void *)file;
@@ -81,10 +125,12 @@ static void read_symbols(const char *file, size_t size, ElfW(Addr) base)
             const char *name = names + symbol[k].st_name;
             if (ELF64_ST_TYPE(symbol[k].st_info) != STT_FUNC || !symbol[k].st_value)
                 continue;
-            if (!is_algorithm(name))
+            unsigned char *at = (unsigned char *)base + symbol[k].st_value;
+            if (!is_algorithm(name) && !(is_choosing(name) && *at == PUSH_RBP))
                 continue;
-            functions[known].at = (unsigned char *)base + symbol[k].st_value;
-            functions[known].byte = *functions[known].at;
+            functions[known].at = at;
+            functions[known].byte = *at;
+            functions[known].chooses = is_choosing(name);
             functions[known++].name = name;
         }
     }
@@ -121,7 +167,8 @@ static int find_library(struct dl_phdr_info *library, size_t size, void *data)
     return 1;
 }
 
-/* The functions entered since the last question, each followed by a space; forgets them. */
+/* The functions entered and the choices made since the last question, each followed by a space;
+ * forgets them. */
 const char *tuner_entered(void)
 {
     size_t used = 0;
@@ -144,6 +191,11 @@ const char *tuner_entered(void)
             *functions[i].at = BREAKPOINT;
         }
     }
+    if (used + chosen < sizeof said) {
+        memcpy(said + used, choices, chosen);
+        used += chosen;
+    }
+    chosen = 0;
     said[used] = '\0';
     return said;
 }
