@@ -162,6 +162,16 @@ def test_check_sees_what_the_table_does_not_have() -> None:
              "comm_size=any": ranks["comm_size=any"]}  # fmt: skip
     grown = {**tree, "collective=bcast": {**tree["collective=bcast"], "comm_type=intra": large}}
     assert any("64 ranks" in found for found in mpich.check(TABLE, json.dumps(grown), GENERIC))
+    for four in (
+        {"comm_hierarchy=parent": ranks["comm_size<=4"], "comm_hierarchy=any": RING},
+        {"comm_hierarchy=node": RING, "comm_hierarchy=any": ranks["comm_size<=4"]},
+        {"avg_msg_size<=1023": ranks["comm_size<=4"], "avg_msg_size=any": {
+            "count<=100000": ranks["comm_size<=4"], "count=any": RING}},
+        {"avg_msg_size<=1023": ranks["comm_size<=4"], "avg_msg_size=any": {
+            "count<=64": RING, "count=any": ranks["comm_size<=4"]}},
+    ):  # fmt: skip
+        apart = {**tree["collective=bcast"], "comm_type=intra": {**ranks, "comm_size<=4": four}}
+        assert mpich.check(TABLE, json.dumps({**tree, "collective=bcast": apart}), GENERIC)
     other = {**tree, "collective=barrier": {"algorithm=MPIR_Barrier_intra_dissemination": {}}}
     assert "collective=barrier" in mpich.check(TABLE, json.dumps(other), GENERIC)[0]
 
@@ -193,6 +203,17 @@ def test_rules_safe_elsewhere_but_not_in_mpich_keep_their_place_for_commutative_
         "any": Choice(), "commutative": choice,
     }  # fmt: skip
     assert mpich.emit(replaced, GENERIC)
+
+
+@pytest.mark.parametrize("segment", [-1, 2**31, 2**32 + 1, 2**40])
+def test_segments_are_what_an_int_of_the_library_holds(segment: int) -> None:
+    """It reads 4294967297 as 1."""
+    for allowed in (0, 2**31 - 1):
+        choice = Choice("pipeline", {"segment": allowed})
+        assert mpich.emit(table_of({(BCAST, 2): [(0, choice)]}), GENERIC)
+    table = table_of({(BCAST, 2): [(0, Choice("pipeline", {"segment": segment}))]})
+    with pytest.raises(InputError, match=r"MPICH has segments of 0 \(none\) to 2147483647 bytes"):
+        mpich.emit(table, GENERIC)
 
 
 BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BINOMIAL}}

@@ -55,6 +55,7 @@ ALGORITHMS = {
 PRECONDITIONS = {"MPIR_CVAR_DEVICE_COLLECTIVES": ("none", 1)}
 SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
 ITEM = 4  # bytes of the elements that a probe sends
+LARGEST = 2**31 - 1  # parameters and bounds are ints in the library
 _VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
     "k": ("TREE_KVAL", 2),
     "is_non_blocking": ("IS_NON_BLOCKING", 1),
@@ -66,7 +67,8 @@ _VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
 def native(collective: Collective, choice: Choice) -> Native:
     """The library's algorithm for a choice other than the default.
 
-    Raises InputError for an algorithm or parameter that MPICH does not have.
+    Raises InputError for an algorithm or parameter that MPICH does not have, and for a segment that
+    it would read as another one.
     """
     known = ALGORITHMS.get(collective)
     if choice.via != LIBRARY:
@@ -84,6 +86,10 @@ def native(collective: Collective, choice: Choice) -> Native:
         raise InputError(
             f"{collective} {choice}: in MPICH this algorithm takes"
             f" {'exactly the parameter segment' if wanted else 'no parameters'}"
+        )
+    if not 0 <= choice.params.get("segment", 0) <= LARGEST:
+        raise InputError(
+            f"{collective} {choice}: MPICH has segments of 0 (none) to {LARGEST} bytes"
         )
     return found
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from tuner.collective import Collective
@@ -19,18 +20,18 @@ from tuner.errors import InputError, quoted
 from tuner.export.ladders import beside, by_ranks, describe, probe_sizes
 from tuner.export.mpich.selection import (
     COMMUNICATOR,
-    LARGEST,
     Call,
     Leaf,
     Tree,
     bounds,
     decide,
+    hierarchies,
     holds,
     leaves,
     parse,
     seen_by,
 )
-from tuner.libraries.mpich import leaf_parameters, native, order_safe
+from tuner.libraries.mpich import ITEM, LARGEST, leaf_parameters, native, order_safe
 from tuner.table import OPERATORS, Choice, Rule, TuningTable
 
 _Ladders = Mapping[int, Sequence[Rule]]
@@ -198,9 +199,10 @@ class _Branches:
 def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
     """Every call for which the file decides otherwise than the table, one sentence each.
 
-    Looks at each bound of each rule and one byte beside it, for every communicator size and its
-    neighbours, be they the table's or the file's, and for operators of every kind. Raises
-    InputError when the library would not accept the file.
+    Looks at each bound of each rule and one byte beside it, with as many elements as any bound on
+    them has, for every communicator size and its neighbours, be they the table's or the file's, for
+    every kind of communicator that is told apart and for operators of every kind. Raises InputError
+    when the library would not accept the file.
     """
     tree = parse(text, table.library)
     known = {operators: by_ranks(table, operators) for operators in OPERATORS}
@@ -224,15 +226,28 @@ def _calls(
     trees: Sequence[Tree], p: int, ladder: Sequence[Rule], operators: str
 ) -> Iterator[tuple[Rule | None, Call]]:
     """Calls of `p` ranks on each side of every bound that they meet, and the rule of each."""
-    sizes, densities = (
+    sizes, densities, counts = (
         {n for tree in trees for n in bounds(tree, quantity)}
-        for quantity in ("avg_msg_size", "comm_avg_ppn")
+        for quantity in ("avg_msg_size", "comm_avg_ppn", "count")
     )
-    for nbytes in probe_sizes(ladder, sizes):
+    kinds = dict.fromkeys(("parent", *(kind for tree in trees for kind in hierarchies(tree))))
+    near = [ppn for ppn in beside(densities | {1}, least=1) if ppn <= p]
+    for item, nbytes in _elements(probe_sizes(ladder, sizes), counts):
         rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-        for ppn in beside(densities | {1}, least=1):
-            if ppn <= p:
-                yield rule, Call(p, nbytes, commutative=operators == "commutative", ppn=ppn)
+        call = Call(p, nbytes, item, operators == "commutative")
+        for kind, ppn in product(kinds, near):
+            yield rule, replace(call, hierarchy=kind, ppn=ppn)
+
+
+def _elements(sizes: Sequence[int], counts: Collection[int]) -> Iterator[tuple[int, int]]:
+    """Bytes of an element, and of all of them: of each size, and from each size on of as many
+    elements as bounds on their number have, and one more and less.
+    """
+    for nbytes in sizes:
+        yield ITEM, nbytes
+        for count in beside(counts, least=1):
+            item = max(1, -(-nbytes // count))
+            yield item, item * count
 
 
 def _untouched(tree: Tree, generic: Tree, changed: Collection[str]) -> list[str]:
@@ -256,14 +271,16 @@ def _differences(
     tree: Tree, generic: Tree, rule: Rule | None, collective: Collective, call: Call
 ) -> list[str]:
     found = []
+    elements = "" if call.item == ITEM else f" in {call.nbytes // call.item} elements"
+    kind = "" if call.hierarchy == "parent" else f", comm_hierarchy={call.hierarchy}"
     for built_in in (True, False):
         call = replace(call, built_in=built_in)
         wanted = _wanted(rule, call) or decide(generic, collective, call)
         decided = decide(tree, collective, call)
         if decided != wanted:
             found.append(
-                f"{collective} of {call.nbytes} bytes on {call.p} ranks"
-                f" ({'' if call.commutative else 'non-'}commutative operator): the table says"
+                f"{collective} of {call.nbytes} bytes{elements} on {call.p} ranks"
+                f" ({'' if call.commutative else 'non-'}commutative operator{kind}): the table says"
                 f" {wanted}, the file {decided}"
             )
     return found

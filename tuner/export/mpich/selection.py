@@ -18,11 +18,11 @@ from typing import Any
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
 from tuner.export import strict
+from tuner.libraries.mpich import LARGEST
 
 Tree = Mapping[str, Any]
 # The rules that a library decides with by itself, by its name: `mpich` or `mvapich`.
 Generic = Callable[[str], Tree]
-LARGEST = 2**31 - 1  # bounds are ints in the library
 LEAF = re.compile(r"(algorithm|composition)=\w+", re.ASCII)
 # What the library decides for each communicator when that is made. What stands below any other
 # condition is left to each call, and there its comm_size<N reads as <=N (csel.c).
@@ -274,6 +274,12 @@ def bounds(node: Tree, quantity: str) -> set[int]:
             found.add(int(numeric[3]))
         found |= bounds(below, quantity)
     return found
+
+
+def hierarchies(node: Tree) -> set[str]:
+    """The kinds of communicators that conditions below `node` name, `flat` where they say any."""
+    named = (key.partition("comm_hierarchy=")[2] for key in conditions(node))
+    return {"flat" if name == "any" else name for name in named if name}
 
 
 def generic_tuning(libmpi: Path) -> Tree:
