@@ -31,6 +31,17 @@ class ProbeError(TunerError):
     """Measuring failed: no launcher, too few slots, a rank that died, a wrong result."""
 
 
+class LateError(ProbeError):
+    """Ranks that did not end in time.
+
+    stderr      what they and their launcher wrote there until they were ended
+    """
+
+    def __init__(self, message: str, stderr: str) -> None:
+        super().__init__(message)
+        self.stderr = stderr
+
+
 def quoted(value: object) -> str:
     """What somebody wrote, as a message quotes it: on one line and short, however large it is."""
     return _SHORT.repr(value)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.mpi.test_prove import BCAST
 from tests.support.ladders import table_of
+from tests.support.trees import SMP
 from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
@@ -197,20 +198,25 @@ def test_what_comes_before_a_file_of_mpich(
         mpich_proof.prove(table, file, generic, mpich_launcher, tmp_path)
 
 
-def test_mpich_aborts_on_incomplete_files(mpich_launcher: Launcher, tmp_path: Path) -> None:
+def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
     generic = mpich.generic_tuning(mpich_launcher.libmpi())
     table = table_of({(BCAST, 2): [(0, Choice("binomial"))]}, library="mpich 5.0.2")
     whole = json.loads(mpich.emit(table, generic))
     part = json.dumps({"collective=bcast": whole["collective=bcast"]})
     assert "collective=barrier is missing" in mpich.check(table, part, generic)
+    barrier = {"comm_hierarchy=parent": SMP, "comm_hierarchy=any": whole["collective=barrier"]}
+    layered = json.dumps({**whole, "collective=barrier": barrier})
     file = tmp_path / "m.json"
-    for text, lives in ((json.dumps(whole), True), (part, False)):
+    for text, lives in ((json.dumps(whole), True), (part, False), (layered, False)):
         file.write_text(text)
         run = mpich_launcher.run(
             2, ["-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"], timeout=60.0,
             settings=mpich_proof.activation(file), check=False,
         )  # fmt: skip
         assert (run.returncode == 0) == lives
+        assert (mpich_proof.POISONED.search(run.stderr) is not None) == (text == layered)
 
 
 def test_ranks_that_die_are_told_of(mpich_launcher: Launcher, tmp_path: Path) -> None:

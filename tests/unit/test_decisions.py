@@ -203,12 +203,12 @@ def test_of_what_its_rules_ask_beyond_the_call_nothing_is_known() -> None:
     assert found.choices == (None,)
 
 
-def test_of_several_ranks_on_several_hosts_its_rules_for_a_hierarchy_count() -> None:
+def test_where_a_host_has_several_ranks_its_rules_for_a_hierarchy_count() -> None:
     tree = {"collective=bcast": {"comm_hierarchy=parent": BINOMIAL, "comm_hierarchy=any": RING}}
     shapes = {
         (2, 2): "binomial",
         (4, 1): "scatter_allgather_ring",
-        (1, 4): "scatter_allgather_ring",
+        (1, 4): "binomial",
     }
     for (nodes, ppn), name in shapes.items():
         (found,) = mpich_decisions.find(tree, [(BCAST, nodes, ppn, CONSECUTIVE)], 4096)

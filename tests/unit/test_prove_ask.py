@@ -12,8 +12,19 @@ import pytest
 
 from tests.support.ladders import table_of
 from tuner.collective import Collective
-from tuner.errors import ProbeError
-from tuner.export.prove import START, TIMEOUT, WORD, Completed, Trial, ask
+from tuner.errors import LateError, ProbeError
+from tuner.export.prove import (
+    LARGEST,
+    START,
+    TIMEOUT,
+    WORD,
+    Completed,
+    Trial,
+    ask,
+    outlived,
+    sizes_of,
+)
+from tuner.runtime.launch import CompletedRun
 from tuner.table import Choice
 
 RULE = table_of({(Collective.BCAST, 4): [(0, Choice())]}).rules[0]
@@ -42,12 +53,12 @@ class Hanging:
         self.calls = json.loads(Path(arguments[-1]).read_text())
         answer = {"call": 0, "error": 0, "executed": [], "entered": []}
         self.patience = [on_line(line) for line in ("a banner", '{"calls": 3}', json.dumps(answer))]
-        raise ProbeError(f"{ranks} ranks did not end")
+        raise LateError(f"{ranks} ranks did not end", "Assertion failed")
 
 
 def test_what_was_answered_before_a_launch_hung_counts(tmp_path: Path) -> None:
     starter = Hanging()
-    assert list(ask(starter, TRIALS, tmp_path, settings={}, may_abort=True)) == [0]
+    assert outlived(starter, TRIALS, tmp_path, settings={}) == (1, "Assertion failed")
     assert starter.timeout < TIMEOUT
     assert starter.first == START
     assert starter.patience == [None, WORD, WORD]
@@ -55,3 +66,26 @@ def test_what_was_answered_before_a_launch_hung_counts(tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match="4 ranks did not end"):
         ask(starter, TRIALS, tmp_path, settings={})
     assert [starter.first, *starter.patience] == [None] * 4
+
+
+class Leaving(Hanging):
+    """One answer, then a good end."""
+
+    def run(self, ranks: int, arguments: Sequence[str], **how: Any) -> Completed:
+        try:
+            return super().run(ranks, arguments, **how)
+        except LateError:
+            return CompletedRun(0, "", "")
+
+
+def test_calls_without_an_answer_are_no_end(tmp_path: Path) -> None:
+    with pytest.raises(ProbeError, match="the ranks ended after 1 of 3 calls without a word"):
+        ask(Leaving(), TRIALS, tmp_path, settings={})
+
+
+def test_a_rule_is_tried_at_its_bounds_and_where_it_was_probed() -> None:
+    rungs = [(0, Choice()), (1024, Choice("binomial")), (8192, Choice()), (LARGEST, Choice("ring"))]
+    rules = table_of({(Collective.BCAST, 4): rungs}, (64, 2048, 4096)).rules
+    assert list(map(sizes_of, rules)) == [
+        (4, 64, 1023), (1024, 2048, 4096, 8191), (8192, LARGEST - 1), (LARGEST,),
+    ]  # fmt: skip

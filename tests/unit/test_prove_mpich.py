@@ -11,17 +11,24 @@ import pytest
 
 from tests.support.ladders import table_of
 from tests.support.trees import GENERIC
+from tuner.cli import native, proving
+from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import ProbeError
+from tuner.errors import InputError, LateError, ProbeError
 from tuner.export import mpich
 from tuner.export.mpich.emitter import POISON
-from tuner.export.mpich.proof import prove
+from tuner.export.mpich.proof import UNSAID, prove
 from tuner.export.prove import RuleProof
+from tuner.report.summary import UNPROVED
 from tuner.runtime.launch import CompletedRun
-from tuner.table import Choice, TuningTable
+from tuner.table import Choice, TuningTable, write_table
 
 BCAST = Collective.BCAST
 FILE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"
+SAID = """Assertion failed in file /mpich-5.0.2/src/mpi/coll/mpir_coll.c at line 375: 0
+libmpi.so.12(+0x4627a1) [0x7f153ea627a1]
+Abort(1) on node 0: Internal error
+"""
 
 
 @dataclass
@@ -30,12 +37,20 @@ class Ranks:
 
     lasting     launches until their host is lost
     lost        a launch, counted from 1, that ends before its first answer
+    deaf        they never read a file
+    hungry      they die for want of memory in calls of so many bytes, in launches where they may
+    errors      the MPI error class of calls of so many bytes
+    waiting     their launcher waits for ever where they die
     """
 
     library: str = "mpich"
     launches: list[int] = field(default_factory=list)
     lasting: int = 1_000_000
     lost: int = 0
+    deaf: bool = False
+    hungry: int = 0
+    errors: Mapping[int, int] = field(default_factory=dict)
+    waiting: bool = False
 
     def run(
         self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
@@ -53,12 +68,21 @@ class Ranks:
             return CompletedRun(255, "", "")
         for number, call in enumerate(json.loads(Path(arguments[-1]).read_text())):
             made = mpich.Call(call["nodes"] * call["ppn"], call["nbytes"], ppn=call["ppn"])
-            if mpich.decide(tree, Collective(call["collective"]), made) == POISON:
-                break
-            said = {"call": number, "error": 0, "executed": [], "entered": []}
+            met = mpich.decide(tree, Collective(call["collective"]), made) == POISON
+            if met and not self.deaf:
+                return self.ended(SAID)
+            if made.nbytes == self.hungry and not check:
+                return self.ended("MemoryError")
+            error = self.errors.get(made.nbytes, 0)
             if on_line:
-                on_line(json.dumps(said))
+                on_line(json.dumps({"call": number, "error": error, "executed": [], "entered": []}))
         return CompletedRun(0, "", "")
+
+    def ended(self, said: str) -> CompletedRun:
+        """After a death."""
+        if self.waiting:
+            raise LateError("the ranks fell silent", said)
+        return CompletedRun(1, "", said)
 
 
 def proved(table: TuningTable, ranks: Ranks, place: Path) -> list[RuleProof]:
@@ -78,7 +102,7 @@ def test_shapes_that_share_a_leaf_are_tried_once(tmp_path: Path) -> None:
     proofs = proved(table, ranks, tmp_path)
     assert {proof.rule for proof in proofs} == set(table.rules)
     assert [proof.reason for proof in proofs] == [""] * 4
-    assert len(ranks.launches) == 2
+    assert len(ranks.launches) == 3  # the first is under the file itself
 
 
 LADDER = [(0, Choice()), (1024, Choice("binomial")), (4096, Choice()), (9000, Choice("binomial"))]
@@ -86,12 +110,12 @@ LADDER = [(0, Choice()), (1024, Choice("binomial")), (4096, Choice()), (9000, Ch
 
 def test_ranks_that_answer_no_more_end_the_proof_and_keep_what_was_proved(tmp_path: Path) -> None:
     """A launch that died without a word looked like the work of another rule's poison."""
-    table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lasting=2)
+    table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lasting=3)
     proofs = proved(table, ranks, tmp_path)
     assert [proof.confirmed for proof in proofs] == [True, True, False, False]
     assert [proof.reason for proof in proofs[2:]] == ["not tried: host node1 was lost"] * 2
     assert [proof.sizes for proof in proofs[2:]] == [(), ()]
-    assert len(ranks.launches) == 2 + 4
+    assert len(ranks.launches) == 3 + 3
 
 
 def test_ranks_that_never_answer_are_said_so(tmp_path: Path) -> None:
@@ -101,8 +125,100 @@ def test_ranks_that_never_answer_are_said_so(tmp_path: Path) -> None:
 
 def test_a_launch_that_was_lost_is_no_evidence(tmp_path: Path) -> None:
     """Nor does it confirm a rule: one that is called when communicators are made looks the same."""
-    table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lost=2)
+    table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(lost=3)
     proofs = proved(table, ranks, tmp_path)
     assert [proof.confirmed for proof in proofs] == [True, False, True, True]
     assert proofs[1].sizes == ()
     assert proofs[1].reason == "two launches under the same file ended differently"
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_launcher_that_waits_for_ever_says_as_much(waiting: bool, tmp_path: Path) -> None:
+    table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(waiting=waiting)
+    assert [proof.reason for proof in proved(table, ranks, tmp_path)] == [""] * 4
+
+
+def test_a_library_that_reads_no_file_confirms_nothing(tmp_path: Path) -> None:
+    table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(deaf=True)
+    proofs = proved(table, ranks, tmp_path)
+    assert [proof.confirmed for proof in proofs] == [False] * 4
+    assert all("bytes does not reach this rule" in proof.reason for proof in proofs)
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_death_that_the_library_says_nothing_of_confirms_nothing(
+    waiting: bool, tmp_path: Path
+) -> None:
+    """Whoever dies in the rule's own call, or is slow there, looked as if it met the poison."""
+    table = table_of({(BCAST, 4): [(0, Choice()), (1024, Choice("binomial"))]})
+    ranks = Ranks(deaf=True, hungry=1024, waiting=waiting)
+    proofs = proved(table, ranks, tmp_path)
+    assert [(proof.reason, proof.sizes) for proof in proofs] == [(UNSAID, ())] * 2
+
+
+def test_calls_that_fail_under_the_file_itself_confirm_nothing(tmp_path: Path) -> None:
+    table, ranks = table_of({(BCAST, 4): LADDER}, (64, 65536)), Ranks(errors={4096: 15})
+    proofs = {proof.rule.lo: proof for proof in proved(table, ranks, tmp_path)}
+    assert [lo for lo, proof in proofs.items() if proof.confirmed] == [0, 1024, 9000]
+    assert proofs[4096].reason == "a call of 4096 bytes fails with MPI error class 15"
+    assert proofs[4096].sizes == (4096,)
+
+
+@pytest.mark.parametrize("name", [FILE, "MPICH_BCAST_INTRA_ALGORITHM"])
+def test_what_comes_before_a_file_is_to_be_unset(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "/nothere")
+    with pytest.raises(InputError, match=f"{name} is set and would decide for every launch"):
+        proved(table_of({(BCAST, 4): LADDER}), Ranks(), tmp_path)
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """`tuner table prove` of a table, with such ranks."""
+    monkeypatch.setattr(mpich, "generic_tuning", lambda _: GENERIC)
+    monkeypatch.setattr(proving, "launcher", lambda *_: Ranks())
+    for place in (proving, native):
+        monkeypatch.setattr(place, "libmpi", lambda *_: Path("libmpi.so"))
+    file = tmp_path / "t.json"
+
+    def run(table: TuningTable, *words: str) -> int:
+        write_table(table, file)
+        return main(["table", "prove", str(file), *words])
+
+    return run
+
+
+def test_a_rule_that_the_file_cannot_hold_is_not_confirmed(
+    command: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The default stands in its place, which was proved under the rule's name."""
+    rungs = [(0, Choice("chain", {"chains": 2})), (1024, Choice("binomial"))]
+    table = table_of({(BCAST, 2): rungs}, library="mpich 5.0.2")
+    assert command(table, "--json") == 0
+    said = {proof["expected"]: proof for proof in json.loads(capsys.readouterr().out)}
+    assert said["binomial"]["confirmed"]
+    lost = said["chain(chains=2)"]
+    assert (lost["confirmed"], lost["sizes"], lost["reason"]) == (False, [], UNPROVED)
+    assert command(table) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "1 of 2 rules confirmed; what was proved does not hold 1 of them"
+
+
+def test_nothing_is_started_where_a_variable_names_another_file(
+    command: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(native, "libmpi")
+    monkeypatch.setenv(FILE, "/nothere")
+    assert command(table_of({(BCAST, 2): [(0, Choice())]}, library="mpich 5.0.2")) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith(f"tuner: {FILE} is set and would decide for every launch: unset it")
+
+
+@pytest.mark.parametrize("words", [(), ("--hosts", "a,b")])
+def test_of_a_table_without_rules_nothing_is_proved(
+    words: Sequence[str], command: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(table_of({}, library="mpich 5.0.2"), *words) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.endswith("the table has no rules, so there is nothing to prove")

@@ -19,7 +19,7 @@ from tuner.export.heldout import heldout
 from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
-from tuner.export.prove import RuleProof
+from tuner.export.prove import RuleProof, require_unset
 from tuner.export.variables import ranks_of
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
@@ -56,8 +56,8 @@ def prove(
     table: TuningTable, python: Path, native_file: Path, report: Report,
     starter: Launcher | Spread | None = None, commutative_only: bool = False,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """One record per rule, of a file for Open MPI or MPICH. Open MPI's file is for one class of
-    operators: those for commutative ones alone are proved in a file of their own.
+    """One record per rule that the file holds, for Open MPI or MPICH. Open MPI's file is for one
+    class of operators: those for commutative ones alone are proved in a file of their own.
 
     starter             of ranks on several hosts; None: on this computer
     commutative_only    the file has the rules for commutative operators (Open MPI)
@@ -79,9 +79,10 @@ def prove(
         else:
             kept, _ = mpich.portable(table)
             generic = mpich.generic_tuning(libmpi("mpich", python))
-            proofs = mpich_proof.prove(
+            made = mpich_proof.prove(
                 kept, native_file, generic, starter, Path(place), progress=progress
             )
+            proofs = [proof for proof in made if proof.rule in table.rules]  # not what was lost
     return [_record(proof) for proof in proofs]
 
 
@@ -175,6 +176,8 @@ def prove_exported(
     there       hosts to start ranks on, by this template
     """
     library = table.library.partition(" ")[0]
+    if library == "mpich":
+        require_unset(mpich_proof.DECIDING)  # MPICH is started for its own rules before the proof
     if library == "intelmpi" and not there.local:
         raise InputError("Intel MPI is proved on this computer alone: leave out --hosts")
     if library == "intelmpi":

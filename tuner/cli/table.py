@@ -36,8 +36,8 @@ EXAMPLES = """examples:
   tuner table prove table.json --hosts node1,node2,node3,node4
 
 Exit status of `prove`: 0 when every rule that the file holds was confirmed; 1 when one was refuted
-or could not be tried. What a file cannot hold is left to the default and only counted. Of `check`:
-1 when anything differs.
+or could not be tried. What a file cannot hold is left to the default, listed as not confirmed and
+counted apart. Of `check`: 1 when anything differs.
 
 Using an exported file (docs/formats.md has the others):
   mpirun --mca coll_tuned_use_dynamic_rules 1 \\
@@ -204,22 +204,30 @@ def run_prove(options: argparse.Namespace) -> int:
     form = proving.form_of(library)
     if options.generic is not None:
         raise InputError("what is proved holds the library's own rules: leave --generic out")
-    wish = native.wish(options, form)
+    wish, held = native.wish(options, form), table.consecutive()
+    if not held.rules:
+        raise InputError(
+            f"{options.table}: the table has no rules, so there is nothing to prove{_cyclic(table)}"
+        )
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python = interpreter(library, options.python)
         proofs = proving.prove_exported(
-            table.consecutive(), python, wish, report, clusters.given(options), options.launch
+            held, python, wish, report, clusters.given(options), options.launch
         )
-    emit(options, proofs, lambda: _print_proofs(table, proofs))
+    every = proofs_of(held, proofs)
+    emit(options, every, lambda: _print_proofs(table, proofs, every))
     return 0 if all(proof["confirmed"] for proof in proofs) else 1
 
 
-def _print_proofs(table: TuningTable, proofs: Sequence[Mapping[str, Any]]) -> None:
-    print_table("", proving.COLUMNS, proving.rows(proofs), right=("ranks", "size"))
+def _print_proofs(
+    table: TuningTable, proofs: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]]
+) -> None:
+    """`every` has those that were not proved, too."""
+    print_table("", proving.COLUMNS, proving.rows(every), right=("ranks", "size"))
     confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
     untried = sum(not proof["confirmed"] and not proof["sizes"] for proof in proofs)
     refuted = len(proofs) - confirmed - untried
-    left = len(proofs_of(table.consecutive(), proofs)) - len(proofs)
+    left = len(every) - len(proofs)
     others = [(refuted, "refuted"), (untried, "not tried")]
     said = "".join(f", {number} {what}" for number, what in others if number)
     lacking = f"; what was proved does not hold {left} of them" if left else ""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.collective import Collective
-from tuner.errors import InputError, ProbeError
+from tuner.errors import InputError, LateError, ProbeError
 from tuner.files import write_atomically
 from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule
@@ -25,9 +25,10 @@ from tuner.table import Choice, Rule
 PROVER = ("-m", "mpi4py", "-m", "tuner.runtime.prover")  # mpi4py ends all ranks when one fails
 ITEM = 4  # bytes of the elements it sends where the size allows, else 1
 LARGEST = 1 << 25  # bytes of the largest call of a proof
-TIMEOUT = 300.0  # seconds of one launch
-START, EACH = 60.0, 2.0  # likewise, where ranks may die: to the first word, and for each call
+TIMEOUT, EACH = 300.0, 2.0  # seconds of one launch, and more of them for each call
+START = 60.0  # likewise, where ranks may die: to the first word
 WORD = 10.0  # likewise, from one answer of theirs to the next
+_BEGUN, _ANSWER = '{"calls"', '{"call"'  # how the lines of PROVER begin
 NO_SIZE = "no call has a size in this range"  # why a rule cannot be tried
 
 
@@ -37,6 +38,10 @@ class Completed(Protocol):
     @property
     def returncode(self) -> int:
         """0 when every rank ended well."""
+
+    @property
+    def stderr(self) -> str:
+        """What the ranks and their launcher wrote there."""
 
 
 class Starter(Protocol):
@@ -148,45 +153,77 @@ def ask(
     settings: Mapping[str, str],
     environment: Mapping[str, str] | None = None,
     progress: Counted = quietly,
-    may_abort: bool = False,
     spare: int = 0,
 ) -> dict[int, Answer]:
     """Let real ranks make the calls, all in one launch; answers by position in `trials`.
 
-    may_abort   the ranks may die on the way; later calls then have no answer, nor does the launch
-                always end: MPICH's mpiexec waits for ever after some deaths on several hosts, so
-                it is ended when no answer comes any more
     spare       ranks that take part in no call
+
+    Raises ProbeError where a call has no answer.
     """
-    path = directory / "calls.json"
-    write_atomically(path, json.dumps([_record(trial) for trial in trials]))
     answers: dict[int, Answer] = {}
 
-    def note(line: str) -> float | None:
-        if line.startswith('{"call"'):
+    def note(line: str) -> None:
+        if line.startswith(_ANSWER):
             record = json.loads(line)
             answers[record["call"]] = Answer(
                 record["error"], tuple(map(tuple, record["executed"])), tuple(record["entered"])
             )
             progress(len(answers), len(trials))
-        return WORD if may_abort and line.startswith('{"call') else None
 
-    try:
-        starter.run(
-            max(trial.rule.key.p for trial in trials) + spare, [*PROVER, str(path)],
-            settings=settings, environment=environment, on_line=note, check=not may_abort,
-            timeout=START + EACH * len(trials) if may_abort else TIMEOUT,
-            patience=START if may_abort else None,
-        )  # fmt: skip
-    except ProbeError:
-        if not may_abort:
-            raise
-    if not may_abort and len(answers) < len(trials):
+    starter.run(
+        _ranks(trials) + spare, _program(trials, directory), settings=settings,
+        environment=environment, on_line=note, timeout=TIMEOUT + EACH * len(trials),
+    )  # fmt: skip
+    if len(answers) < len(trials):
         raise ProbeError(
             f"the ranks ended after {len(answers)} of {len(trials)} calls without a word: is"
             " --python an interpreter of the environment with the table's library?"
         )
     return answers
+
+
+def outlived(
+    starter: Starter,
+    trials: Sequence[Trial],
+    directory: Path,
+    *,
+    settings: Mapping[str, str],
+    spare: int = 0,
+) -> tuple[int, str]:
+    """How many of the calls were answered by ranks that may die on the way, and what was written to
+    standard error.
+
+    spare       as in `ask`
+
+    Not every such launch ends: MPICH's mpiexec waits for ever after some deaths on several hosts,
+    so it is ended when no answer comes any more.
+    """
+    answered = list[str]()
+
+    def note(line: str) -> float | None:
+        if line.startswith(_ANSWER):
+            answered.append(line)
+        return WORD if line.startswith((_ANSWER, _BEGUN)) else None
+
+    try:
+        run = starter.run(
+            _ranks(trials) + spare, _program(trials, directory), settings=settings, on_line=note,
+            timeout=START + EACH * len(trials), patience=START, check=False,
+        )  # fmt: skip
+    except LateError as late:
+        return len(answered), late.stderr
+    return len(answered), run.stderr
+
+
+def _ranks(trials: Sequence[Trial]) -> int:
+    return max(trial.rule.key.p for trial in trials)
+
+
+def _program(trials: Sequence[Trial], directory: Path) -> list[str]:
+    path = directory / "calls.json"
+    write_atomically(path, json.dumps([_record(trial) for trial in trials]))
+    return [*PROVER, str(path)]
 
 
 def _record(trial: Trial) -> dict[str, str | int | bool]:

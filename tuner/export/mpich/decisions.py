@@ -8,15 +8,11 @@ from itertools import groupby
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.mpich.emitter import leaf_for
-from tuner.export.mpich.proof import FORCING, PREFIX
 from tuner.export.mpich.selection import Call, Leaf, Tree, bounds, decide
 from tuner.libraries.decisions import Call as Shaped
 from tuner.libraries.decisions import Decisions
 from tuner.libraries.mpich import ALGORITHMS, ITEM
 from tuner.table import Choice
-
-# Control variables that decide before the library's own rules do.
-DECIDING = rf"({FORCING}|{PREFIX}COLL_SELECTION_TUNING_JSON_FILE)"
 
 
 def find(generic: Tree, calls: Sequence[Shaped], most: int) -> tuple[Decisions, ...]:
@@ -42,11 +38,11 @@ def _decisions(generic: Tree, call: Shaped, most: int) -> Decisions:
 def _steps(generic: Tree, call: Shaped, most: int) -> Iterator[tuple[int, Choice | None]]:
     """The sizes at which another algorithm begins, and that algorithm.
 
-    A communicator has a hierarchy of nodes where some of its nodes have several ranks and there are
-    several nodes (MPIR_Comm_commit of src/mpi/comm/commutil.c).
+    A communicator has a hierarchy of nodes where some of its nodes have several ranks, be it the
+    only one (MPIR_Comm_commit of src/mpi/comm/commutil.c; 5.0.2 meets `parent` there).
     """
     collective, nodes, ppn, _ = call
-    layered = "parent" if nodes > 1 and ppn > 1 else "flat"
+    layered = "parent" if ppn > 1 else "flat"
     leaves = (
         (nbytes, decide(generic, collective, Call(nodes * ppn, nbytes, hierarchy=layered, ppn=ppn)))
         for nbytes in _sizes(generic, collective, nodes * ppn)

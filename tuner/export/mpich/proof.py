@@ -1,14 +1,17 @@
 """Proving a collective selection file in a real MPICH, by poisoned leaves.
 
 The prebuilt library shows nothing of what it runs. But a leaf that names another collective's
-algorithm aborts the program, so one launch per rule shows that exactly its calls reach its leaf.
+algorithm aborts the program and says so, so one launch per rule shows that exactly its calls reach
+its leaf. Ranks die for other reasons, too, which prove nothing: one launch before these shows that
+all calls succeed under the file itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.errors import InputError, ProbeError
@@ -21,6 +24,7 @@ from tuner.export.prove import (
     Trial,
     ask,
     item_of,
+    outlived,
     require_unset,
     sizes_of,
 )
@@ -29,7 +33,11 @@ from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
 PREFIX = "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
-FORCING = rf"{PREFIX}\w+_INTRA_ALGORITHM"  # those that come before any file
+# Those that decide before the library's own rules or a file do, or name another file.
+DECIDING = rf"{PREFIX}(\w+_INTRA_ALGORITHM|COLL_SELECTION_TUNING_JSON_FILE)"
+# What every rank writes that is led to an algorithm of another collective (mpir_coll.c of 5.0.2).
+POISONED = re.compile(r"Assertion failed in file \S*src/mpi/coll/\S+\.c at line \d+: 0\b")
+UNSAID = "the ranks ended or fell silent, and MPICH did not say that it was at an impossible leaf"
 
 
 def activation(tuning_file: Path) -> dict[str, str]:
@@ -49,32 +57,35 @@ def prove(
     *,
     progress: Counted = quietly,
 ) -> list[RuleProof]:
-    """Run every rule of the table in the real library: one launch each, on one of the shapes that
-    have as many ranks and so share a leaf.
+    """Run every rule of the table in the real library: one launch under the file itself, then one
+    for each rule, on one of the shapes that have as many ranks and so share a leaf.
 
-    Each launch has its own limit of time (`ask`). Where ranks answer nothing that no poison
-    explains, the rules that remain are not confirmed, and say so.
+    Each launch has its own limit of time (`ask`, `outlived`). Where ranks answer nothing that no
+    poison explains, the rules that remain are not confirmed, and say so.
 
-    Raises InputError when the file is not that of the table, ProbeError when no rank ever answers.
+    Raises InputError when the file is not that of the table or a variable comes before it,
+    ProbeError when the ranks do not outlive the file itself.
     """
+    require_unset(DECIDING)
     differences = check(table, tuning_file.read_text(encoding="utf-8"), generic)
     if differences:
         raise InputError(f"{tuning_file}: not the file of this table: {differences[0]}")
-    require_unset(FORCING)
     trials, lost = _trials(table), ""
+    poisons = _Poisons(table, tuning_file, generic, starter, directory)
+    failed = poisons.failing(trials)
     rules, proofs = list(dict.fromkeys(trial.rule for trial in trials)), list[RuleProof]()
     for rule in rules:
         alike = _same_leaf(rule, (proof.rule for proof in proofs))
-        if alike:
+        if rule in failed:
+            proofs.append(failed[rule])
+        elif alike:
             proofs.append(replace(proofs[rules.index(alike[0])], rule=rule))
         elif lost:
             proofs.append(RuleProof.untried(rule, lost))
         else:
             try:
-                proofs.append(_prove_rule(table, generic, rule, trials, starter, directory))
+                proofs.append(_prove_rule(rule, trials, poisons))
             except ProbeError as reason:
-                if not proofs:
-                    raise
                 lost = f"not tried: {reason}"
                 proofs.append(RuleProof.untried(rule, lost))
         progress(len(proofs), len(rules))
@@ -108,39 +119,94 @@ def _own(rule: Rule, trials: Sequence[Trial]) -> Trial:
     return next((t for t, call in calls if not guarded(rule, call)), mine[0])
 
 
-def _prove_rule(
-    table: TuningTable, generic: Tree, rule: Rule, trials: Sequence[Trial], starter: Starter,
-    directory: Path,
-) -> RuleProof:  # fmt: skip
-    def answered(poisoned: Collection[Rule], calls: Sequence[Trial], *, dying: bool = True) -> int:
-        """The library calls collectives on all ranks while it starts: a spare rank keeps these
-        from having the number of ranks that the rule is for."""
-        path = directory / "poisoned.json"
-        write_atomically(path, json.dumps(grown(table, generic, poisoned)))
-        settings = activation(path)
-        return len(ask(starter, calls, directory, settings=settings, may_abort=dying, spare=1))
+@dataclass(frozen=True)
+class _Ended:
+    """How a launch ended: with `done` of so many `calls` answered, and whether MPICH was `poisoned`
+    by its own word.
+    """
 
+    done: int
+    calls: int
+    poisoned: bool
+
+    @property
+    def unsaid(self) -> bool:
+        """Whether it ended early for a reason that nobody gave."""
+        return self.done < self.calls and not self.poisoned
+
+
+@dataclass(frozen=True)
+class _Poisons:
+    """Launches under a file, and under that file with poisoned leaves.
+
+    The library calls collectives on all ranks while it starts: a spare rank keeps these from having
+    the number of ranks that a rule is for.
+    """
+
+    table: TuningTable
+    tuning_file: Path
+    generic: Tree
+    starter: Starter
+    directory: Path
+
+    def failing(self, trials: Sequence[Trial]) -> Mapping[Rule, RuleProof]:
+        """The rules whose calls fail under the file itself; raises ProbeError where ranks die."""
+        settings = activation(self.tuning_file)
+        answers = ask(self.starter, trials, self.directory, settings=settings, spare=1)
+        return {
+            trial.rule: RuleProof(
+                trial.rule, (trial.nbytes,), (), False,
+                f"a call of {trial.nbytes} bytes fails with MPI error class {answers[n].error}",
+            )
+            for n, trial in enumerate(trials) if answers[n].error
+        }  # fmt: skip
+
+    def under(self, poisoned: Collection[Rule], calls: Sequence[Trial]) -> _Ended:
+        """How ranks end that make these calls."""
+        path = self.directory / "poisoned.json"
+        write_atomically(path, json.dumps(grown(self.table, self.generic, poisoned)))
+        settings = activation(path)
+        done, said = outlived(self.starter, calls, self.directory, settings=settings, spare=1)
+        return _Ended(done, len(calls), POISONED.search(said) is not None)
+
+
+def _prove_rule(rule: Rule, trials: Sequence[Trial], poisons: _Poisons) -> RuleProof:
     here = [t for t in trials if t.rule.key.p == rule.key.p]
     alike = _same_leaf(rule, (t.rule for t in here))
     neighbours = [t for t in here if t.rule not in alike]
     own = _own(rule, trials)
-    done, reason = answered(alike, [*neighbours, own]), ""
-    if done != len(neighbours) and answered(alike, [*neighbours, own]) != done:
+    calls = [*neighbours, own]
+    ended = poisons.under(alike, calls)
+    expected = _Ended(len(neighbours), len(calls), True)
+    if ended != expected and poisons.under(alike, calls) != ended:
         # A host that was lost, or a busy one, ends a launch early, too, but not twice alike.
         return RuleProof.untried(rule, "two launches under the same file ended differently")
-    if done == 0:
+    others = {t.rule for t in neighbours if t.collective is rule.key.collective}
+    freed = ended.done == 0 and ended.poisoned and bool(others)
+    if freed:
         # Making a communicator calls this rule: poison the others, and its own call must live.
-        others = {t.rule for t in neighbours if t.collective is rule.key.collective}
-        if answered(others, [own]) == 0:
-            answered((), [own], dying=False)  # which says what is wrong if it is not the file
-            reason = f"a call of {own.nbytes} bytes reaches another rule"
-    elif done > len(neighbours):
-        reason = f"a call of {own.nbytes} bytes does not reach this rule"
-    elif done < len(neighbours):
-        stray = neighbours[done]
-        reason = (
+        ended = poisons.under(others, [own])
+    if ended.unsaid:
+        poisons.failing([own])  # which says what is wrong if it is not the file
+        return RuleProof.untried(rule, UNSAID)
+    reason = _freed(ended, own) if freed else _astray(ended, neighbours, own)
+    executed = Choice() if reason else rule.choice
+    return RuleProof(rule, (own.nbytes,), (executed,), not reason, reason)
+
+
+def _freed(ended: _Ended, own: Trial) -> str:
+    """Why the rule's own call does not live where all others of its collective are poisoned."""
+    return "" if ended.done else f"a call of {own.nbytes} bytes reaches another rule"
+
+
+def _astray(ended: _Ended, neighbours: Sequence[Trial], own: Trial) -> str:
+    """Which call did not go where it should under the rule's poison."""
+    if ended.done > len(neighbours):
+        return f"a call of {own.nbytes} bytes does not reach this rule"
+    if 0 < ended.done < len(neighbours):
+        stray = neighbours[ended.done]
+        return (
             f"a call of {stray.nbytes} bytes, which belongs to the rule from {stray.rule.lo} bytes"
             " on, reaches this rule too"
         )
-    executed = Choice() if reason else rule.choice
-    return RuleProof(rule, (own.nbytes,), (executed,), not reason, reason)
+    return ""

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner import processes
-from tuner.errors import ProbeError
+from tuner.errors import LateError, ProbeError
 from tuner.runtime.launch.failures import CompletedRun
 
 LAUNCH = "TUNER_LAUNCH"  # the variable by which what a launcher started is found
@@ -63,7 +63,7 @@ def stream(
     The first line may take `patience` seconds, and what `on_line` returns, if anything, is how many
     it may take to the next one. The launcher leads a process group of its own: what it started ends
     with it. Where it failed or was late, so does what has left the group, as its connections to
-    other hosts do. Raises ProbeError when it is late.
+    other hosts do. Raises LateError when it is late.
     """
     mark = uuid.uuid4().hex
     process = _started(command, {**environment, LAUNCH: mark})
@@ -87,14 +87,16 @@ def stream(
         if process.returncode != 0:
             processes.end(lambda: processes.with_variable(LAUNCH, mark))
     drain.join(GRACE)
+    said = "".join(errors)
     if whole.late:
-        raise ProbeError(f"the ranks did not end within {timeout:g} s: {shlex.join(command)}")
+        raise LateError(f"the ranks did not end within {timeout:g} s: {shlex.join(command)}", said)
     if silence.late:
-        raise ProbeError(
+        raise LateError(
             f"the ranks on {where} fell silent and were ended: look whether every host still runs"
-            " and is reached"
+            " and is reached",
+            said,
         )
-    return CompletedRun(process.returncode, "".join(lines), "".join(errors))
+    return CompletedRun(process.returncode, "".join(lines), said)
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
