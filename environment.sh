@@ -29,8 +29,21 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     fi
 fi
 
+# Says what is downloaded, which may take minutes; the rest of pip's words is left out.
+told() {
+    while read -r word rest; do
+        case $word in
+        Downloading) echo "  $directory: downloading $rest" ;;
+        Installing) [ "$rest" = "build dependencies" ] || echo "  $directory: installing" ;;
+        FAILED) return 1 ;;
+        esac
+    done
+}
+
 pip() {
-    "$directory/bin/python" -m pip -qq --disable-pip-version-check --no-input "$@" ||
+    { PIP_PROGRESS_BAR=off PIP_ROOT_USER_ACTION=ignore \
+        "$directory/bin/python" -m pip --disable-pip-version-check --no-input "$@" ||
+        echo FAILED; } | told ||
         stop "$directory could not be completed; check the network and run make again"
 }
 

@@ -39,7 +39,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python", type=Path, metavar="PYTHON",
         help="interpreter of the environment with the table's library (default: this one for Open"
-        " MPI, .venv-mpich/bin/python, .venv-intelmpi/bin/python)",
+        " MPI, .venv-mpich/bin/python, .venv-intelmpi/bin/python, of which `make"
+        " .venv-intelmpi/ready` makes the last)",
     )  # fmt: skip
     parser.add_argument(
         "--generic", type=Path, metavar="FILE",
