@@ -25,7 +25,7 @@ OF = {
     "ucc": ("ucc 1.8.0", "ring", "knomial"),
     "nccl": ("nccl 2.30.7", "ring_ll", "tree_ll"),
 }
-
+OTHER = {"nccl": "ring_simple", "intelmpi": "preset_2"}
 
 OPTIONS = {
     "ranks": ("--ranks", "8"), "otherwise": ("--otherwise", "ring_simple"),
@@ -93,7 +93,9 @@ def test_tables_of_other_libraries_are_refused(
     assert f"mean nothing in the format of {other}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("library", ["nccl 2.30.7", "rccl 2.27", "ucc 1.8.0", "mvapich 4.0"])
+@pytest.mark.parametrize(
+    "library", ["nccl 2.30.7", "rccl 2.27", "ucc 1.8.0", "mvapich 4.0", "openmpi 6.0.0"]
+)
 def test_what_cannot_be_started_is_never_proved(
     library: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,7 +107,8 @@ def test_what_cannot_be_started_is_never_proved(
         said = capsys.readouterr()
         assert said.out == ""
         assert "nothing is proved: " in said.err
-        assert "`tuner table check`" in said.err
+        assert "`tuner table check`" in " ".join(said.err.split())
+        assert "(--to" not in said.err
 
 
 def test_what_a_file_has_no_use_for_is_refused(
@@ -171,8 +174,11 @@ def test_what_is_no_text_is_no_file_of_a_library(
 
 def test_every_format_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
-    table = page[page.index("| format | for |") : page.index("Sizes in a table")]
-    assert {row.split("`")[1] for row in table.splitlines()[2:] if row} == set(FORMATS)
+    table = page[page.index("| format | for |") : page.index("`export --out`")]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines()[2:] if row]
+    assert {row[0].strip("`"): row[2] for row in rows} == {
+        name: form.usage for name, form in FORMATS.items()
+    }
 
 
 def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(
@@ -212,6 +218,51 @@ def test_rules_that_a_file_cannot_hold_are_named_with_what_holds_them(
     safe = sum(rule.key.operators == "any" for rule in rules)
     held = f"the decisions of {safe} of {len(rules)} rules,"
     assert (held in said) == ("commutative_only" in FORMATS[form].asks)
+
+
+@pytest.mark.parametrize(("form", "name"), [("nccl", "tree_simple"), ("intelmpi", "preset_1")])
+def test_a_stand_in_for_the_default_is_told(
+    form: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When it is written, and to who compares the file without naming it, once for each call."""
+    library, first, _ = OF[form]
+    made = table_of({(ALLREDUCE, 8): [(0, Choice()), (4096, Choice(first))]}, library=library)
+    memory = "cuda" if form == "nccl" else "host"
+    rules = tuple(replace(r, key=replace(r.key, memory=memory)) for r in made.rules)
+    path, file = str(tmp_path / "table.json"), str(tmp_path / "file")
+    write_table(TuningTable(CLUSTER, library, rules), Path(path))
+    words, wish = ["table", "export", path, "--to", form], ["--otherwise", name]
+    assert main([*words, *wish]) == 0
+    stands = f"1 rule leaves the choice to the library: there the file forces a stand-in ({wish[0]}"
+    assert stands in capsys.readouterr().err
+    assert main([*words, *wish, "--out", file]) == 0
+    assert stands in capsys.readouterr().out
+    assert main([*words, *wish, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["default_replaced"] == 1
+    check = ["table", "check", file, "--table", path]
+    assert main([*check, *wish]) == 0
+    lost = "the table leaves it to the library, for which "
+    for given, told in (([], "a stand-in must be named (--otherwise); the "),
+                        ([wish[0], OTHER[form]], f"{OTHER[form]} stands; the ")):  # fmt: skip
+        capsys.readouterr()
+        assert main([*check, *given]) == 1
+        said = [line for line in capsys.readouterr().out.splitlines() if " of 4095 bytes" in line]
+        assert len(said) == 1
+        assert lost + told in said[0]
+        assert said[0].endswith(f" {name}")
+
+
+def test_a_file_is_written_with_how_it_is_used(
+    form: str, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a file"
+    words = ["table", "export", str(table), "--to", form, "--out", str(file)]
+    assert main(words) == 0
+    used = f"use it: {FORMATS[form].usage.replace('$PWD/FILE', repr(str(file)))}\n"
+    assert capsys.readouterr().out.endswith(used)
+    assert str(file) in used
+    assert main([*words, "--json"]) == 0
+    assert used == f"use it: {json.loads(capsys.readouterr().out)['usage']}\n"
 
 
 def test_a_file_of_another_library_is_told(

@@ -175,8 +175,8 @@ def test_a_general_row_may_follow_a_special_one() -> None:
     ("old", "new", "difference"),
     [
         (",0,65535,tree", ",0,65534,tree", "65535 bytes on 2 nodes, 16 ranks: the table says tree"),
-        ("ring,simple,16", "ring,simple,8", "the file ring_simple(channels=8)"),
-        ("pat,simple,0,2,16", "pat,simple,0,2,16,1", "the file ring_simple"),
+        ("ring,simple,16", "ring,simple,8", "the file says ring_simple(channels=8)"),
+        ("pat,simple,0,2,16", "pat,simple,0,2,16,1", "the file says ring_simple"),
         ("reduce,0,", "reduce,1,", "reduce of 0 bytes"),
         ("broadcast,0", "broadcast,0,99,ring,ll,0,3,7\nbroadcast,0", "99 bytes on 3 nodes"),
         ("broadcast,0", "broadcast,0,99,ring,ll,0,-1,7\nbroadcast,0", "7 ranks"),

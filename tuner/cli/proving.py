@@ -19,6 +19,7 @@ from tuner.export.heldout import heldout
 from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
+from tuner.export.openmpi.emitter import READERS
 from tuner.export.prove import RuleProof, require_unset
 from tuner.export.variables import ranks_of
 from tuner.measurement import Cluster
@@ -165,6 +166,17 @@ def form_of(library: str) -> Format:
     if library not in PROVABLE:
         raise InputError(UNPROVABLE.get(library, f"{library} cannot be started here"))
     return FORMATS[library]
+
+
+def require_provable(table: TuningTable) -> None:
+    """Raises InputError for a version of Open MPI that reads other files than those proved."""
+    name, _, version = table.library.partition(" ")
+    if name == "openmpi" and version.partition(".")[0] not in READERS:
+        raise InputError(
+            "nothing is proved: of Open MPI this program proves versions"
+            f" {' and '.join(READERS)}, and the table is for {table.library}; `tuner table"
+            " check` reads its JSON rules as it does"
+        )
 
 
 def prove_exported(

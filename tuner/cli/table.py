@@ -14,7 +14,7 @@ from tuner.cli.parsing import require_picture
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
 from tuner.errors import InputError
-from tuner.export.formats import FORMATS, format_of
+from tuner.export.formats import FORMATS, Wish, format_of
 from tuner.export.ladders import overridden
 from tuner.files import require_target, write_atomically
 from tuner.report.changes import save_changes
@@ -116,29 +116,57 @@ def run_export(options: argparse.Namespace) -> None:
     form = FORMATS[options.to]
     form.require(table)
     native.require_interpreted(options, form)
-    text, lost = form.emit(table, native.wish(options, form))
+    wish, held = native.wish(options, form), table.consecutive()
+    text, lost = form.emit(table, wish)
+    replaced = form.replaced(held, wish)
     for rule in lost:
         console(error=True).print(f"left to the default, {options.to} lacks it: {rule}")
-    held = table.consecutive()
     if form.shapeless:
         warn(_overridden(read_table(options.table), table))
+    notes = f"{_stand_ins(replaced, wish)}{_cyclic(table)}"
     if options.out is None and not options.json:
-        warn(_cyclic(table).removeprefix("; "))
+        warn(notes.removeprefix("; "))
         print(text, end="")
         return
+    said = f"{_decisions(held, options)}, {len(lost)} of them lost to the default"
+    record: dict[str, Any] = {"to": options.to, "rules": len(held.rules),
+              "cyclic_left_out": len(table.rules) - len(held.rules),
+              "left_to_default": list(lost), "default_replaced": replaced,
+              **({} if options.out else {"text": text})}  # fmt: skip
     if options.out is not None:
         write_atomically(options.out, text)
+        record |= {"out": str(options.out), "usage": form.usage_of(options.out)}
+
+    def show() -> None:
+        print(f"{options.out}: {said}{_apart(held, options)}{notes}")
+        print(f"use it: {record['usage']}")
+
+    emit(options, record, show)
+
+
+def _decisions(held: TuningTable, options: argparse.Namespace) -> str:
     apart = _commutative(held, options)
     some = f"{len(held.rules) - apart} of " if apart else ""
-    said = f"the decisions of {some}{counted_rules(held)}, {len(lost)} of them lost to the default"
-    if apart:
-        said += f"; {apart} for commutative operators alone left out: --commutative-only has them"
-    said += _cyclic(table)
-    record = {"to": options.to, "rules": len(held.rules),
-              "cyclic_left_out": len(table.rules) - len(held.rules),
-              "left_to_default": list(lost),
-              **({"out": str(options.out)} if options.out else {"text": text})}  # fmt: skip
-    emit(options, record, lambda: print(f"{options.out}: {said}"))
+    return f"the decisions of {some}{counted_rules(held)}"
+
+
+def _apart(held: TuningTable, options: argparse.Namespace) -> str:
+    """Rules for operators that the file does not know."""
+    number = _commutative(held, options)
+    if not number:
+        return ""
+    return f"; {number} for commutative operators alone left out: --commutative-only has them"
+
+
+def _stand_ins(number: int, wish: Wish) -> str:
+    """Rules that the file does not say."""
+    if not number:
+        return ""
+    leave = "rule leaves" if number == 1 else "rules leave"
+    return (
+        f"; {number} {leave} the choice to the library: there the file forces a stand-in"
+        f" (--otherwise {wish.otherwise})"
+    )
 
 
 def _overridden(table: TuningTable, part: TuningTable) -> str:
@@ -204,6 +232,7 @@ def run_prove(options: argparse.Namespace) -> int:
     form = proving.form_of(library)
     if options.generic is not None:
         raise InputError("what is proved holds the library's own rules: leave --generic out")
+    proving.require_provable(table)
     wish, held = native.wish(options, form), table.consecutive()
     if not held.rules:
         raise InputError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +35,10 @@ class Wish:
     generic: mpich.Generic = _no_generic
 
 
+def _none(_table: TuningTable, _wish: Wish) -> int:
+    return 0
+
+
 @dataclass(frozen=True)
 class Format:
     """One format.
@@ -42,7 +48,9 @@ class Format:
     write       the file's content, and the rules that it cannot express, by name
     compare     every call that a file decides otherwise than the table, one sentence each
     shapeless   its files know of a communicator how many ranks it has, and not on how many nodes
+    usage       how $PWD/FILE is given to the library, as Markdown
     mark        what its files alone have among those of one library
+    replaced    how many rules leave to the library what a stand-in decides in the file
     """
 
     name: str
@@ -51,8 +59,10 @@ class Format:
     asks: frozenset[str]
     write: Callable[[TuningTable, Wish], tuple[str, tuple[str, ...]]]
     compare: Callable[[TuningTable, str, Wish], list[str]]
+    usage: str
     shapeless: bool = False
     mark: str = ""
+    replaced: Callable[[TuningTable, Wish], int] = _none
 
     @property
     def json(self) -> bool:
@@ -66,6 +76,10 @@ class Format:
     def check(self, table: TuningTable, text: str, wish: Wish) -> list[str]:
         """`compare`, with the rules for consecutive ranks; raises InputError for a damaged file."""
         return self.compare(table.consecutive(), text, wish)
+
+    def usage_of(self, path: Path) -> str:
+        """`usage`, of the file in this place."""
+        return self.usage.replace("$PWD/FILE", shlex.quote(str(path.absolute())))
 
     def require(self, table: TuningTable) -> None:
         """Raises InputError for a table of another library."""
@@ -101,6 +115,21 @@ def _mvapich2(table: TuningTable, wish: Wish) -> Mapping[str, Any]:
     return {"otherwise": otherwise, "commutative_only": wish.commutative_only}
 
 
+_TUNED = (
+    "`mpirun --mca coll_tuned_use_dynamic_rules 1"
+    " --mca coll_tuned_dynamic_rules_filename $PWD/FILE`"
+)
+_HAN = (
+    "`mpirun --mca coll_han_use_dynamic_file_rules 1"
+    " --mca coll_han_dynamic_rules_filename $PWD/FILE`, with the parameters of the file `openmpi`"
+)
+_CSEL = "`MPIR_CVAR_DEVICE_COLLECTIVES=none MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE=$PWD/FILE`"
+_PLUGIN = (
+    "`NCCL_TUNER_PLUGIN=PATH NCCL_TUNER_CONFIG_FILE=$PWD/FILE`, the plugin being the example in"
+    " NCCL's sources"
+)
+_SOURCED = "`. $PWD/FILE` before the launch"
+
 _ALL = (
     Format(
         "openmpi", ("openmpi",), "application/vnd.tuner.openmpi-rules",
@@ -109,7 +138,7 @@ _ALL = (
         lambda table, text, wish: openmpi.check(
             table, text, commutative_only=wish.commutative_only
         ),
-        shapeless=True,
+        _TUNED, shapeless=True,
     ),
     Format(
         "openmpi-han", ("openmpi",), "application/vnd.tuner.openmpi-han-rules",
@@ -120,7 +149,7 @@ _ALL = (
         lambda table, text, wish: openmpi.han.check(
             table, text, commutative_only=wish.commutative_only
         ),
-        shapeless=True, mark=openmpi.han.LEVEL,
+        _HAN, shapeless=True, mark=openmpi.han.LEVEL,
     ),
     Format(
         "openmpi-json", ("openmpi",), "application/vnd.tuner.openmpi-rules+json",
@@ -129,24 +158,29 @@ _ALL = (
         lambda table, text, wish: openmpi.check_json(
             table, text, commutative_only=wish.commutative_only
         ),
+        _TUNED,
     ),
     Format(
         "mpich", ("mpich",), "application/vnd.tuner.mpich-csel+json", frozenset({"generic"}),
-        _emit_mpich, _check_mpich, shapeless=True,
+        _emit_mpich, _check_mpich, _CSEL, shapeless=True,
     ),
     Format(
         "mvapich", ("mvapich",), "application/vnd.tuner.mvapich-csel+json", frozenset({"generic"}),
-        _emit_mpich, _check_mpich, shapeless=True,
+        _emit_mpich, _check_mpich,
+        f"{_CSEL}; MVAPICH Plus 4.1 also wants `MPIR_CVAR_ENABLE_DYNAMIC_TUNING=0`",
+        shapeless=True,
     ),
     Format(
         "nccl", ("nccl", "rccl"), "application/vnd.tuner.nccl-csv", frozenset({"otherwise"}),
         lambda table, wish: (nccl.emit(table, nccl.otherwise_of(wish.otherwise)), ()),
         lambda table, text, wish: nccl.check(table, text, nccl.otherwise_of(wish.otherwise)),
+        _PLUGIN, replaced=lambda table, _: nccl.replaced(table),
     ),
     Format(
         "ucc", ("ucc",), "application/vnd.tuner.ucc-conf", frozenset(),
         lambda table, _: (ucc.emit(table), ()),
         lambda table, text, _: ucc.check(table, text),
+        "`UCC_CONFIG_FILE=$PWD/FILE`",
     ),
     Format(
         "intelmpi", ("intelmpi",), "application/vnd.tuner.intelmpi-environment",
@@ -155,7 +189,10 @@ _ALL = (
         lambda table, text, wish: intelmpi.DIALECT.check(
             table, text, wish.ranks, **_intelmpi(wish)
         ),
-        shapeless=True,
+        _SOURCED, shapeless=True,
+        replaced=lambda table, wish: intelmpi.DIALECT.replaced(
+            table, wish.ranks, commutative_only=wish.commutative_only
+        ),
     ),
     Format(
         "mvapich2", ("mvapich2",), "application/vnd.tuner.mvapich2-environment",
@@ -166,7 +203,10 @@ _ALL = (
         lambda table, text, wish: mvapich2.DIALECT.check(
             table, text, wish.ranks, **_mvapich2(table, wish)
         ),
-        shapeless=True,
+        _SOURCED, shapeless=True,
+        replaced=lambda table, wish: mvapich2.DIALECT.replaced(
+            table, wish.ranks, commutative_only=wish.commutative_only
+        ),
     ),
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = MappingProxyType({each.name: each for each in _ALL})

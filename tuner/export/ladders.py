@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
-from tuner.table import Key, Rule, TuningTable
+from tuner.table import Choice, Key, Rule, TuningTable
 
 
 def by_ranks(
@@ -109,6 +109,18 @@ def describe(rule: Rule) -> str:
     hi = "inf" if rule.hi == math.inf else int(rule.hi)
     key = rule.key
     return f"{key.collective} on {key.p} ranks, [{rule.lo}, {hi}) bytes: {quoted(str(rule.choice))}"
+
+
+def left(stand_in: Choice | None = None, *, unnamed: bool = False) -> str:
+    """How a table says that the library decides.
+
+    stand_in    what runs there, in a format that cannot say it
+    unnamed     nobody named what runs there
+    """
+    if stand_in is not None:
+        return f"leaves it to the library, for which {stand_in} stands"
+    lacking = ", for which a stand-in must be named (--otherwise)" if unnamed else ""
+    return f"leaves it to the library{lacking}"
 
 
 def _decisions(ladder: Sequence[Rule]) -> list[tuple[int, str]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
 from tuner.export import environment
-from tuner.export.ladders import by_ranks, describe, probe_sizes
+from tuner.export.ladders import by_ranks, describe, left, probe_sizes
 from tuner.table import Choice, Rule, TuningTable
 
 LARGEST = 2**31 - 1  # bytes of a bound; the libraries keep them in an int
@@ -115,6 +115,15 @@ class Dialect:
             raise InputError(f"the variables would not say what the table says: {differences[0]}")
         return text
 
+    def replaced(
+        self, table: TuningTable, ranks: int | None = None, *, commutative_only: bool = False
+    ) -> int:
+        """How many rules for `ranks` ranks leave to the library what a stand-in decides in the
+        variables. Raises InputError as `emit` does."""
+        ladders = _ladders(table, ranks, commutative_only).values()
+        mixed = (own for own in ladders if not all(rule.choice.is_default for rule in own))
+        return sum(rule.choice.is_default for ladder in mixed for rule in ladder)
+
     def _entries(self, ladder: tuple[Rule, ...], otherwise: Choice | None) -> Iterator[Entry]:
         """One per rule that some call falls under, the last without bound."""
         done = -1
@@ -163,15 +172,17 @@ class Dialect:
         for collective in self.names:
             ladder = ladders.get(collective, ())
             silent = all(rule.choice.is_default for rule in ladder)
-            stand_in = otherwise if otherwise and not silent else Choice()
+            stand_in = None if silent else otherwise
             for nbytes in self._sizes(collective, p, ladder, found.get(collective, ())):
                 rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
-                wanted = stand_in if rule is None or rule.choice.is_default else rule.choice
+                wanted, said = (stand_in or Choice(), left(stand_in, unnamed=not silent))
+                if rule is not None and not rule.choice.is_default:
+                    wanted, said = rule.choice, f"says {rule.choice}"
                 decided = self.decide(found, collective, p, nbytes)
                 if decided != wanted:
                     differences.append(
-                        f"{collective} of {nbytes} bytes on {p} ranks: the table says {wanted},"
-                        f" the variables {decided}"
+                        f"{collective} of {nbytes} bytes on {p} ranks: the table {said}; the"
+                        f" variables say {decided}"
                     )
         return differences
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.export.ladders import by_place, describe, probe_sizes
+from tuner.export.ladders import by_place, describe, left, probe_sizes
 from tuner.export.nccl.rows import ANY, COLLECTIVES, LARGEST, NCCL, Call, Row, decide, parse
 from tuner.libraries.nccl.constants import RING, SIMPLE, Way
 from tuner.libraries.nccl.names import OWN_CHANNELS, choice_of, name_of, way_of, ways_of
@@ -62,6 +62,13 @@ def emit(table: TuningTable, otherwise: Choice | None = None) -> str:
     return text
 
 
+def replaced(table: TuningTable) -> int:
+    """How many rules leave to the library what a stand-in decides in the file."""
+    if _family(table) != NCCL:
+        return 0
+    return sum(rule.choice.is_default for ladder in by_place(table).values() for rule in ladder)
+
+
 def _family(table: TuningTable) -> str:
     return table.library.partition(" ")[0]
 
@@ -98,6 +105,8 @@ def _rows(
 def check(table: TuningTable, text: str, otherwise: Choice | None = None) -> list[str]:
     """Every call for which the file decides otherwise than the table, one sentence each.
 
+    otherwise   as for `emit`; without it no row may decide what a rule leaves to NCCL
+
     Looks at each bound of each rule and row and one byte beside it, on the table's communicators,
     those of the file and others. Raises InputError when the plugin would not read the file as it
     stands.
@@ -113,12 +122,12 @@ def check(table: TuningTable, text: str, otherwise: Choice | None = None) -> lis
             there = [r for r in mine if r.nodes in (ANY, nodes) and r.ranks in (ANY, p)]
             ladder = ladders.get((collective, nodes, p), ())
             for nbytes in _sizes(ladder, there):
-                wanted = _wanted(collective, ladder, nbytes, otherwise, family)
+                wanted, said = _wanted(collective, ladder, nbytes, otherwise, family)
                 for call in _calls(there, Call(collective, nodes, p, nbytes)):
                     found = decide(there, call)
                     if found != wanted:
-                        differences.append(_difference(call, wanted, found))
-    return differences
+                        differences.append(_difference(call, said, found))
+    return list(dict.fromkeys(differences))
 
 
 def _places(rows: list[Row], known: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -146,16 +155,22 @@ def _calls(rows: list[Row], call: Call) -> list[Call]:
 def _wanted(
     collective: Collective, ladder: tuple[Rule, ...], nbytes: int, otherwise: Choice | None,
     family: str,
-) -> Choice | None:  # fmt: skip
+) -> tuple[Choice | None, str]:  # fmt: skip
+    """What a file has to decide, None for NCCL itself, and how the table says it."""
     rule = next((r for r in ladder if r.lo <= nbytes < r.hi), None)
     if rule is not None and not rule.choice.is_default:
-        return choice_of(*way_of(collective, rule.choice))
-    return choice_of(*_stand_in(collective, otherwise)) if family == NCCL else None
+        choice = choice_of(*way_of(collective, rule.choice))
+        return choice, f"says {choice}"
+    if family != NCCL:
+        return None, left()
+    if rule is not None and otherwise is None:
+        return None, left(unnamed=True)
+    stand_in = choice_of(*_stand_in(collective, otherwise))
+    return stand_in, left(stand_in)
 
 
-def _difference(call: Call, wanted: Choice | None, found: Choice | None) -> str:
-    told = "NCCL's own choice"
+def _difference(call: Call, said: str, found: Choice | None) -> str:
     return (
         f"{call.collective} of {call.nbytes} bytes on {call.nodes} nodes, {call.p} ranks: the table"
-        f" says {wanted or told}, the file {found or told}"
+        f" {said}; the file says {found or 'that NCCL decides'}"
     )
