@@ -166,7 +166,30 @@ def test_a_network_without_latencies_is_cautioned_of(
     assert main(["whatif", str(study), "--json"]) == 0
     assert said in capsys.readouterr().err
     assert main([*words, str(told)]) == 0
-    assert capsys.readouterr().err == ""
+    assert said not in capsys.readouterr().err
+
+
+def test_costs_that_nobody_measured_are_cautioned_of(
+    flat: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A linear broadcast of 8 bytes to 16 ranks takes as long as one message."""
+    words = ["--sizes", "8B", "--algorithm", "linear"]
+    (found,) = simulated(capsys, flat, *words, collective="bcast")
+    assert found["seconds"] == pytest.approx(2e-6, rel=0.01)
+    asked = ["simulate", "--topology", str(flat), "--collective", "bcast", *words]
+    said = "messages have no overhead of their own here"
+    assert main(asked) == 0
+    assert said in capsys.readouterr().err
+    study, costs = flat.with_name("study.yaml"), flat.with_name("c.json")
+    study.write_text(STUDY)
+    assert main(["whatif", str(study), "--json"]) == 0
+    assert said in capsys.readouterr().err
+    paths = {("network", "host"): PathCost.line(2e-6, 8e-11)}
+    write_calibration(Calibration("x", "any", paths), costs)
+    assert main([*asked, "--calibration", str(costs)]) == 0
+    study.write_text(f"{STUDY}calibration: {costs}\n")
+    assert main(["whatif", str(study), "--json"]) == 0
+    assert said not in capsys.readouterr().err
 
 
 def test_what_takes_long_says_how_far_it_is(

@@ -21,7 +21,7 @@ from tuner.sim import simulate
 from tuner.sim.critical import MEANING, PARTS, Explained, explain
 from tuner.sim.study.candidates import Candidate, candidates
 from tuner.table import LIBRARY, SCHEDULE, Choice
-from tuner.topologies.machines import caution, load_machine
+from tuner.topologies.machines import caution, load_machine, nominal
 from tuner.topology import CUDA, HOST, Placement
 from tuner.units import format_size, format_time
 
@@ -116,6 +116,8 @@ def run(options: argparse.Namespace) -> None:
     records = list(_predictions(options, placement, machine.calibration))
     if not records:
         raise TooLargeError("nothing is left to be simulated: ask for fewer ranks or others")
+    if not options.calibration:
+        warn(nominal(machine))
     emit(options, records, lambda: _print(machine.topology.name, records))
 
 

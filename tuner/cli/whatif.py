@@ -16,7 +16,7 @@ from tuner.sim import study
 from tuner.sim.study.answers import Answers, Keep
 from tuner.sim.study.carry import Carry
 from tuner.sim.study.tasks import Task
-from tuner.topologies.machines import caution
+from tuner.topologies.machines import caution, nominal
 from tuner.topologies.safe_yaml import parse_yaml
 
 EXAMPLES = f"""examples:
@@ -93,6 +93,8 @@ def run(options: argparse.Namespace) -> None:
                 f"{reason}; the answers stay in {answers}, so that the same command, or one with"
                 " another target, goes on with them"
             ) from None
+        if asked.calibration is None:
+            warn(nominal(asked.machine))
         emit(options, study.result_record(found), lambda: studies.show(found))
 
 

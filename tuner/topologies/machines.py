@@ -68,3 +68,15 @@ def caution(machine: Machine) -> str:
         " nothing here; a YAML file with `combine: {fabric: FILE, latency: 1us}` says it, or a"
         " calibration"
     )
+
+
+def nominal(machine: Machine) -> str:
+    """A sentence for who reads times of a machine none of whose messages keeps a port busy beyond
+    its bytes; "" for others.
+    """
+    if any(cost.overhead.value > 0 for cost in machine.calibration.paths.values()):
+        return ""
+    return (
+        "caution: messages have no overhead of their own here, so that small sizes favour"
+        " algorithms in which one rank sends many: give a measured calibration"
+    )
