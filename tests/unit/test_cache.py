@@ -73,7 +73,12 @@ def test_a_damaged_copy_is_ignored_and_replaced(
 ) -> None:
     path = cache.path_of(wanted(known.url))
     path.write_text(damage(json.loads(path.read_text())))
-    assert cache.load(wanted(known.url)) is None
+    with pytest.raises(InputError, match=f"the copy in {path} is damaged"):
+        cache.load(wanted(known.url))
+    elsewhere = cache.path_of(wanted("http://127.0.0.1:9"))
+    elsewhere.write_text(path.read_text())
+    with pytest.raises(InputError, match=f"nothing answers at .*; the copy in {elsewhere} is dam"):
+        client.fetch(wanted("http://127.0.0.1:9"))
     client.fetch(wanted(known.url))
     assert "If-None-Match" not in known.seen[-1].headers
     copy = cache.load(wanted(known.url))

@@ -50,22 +50,30 @@ def path_of(request: Request) -> Path:
 
 
 def load(request: Request) -> Fetched | None:
-    """The copy for this request; None when there is none that can be trusted."""
+    """The copy for this request; None when there is none of this user's. Raises InputError for a
+    damaged one.
+    """
     try:
         path = path_of(request)
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
                 return None
-            entry = from_record(_Entry, json.loads(file.read()))
+            content = file.read()
+    except (OSError, InputError):
+        return None
+    try:
+        entry = from_record(_Entry, json.loads(content))
         request.accept(entry.text)
-    except (OSError, InputError, ValueError, TypeError, RecursionError):
-        return None
-    asked = (request.service, request.cluster, request.library)
-    if (entry.service, entry.cluster, entry.library) != asked:
-        return None
-    if digest_of(entry.text) != entry.digest:
-        return None
+    except (InputError, ValueError, TypeError, RecursionError):
+        raise _damaged(path) from None
+    asked = (request.service, request.cluster, request.library, digest_of(entry.text))
+    if (entry.service, entry.cluster, entry.library, entry.digest) != asked:
+        raise _damaged(path)
     return Fetched(entry.text, f"the copy in {path}", entry.etag)
+
+
+def _damaged(path: Path) -> InputError:
+    return InputError(f"the copy in {path} is damaged")
 
 
 def keep(request: Request, fetched: Fetched) -> None:

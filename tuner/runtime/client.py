@@ -60,12 +60,12 @@ def fetch(request: Request) -> Fetched:
     in, with a note, when the service cannot be reached in time. Raises InputError otherwise.
     """
     deadline = Deadline(request.timeout)
-    kept = deadline.run(partial(cache.load, request), "the copies of tables")
+    kept, flaw = deadline.run(partial(_kept, request), "the copies of tables")
     try:
         return deadline.run(partial(_fetch, request, kept, deadline), request.service)
     except (UnreachableError, LateError) as reason:
         if kept is None:
-            raise
+            raise InputError(f"{reason}{flaw}") from None
         return replace(kept, note=f"{reason}; {kept.origin} is used instead")
 
 
@@ -77,6 +77,14 @@ def post(request: Request, path: str, record: Mapping[str, Any]) -> Any:
     """
     deadline = Deadline(request.timeout)
     return deadline.run(partial(_post, request, path, record, deadline), request.service)
+
+
+def _kept(request: Request) -> tuple[Fetched | None, str]:
+    """The copy, and what else is to be said where nothing answers."""
+    try:
+        return cache.load(request), ""
+    except InputError as flaw:
+        return None, f"; {flaw}"
 
 
 def _fetch(request: Request, kept: Fetched | None, deadline: Deadline) -> Fetched:
