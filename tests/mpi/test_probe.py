@@ -1,6 +1,7 @@
 """Probing this computer with real ranks: a whole probe, an interrupted one, wrong results."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,9 @@ from tuner.probe.run import LAUNCHES, Progress, carry_out, plan_here, probe
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice
 
+UNDECIDED = (
+    "import mpi4py.MPI, tuner.runtime.deciding; tuner.runtime.deciding.require_undecided('openmpi')"
+)
 QUICK: dict[str, Any] = {"ranks": 3, "budget": 2.0, "sizes": [64], "target": 0.5}
 
 
@@ -210,6 +214,21 @@ def test_fan_out_and_segment_of_a_chain_take_effect(
     assert set(whole) == peers
     # Making a communicator sends a few small ones to some.
     assert all(messages <= count < messages + 8 for count in whole.values())
+
+
+def test_what_a_parameter_file_decides_is_not_taken_for_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".openmpi").mkdir()
+    parameters = tmp_path / ".openmpi" / "mca-params.conf"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in (("coll", "^tuned"), ("coll_tuned_bcast_algorithm", "6")):
+        parameters.write_text(f"{name} = {value}")
+        said = f"^{name} is {re.escape(value)} in a parameter file.*or set OMPI_MCA_{name}=0? for"
+        with pytest.raises(ProbeError, match=said):
+            probe(tmp_path / "m.ndjson", **QUICK)
+    monkeypatch.setenv("OMPI_MCA_coll_tuned_bcast_algorithm", "0")
+    Launcher.find("openmpi").run(1, ["-c", UNDECIDED])
 
 
 @pytest.mark.parametrize(

@@ -229,18 +229,8 @@ def test_what_no_library_of_that_name_runs_is_damaged() -> None:
         decisions_of({DEFAULT_RUNS: knomial}, "mpich 5.0.2", "m")
 
 
-def test_a_variable_that_decides_leaves_mpichs_default_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_its_library_nothing_is_known_of_mpichs_default(tmp_path: Path) -> None:
     request, notes = replace(REQUEST, library="mpich"), list[str]()
     nobody = Launcher("mpich", Path("no such interpreter"))
-    for name in (
-        "MPIR_CVAR_BCAST_INTRA_ALGORITHM", "MPICH_BCAST_INTRA_ALGORITHM",
-        "MPIR_PARAM_ALLREDUCE_INTRA_ALGORITHM", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
-    ):  # fmt: skip
-        with monkeypatch.context() as set_here:
-            set_here.setenv(name, "1")
-            assert known_decisions(tmp_path / "m", request, nobody, notes.append) == ()
-        assert name in notes[-1]
     assert known_decisions(tmp_path / "m", request, nobody, notes.append) == ()
     assert "no such interpreter" in notes[-1]

@@ -10,9 +10,7 @@ from tuner.cli.proving import place_for
 from tuner.errors import InputError, ProbeError
 from tuner.export import mpich
 from tuner.export.mpich import decisions as mpich_decisions
-from tuner.export.mpich.proof import DECIDING
 from tuner.export.openmpi import decisions as openmpi_decisions
-from tuner.export.prove import require_unset
 from tuner.libraries.decisions import Call, Decisions, decisions_of
 from tuner.probe.request import Request, shapes
 from tuner.probe.rounds import provenance_of
@@ -60,7 +58,6 @@ def _read(
     request: Request, launcher: Launcher, calls: Sequence[Call], most: int
 ) -> tuple[Decisions, ...]:
     """Of MPICH: its library holds its rules."""
-    require_unset(DECIDING)
     generic = mpich.generic_tuning(libmpi(request.library, launcher.python))
     return mpich_decisions.find(generic, calls, most)
 

@@ -20,8 +20,9 @@ from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
 from tuner.export.openmpi.emitter import READERS
-from tuner.export.prove import RuleProof, require_unset
+from tuner.export.prove import RuleProof
 from tuner.export.variables import ranks_of
+from tuner.libraries import named, require_unset
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
 from tuner.progress import Counted
@@ -188,8 +189,8 @@ def prove_exported(
     there       hosts to start ranks on, by this template
     """
     library = table.library.partition(" ")[0]
-    if library == "mpich":
-        require_unset(mpich_proof.DECIDING)  # MPICH is started for its own rules before the proof
+    if library == "mpich":  # which is started for its own rules before the proof
+        require_unset(named(library).DECIDING)
     if library == "intelmpi" and not there.local:
         raise InputError("Intel MPI is proved on this computer alone: leave out --hosts")
     if library == "intelmpi":

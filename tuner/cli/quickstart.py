@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuner import libraries
 from tuner.cli import parsing
 from tuner.cli.environments import interpreter
 from tuner.cli.loop import LibraryLoop
@@ -75,11 +76,14 @@ def run(options: argparse.Namespace) -> None:
     if options.ranks == 1:
         raise InputError("one rank has nobody to talk to: --ranks is at least 2")
     require_folder(options.out)
+    wanted = _libraries(options.libraries)
+    for name in wanted:
+        libraries.require_unset(libraries.named(name).DECIDING)
     display = Display(console(error=True))
     if options.fresh:
         _remove(options.out)
     stages = Stages(options.out)
-    loops = _loops(options, stages, display)
+    loops = _loops(options, wanted, stages, display)
     display.later = sum(loop.expected for loop in loops) + REPORT_SECONDS
     display.note(f"about {clock(display.later)} for {' and '.join(loop.title for loop in loops)}")
     results = [loop.run() for loop in loops]
@@ -104,11 +108,17 @@ def _remove(out: Path) -> None:
     shutil.rmtree(out)
 
 
-def _loops(options: argparse.Namespace, stages: Stages, display: Display) -> list[LibraryLoop]:
-    wanted = options.libraries.split(",")
+def _libraries(text: str) -> list[str]:
+    wanted = text.split(",")
     unknown = sorted(set(wanted) - {"openmpi", "mpich"})
     if unknown:
         raise InputError(f"there is no library {unknown[0]!r}; known: openmpi, mpich")
+    return wanted
+
+
+def _loops(
+    options: argparse.Namespace, wanted: Sequence[str], stages: Stages, display: Display
+) -> list[LibraryLoop]:
     given = {"openmpi": None, "mpich": options.mpich_python}
     budgets = {"openmpi": options.budget, "mpich": options.budget / SMALLER}
     loops = []

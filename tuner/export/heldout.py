@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from tuner import libraries
 from tuner.collective import Collective
 from tuner.export.ladders import by_ranks
 from tuner.export.prove import TIMEOUT, Starter
@@ -103,8 +104,10 @@ def heldout(
     seconds     for all points together
     cores       of this computer; more ranks than cores yield while they wait
 
-    Raises ProbeError when the ranks fail.
+    Raises InputError where the environment decides what the default runs, ProbeError when the ranks
+    fail.
     """
+    libraries.require_unset(libraries.named(starter.library).DECIDING)
     wanted = points(table, operators)
     if not wanted:
         return []

@@ -9,15 +9,13 @@ reports the functions that each call enters, which a launch with the preset alon
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from tuner.collective import Collective
-from tuner.errors import InputError, LateError, ProbeError
+from tuner.errors import LateError, ProbeError
 from tuner.files import write_atomically
 from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule
@@ -114,16 +112,6 @@ class Answer:
     error: int
     executed: tuple[tuple[int, ...], ...]
     entered: tuple[str, ...] = ()
-
-
-def require_unset(pattern: str) -> None:
-    """Raises InputError for a variable of the environment that would decide instead of the file.
-
-    pattern     what such variables' names match
-    """
-    for name in sorted(os.environ):
-        if re.fullmatch(pattern, name):
-            raise InputError(f"{name} is set and would decide for every launch: unset it")
 
 
 def sizes_of(rule: Rule) -> tuple[int, ...]:

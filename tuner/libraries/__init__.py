@@ -1,5 +1,7 @@
 """MPI libraries: what each calls the algorithms, what it can do with them, how it is made to."""
 
+import os
+import re
 from types import ModuleType
 
 from tuner.errors import InputError
@@ -15,3 +17,18 @@ def named(library: str) -> ModuleType:
         known = " and ".join(LIBRARIES)
         raise InputError(f"tables cannot be made for {library!r}, only for {known}")
     return LIBRARIES[name]
+
+
+def require_unset(pattern: str) -> None:
+    """Raises InputError for variables of the environment that would decide what is to be found out.
+
+    pattern     what matches NAME=VALUE of such variables: `DECIDING` of a library's module
+    """
+    found = sorted(
+        name for name, value in os.environ.items() if re.fullmatch(pattern, f"{name}={value}")
+    )
+    if found:
+        are, them = ("is", "it") if len(found) == 1 else ("are", "them")
+        raise InputError(
+            f"{' and '.join(found)} {are} set and would decide for every launch: unset {them}"
+        )

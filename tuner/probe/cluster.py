@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from tuner import libraries
 from tuner.errors import InputError, ProbeError
 from tuner.files import require_target
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
@@ -100,6 +101,7 @@ def _carried_out(
 ) -> Measurements:  # fmt: skip
     require_target(out)
     first = plan_cluster(request)
+    libraries.require_unset(libraries.named(request.library).DECIDING)
     further = [
         point
         for launch, chosen in enumerate(rounds, start=1)
@@ -127,10 +129,12 @@ def _begun(out: Path) -> bool:
 
 def check_probe(out: Path, request: Request, launcher: Launcher, *, name: str = "") -> None:
     """Raises InputError where `probe_cluster` would, as far as that can be told without ranks: for
-    nonsense, a topology of other hosts, an `out` of another probe and one that cannot be written.
+    nonsense, a topology of other hosts, an environment that decides what the library runs, an `out`
+    of another probe and one that cannot be written.
     """
     require_target(out)
     plan = plan_cluster(request)
+    libraries.require_unset(libraries.named(request.library).DECIDING)
     plan_chosen(request, [one for chosen in rounds_of(out) for one in chosen])
     about = {"plan": plan.fingerprint, "budget": 0.0}
     ProbeFile(out, _cluster(request, name), launcher.version(), plan, about).check()

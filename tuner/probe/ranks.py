@@ -35,6 +35,7 @@ from tuner.probe.results import Results
 from tuner.probe.sampling import Account
 from tuner.probe.session import Session
 from tuner.runtime import traces
+from tuner.runtime.deciding import require_undecided
 
 STUCK = 45.0  # seconds beyond its time after which a point is given up as deadlocked
 BEAT = 5.0  # seconds between signs of life
@@ -252,7 +253,9 @@ def _noted(text: str) -> None:
 
 def main(plan_path: str, results: str, budget: str) -> None:
     """Read the plan, measure it."""
-    Probe(read_plan(Path(plan_path)), Path(results), float(budget)).run()
+    plan = read_plan(Path(plan_path))
+    require_undecided(plan.library)
+    Probe(plan, Path(results), float(budget)).run()
 
 
 if __name__ == "__main__":

@@ -59,12 +59,13 @@ def probe(
     operators   `commutative`, or `any` to time only algorithms that keep the operands' order
     parts       `messages`, `collectives` and `devices`; others are of several hosts
 
-    Raises InputError for arguments that cannot be used and for an `out` of another probe,
-    ProbeError when the ranks cannot be started or fail; what was measured until then stays in
-    `out`.
+    Raises InputError for arguments that cannot be used, for an `out` of another probe and where the
+    environment decides what the library runs; ProbeError when the ranks cannot be started or fail;
+    what was measured until then stays in `out`.
     """
     launcher = Launcher.find(library, python)
     plan = plan_here(library, ranks, sizes, target, launches, operators, parts)
+    libraries.require_unset(libraries.named(library).DECIDING)
     about = provenance(launcher.version(), python)
     seconds = BUDGETS[library] if budget is None else budget
     return carry_out(plan, launcher, out, local_cluster(), about, seconds, on_progress)

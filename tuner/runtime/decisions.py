@@ -21,6 +21,7 @@ from mpi4py import MPI
 
 from tuner.locality import CYCLIC
 from tuner.runtime.bisection import ladder
+from tuner.runtime.deciding import require_undecided
 from tuner.runtime.prover import ITEM, executed, expect, perform, place
 
 Step = tuple[int, list[int]]
@@ -49,6 +50,7 @@ def steps(comm: MPI.Comm, collective: str, most: int) -> list[Step]:
 
 def main(path: str) -> None:
     """Answer for every call, in the order given."""
+    require_undecided("openmpi")
     world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
     host, local = place(world)
     for number, call in enumerate(json.loads(Path(path).read_text(encoding="utf-8"))):

@@ -24,9 +24,9 @@ from tuner.export.prove import (
     Starter,
     Trial,
     ask,
-    require_unset,
     sizes_of,
 )
+from tuner.libraries import require_unset
 from tuner.libraries.intelmpi import preset_of
 from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable

@@ -25,16 +25,14 @@ from tuner.export.prove import (
     ask,
     item_of,
     outlived,
-    require_unset,
     sizes_of,
 )
 from tuner.files import write_atomically
+from tuner.libraries import require_unset
+from tuner.libraries.mpich import DECIDING
 from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
-PREFIX = "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
-# Those that decide before the library's own rules or a file do, or name another file.
-DECIDING = rf"{PREFIX}(\w+_INTRA_ALGORITHM|COLL_SELECTION_TUNING_JSON_FILE)"
 # What every rank writes that is led to an algorithm of another collective (mpir_coll.c of 5.0.2).
 POISONED = re.compile(r"Assertion failed in file \S*src/mpi/coll/\S+\.c at line \d+: 0\b")
 UNSAID = "the ranks ended or fell silent, and MPICH did not say that it was at an impossible leaf"

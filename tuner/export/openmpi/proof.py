@@ -21,17 +21,16 @@ from tuner.export.prove import (
     Trial,
     ask,
     item_of,
-    require_unset,
     sizes_of,
 )
 from tuner.files import write_atomically
-from tuner.libraries.openmpi import COLLECTIVE_IDS, choice_of, normal, redirected
+from tuner.libraries import require_unset
+from tuner.libraries.openmpi import COLLECTIVE_IDS, DECIDING, choice_of, normal, redirected
 from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("interpose.c")
 WATCHED = (Collective.BCAST, Collective.ALLREDUCE)  # what the watcher stands before
-FORCING = r"OMPI_MCA_coll_tuned_\w+_algorithm\w*"  # parameters that come before any file
 IMPOSSIBLE = 99  # an algorithm number that Open MPI reads, but refuses when a call reaches it
 
 
@@ -77,7 +76,7 @@ def prove(
     differences = check(table, text, commutative_only=commutative_only)
     if differences:
         raise InputError(f"{rules_file}: not the file of this table: {differences[0]}")
-    require_unset(FORCING)
+    require_unset(DECIDING)
     ladders = every_ladder(table, "commutative" if commutative_only else "any")
     rules = [rule for ladder in ladders for rule in ladder]
     preloaded = build_watcher(directory) if watch else None

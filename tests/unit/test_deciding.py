@@ -1,0 +1,102 @@
+"""What of the environment decides in place of a library's default is refused before all else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import table_of
+from tests.unit.test_probe_rounds import REQUEST, Ranks
+from tuner import libraries
+from tuner.cli.main import main
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.export.heldout import heldout
+from tuner.probe.cluster import check_probe, probe_cluster
+from tuner.runtime.launch import Launcher
+from tuner.table import Choice
+
+DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
+    "openmpi": {
+        "OMPI_MCA_coll_tuned_dynamic_rules_filename": ("rules",),
+        "OMPI_MCA_coll_han_dynamic_rules_filename": ("rules",),
+        "OMPI_MCA_coll_tuned_bcast_algorithm": ("6", "binomial"),
+        "OMPI_MCA_coll_tuned_bcast_algorithm_knomial_radix": ("2",),
+        "OMPI_MCA_coll": ("^tuned", "^han,tuned", "basic,self", "tuned2", "^tuned,han"),
+    },
+    "mpich": {
+        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": ("m.json",),
+        "MPIR_CVAR_BCAST_INTRA_ALGORITHM": ("binomial",),
+        "MPICH_BCAST_INTRA_ALGORITHM": ("1",), "MPIR_PARAM_ALLREDUCE_INTRA_ALGORITHM": ("ring",),
+    },
+}  # fmt: skip
+HARMLESS = {
+    "openmpi": {
+        "OMPI_MCA_coll_tuned_dynamic_rules_filename": "", "OMPI_MCA_btl": "^tuned",
+        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_bcast_algorithm": "0",
+    },
+    "mpich": {"MPIR_CVAR_DEVICE_COLLECTIVES": "all", "MPIR_CVAR_ENABLE_GPU": "0"},
+}  # fmt: skip
+NAME = "OMPI_MCA_coll_tuned_dynamic_rules_filename"
+
+
+@pytest.mark.parametrize("library", DECIDING)
+def test_what_decides_is_told_from_what_does_not(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pattern = libraries.named(library).DECIDING
+    for name, value in HARMLESS[library].items():
+        monkeypatch.setenv(name, value)
+    for components in ("", "^han", "tuned,basic,self", "basic,tuned", "^han,tuned2"):
+        monkeypatch.setenv("OMPI_MCA_coll", components)
+        libraries.require_unset(pattern)
+    for name, values in DECIDING[library].items():
+        for value in values:
+            with monkeypatch.context() as here:
+                here.setenv(name, value)
+                with pytest.raises(InputError, match=f"^{name} is set and would decide"):
+                    libraries.require_unset(pattern)
+
+
+def test_all_that_decides_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, (value, *_) in DECIDING["mpich"].items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=" and ".join(sorted(DECIDING["mpich"])) + " are set"):
+        libraries.require_unset(libraries.mpich.DECIDING)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "probe --out {}/m", "probe run --hosts a,b --out {}/m",
+        "tune --hosts a,b --measurements {}/m --out {}/t", "quickstart --out {}/q --fresh",
+        "quickstart --libraries mpich,openmpi --out {}/q",
+    ],
+)  # fmt: skip
+def test_a_verb_that_measures_says_so_before_it_starts_or_writes_anything(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "stages.json").write_text("{}")
+    monkeypatch.setenv(NAME, "/etc/tuned.rules")
+    monkeypatch.setattr(Launcher, "run", lambda *_, **__: pytest.fail("ranks are started"))
+    assert main([word.format(tmp_path) for word in words.split()]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"tuner: {NAME} is set and would decide for every launch: unset it"
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["q", "stages.json"]
+
+
+def test_a_cluster_is_not_measured_and_a_default_not_timed_where_a_file_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(NAME, "/etc/tuned.rules")
+    table = table_of({(Collective.BCAST, 2): [(0, Choice("binomial"))]})
+    for measure in (
+        lambda: check_probe(tmp_path / "m", REQUEST, Ranks()),
+        lambda: probe_cluster(tmp_path / "m", REQUEST, Ranks()),
+        lambda: heldout(table, Ranks(), tmp_path, {}),
+    ):
+        with pytest.raises(InputError, match="is set and would decide"):
+            measure()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,34 @@
+"""Whether the MPI library itself decides which algorithm its collectives run (rank side)."""
+
+from __future__ import annotations
+
+import re
+
+from tuner import libraries
+from tuner.errors import InputError
+from tuner.runtime.control_variables import ControlVariables
+
+
+def require_undecided(library: str) -> None:
+    """Raises InputError where one of the library's parameter files decides instead.
+
+    Local; before anything is forced. What the environment says shows here as well.
+    """
+    known, variables = libraries.named(library), ControlVariables()
+    for name in known.DECIDING_VARIABLES:
+        value = _value(variables, name)
+        if re.fullmatch(known.DECIDING, f"{known.PREFIX}{name}={value}"):
+            none = 0 if isinstance(value, int) else ""
+            raise InputError(
+                f"{name} is {value} in a parameter file of the library, such as"
+                " ~/.openmpi/mca-params.conf, and would decide for every launch: take it out there,"
+                f" or set {known.PREFIX}{name}={none} for this command"
+            )
+
+
+def _value(variables: ControlVariables, name: str) -> int | str:
+    """Nothing where its component is not in use."""
+    try:
+        return variables.read(name)
+    except InputError:
+        return ""
