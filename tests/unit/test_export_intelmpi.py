@@ -176,7 +176,7 @@ def test_values_that_the_library_would_misread_or_leave_out(text: str, message: 
         (
             "export I_MPI_ADJUST_ALLGATHER='3:0-999;2'",
             "unset I_MPI_ADJUST_ALLGATHER",
-            "allgather of 0 bytes on 3 ranks: the table says preset_3, the variables default",
+            "allgather of 0 bytes on 3 ranks: the table says preset_3; the variables say default",
         ),
     ],
 )
