@@ -31,7 +31,7 @@ DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
         "MPICH_BCAST_INTRA_ALGORITHM": ("1",), "MPIR_PARAM_ALLREDUCE_INTRA_ALGORITHM": ("ring",),
     },
 }  # fmt: skip
-HARMLESS = {
+HARMLESS: dict[str, dict[str, str]] = {
     "openmpi": {
         "OMPI_MCA_coll_tuned_dynamic_rules_filename": "", "OMPI_MCA_btl": "^tuned",
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_bcast_algorithm": "0",

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.cli.tune import _warn_of_few_launches
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
@@ -387,6 +388,35 @@ def test_many_candidates_do_not_win_by_their_number(launches: int, repetitions: 
         ]
         wrong += bool(hold(point(64), rows, noise=0.0).winners)
     assert wrong <= 5
+
+
+def launched(gains: Sequence[float], repetitions: int = 12) -> list[Row]:
+    """Of one call, with a tree that is so many times faster than the default in each launch."""
+    times = {DEFAULT: [1e-3 for _ in gains], TREE: [1e-3 / gain for gain in gains],
+             RING: [2e-3 for _ in gains]}  # fmt: skip
+    return [
+        Row(point(64), choice, {n: (one,) * repetitions for n, one in enumerate(each)}, 1, 1, 1)
+        for choice, each in times.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gains", "repetitions", "wanting"),
+    [
+        ((120.0, 180.0), 12, True),  # launches 1.5 times apart
+        ((150.0, 150.1), 12, False),  # which is a rule
+        ((150.0,), 12, False), ((120.0, 180.0), 5, False), ((0.9, 180.0), 12, False),
+        ((1.06, 1.09, 1.07, 1.08, 1.06, 1.09), 12, False), ((1.0, 1.0), 12, False),
+    ],
+)  # fmt: skip
+def test_a_gain_that_only_more_launches_can_show_is_told(
+    gains: Sequence[float], repetitions: int, wanting: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _warn_of_few_launches(launched(gains, repetitions))
+    said = (
+        "with 2 launches only gains that hardly vary between them are beyond doubt: at 1 of 1 call"
+    )
+    assert capsys.readouterr().err.startswith(f"tuner: {said} an algorithm") is wanting
 
 
 def test_a_gain_below_the_noise_threshold_is_left_alone() -> None:

@@ -64,8 +64,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--launches", type=parsing.positive, default=LAUNCHES,
-        help="how often the ranks are started on this computer; each start measures all"
-        f" (default: {LAUNCHES}; on several hosts: 1)",
+        help="how often the ranks are started on this computer; each start measures all, and two"
+        f" show only gains that hardly vary (default: {LAUNCHES}; on several hosts: 1)",
     )  # fmt: skip
     parser.add_argument(
         "--target", type=float, default=0.03,

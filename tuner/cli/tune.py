@@ -27,9 +27,10 @@ from tuner.files import require_target
 from tuner.measurement import Measurements
 from tuner.runtime.launch import Hosts
 from tuner.select.constraints import Constraints, constraints_from
+from tuner.select.contest import hold_all, wants_launches
 from tuner.select.dataset import Row, measured_pairs
 from tuner.select.design import Bound
-from tuner.select.make import make_table
+from tuner.select.make import DESIGNED, make_table
 from tuner.sim.cores import usable
 from tuner.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.units import parse_duration, plural
@@ -160,10 +161,24 @@ def _made(options: argparse.Namespace) -> TuningTable:
     _warn_of_unknown(measurements)
     shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:
-        return make_table(
+        rows, table = make_table(
             measurements, calibration, counted(report), topology, shapes,
             constraints=constraints_of(options), cores=usable(),
-        )[1]  # fmt: skip
+        )  # fmt: skip
+    if DESIGNED not in measurements.provenance:
+        _warn_of_few_launches(rows)
+    return table
+
+
+def _warn_of_few_launches(rows: Sequence[Row]) -> None:
+    """Of gains that are not beyond doubt for want of launches alone."""
+    contests = hold_all(rows)
+    short = [one.point for one in contests if wants_launches(one)]
+    if short:
+        launches = max(len(row.samples) for row in rows if row.point in short)
+        warn(f"with {launches} launches only gains that hardly vary between them are beyond doubt:"
+             f" at {len(short)} of {plural(len(contests), 'call')} an algorithm was faster in every"
+             " launch, which is not enough for a rule; probe with more (--launches)")  # fmt: skip
 
 
 def _warn_of_unknown(measurements: Measurements) -> None:

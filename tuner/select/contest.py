@@ -127,7 +127,7 @@ def hold(
     pairs = [_paired(default, row) for row in candidates.values()]
     apart = launches_apart(pairs) if designed else None
     gains = {choice: _gain(default, row, apart) for choice, row in candidates.items()}
-    level = 1 - (1 - LEVEL) / max(len(candidates), 1)
+    level = _level(len(candidates))
     winners = frozenset(
         choice
         for choice, row in candidates.items()
@@ -141,6 +141,27 @@ def hold(
         {choice: row.simulated for choice, row in known.items()},
         gains, winners, noise, known, apart,
     )  # fmt: skip
+
+
+def wants_launches(contest: Contest) -> bool:
+    """Whether something was faster beyond noise in every launch of several, nothing is so beyond
+    doubt, and as many launches again like these would have shown it.
+
+    A mean of few launches is known by Student's t alone, which asks two of them to be alike.
+    """
+    if not isinstance(contest, Measured) or contest.apart is not None or contest.winners:
+        return False
+    level = _level(len(contest.gains))
+    return any(
+        len(slow) > 1
+        and min(map(len, slow)) >= _FEWEST
+        and all(
+            paired_gain([s], [f])[0] > 1 + contest.noise for s, f in zip(slow, fast, strict=True)
+        )
+        and paired_gain(2 * slow, 2 * fast, level)[1] > 1 + contest.noise
+        for choice in contest.gains
+        for slow, fast in [_paired(contest.rows[DEFAULT_CHOICE], contest.rows[choice])]
+    )
 
 
 def expect(
@@ -163,6 +184,11 @@ def expect(
     supported = frozenset(filter(partial(selector.support.covers, point), candidates))
     winners = selector.sure(point, candidates, noise)
     return Believed(point, seconds, simulated, gains, winners, noise, belief, supported)
+
+
+def _level(candidates: int) -> float:
+    """Of confidence, for one of so many."""
+    return 1 - (1 - LEVEL) / max(candidates, 1)
 
 
 def repeated(row: Row) -> bool:
