@@ -6,11 +6,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tuner import algorithms
-from tuner.cli import tune
+from tuner.cli import quickstart, tune, whatif
 from tuner.cli.main import INTERRUPTED, NOTHING, RESUME, VERBS, main
 from tuner.cli.output import print_table
 from tuner.collective import Collective
@@ -318,7 +319,7 @@ def test_a_table_is_not_sought_in_a_folder(
     assert sentence(capsys).endswith(" is a folder: name the table in it")
 
 
-@pytest.mark.parametrize(("resumes", "said"), [(True, RESUME), (False, NOTHING)])
+@pytest.mark.parametrize(("resumes", "said"), [(True, RESUME.format(" again")), (False, NOTHING)])
 def test_only_who_can_go_on_promises_it(
     resumes: bool, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -332,3 +333,19 @@ def test_only_who_can_go_on_promises_it(
     words = ["tune", "--measurements", "m.ndjson", "--out", "t.json", *hosts]
     assert main(words) == INTERRUPTED
     assert capsys.readouterr().err == f"\ntuner: interrupted; {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"), [(whatif, ["whatif", "s.yaml"]), (quickstart, ["quickstart", "--out", "q"])]
+)
+def test_who_starts_afresh_goes_on_without_that(
+    verb: ModuleType, words: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def ended(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verb, "run", ended)
+    for more, said in (([], "the same command again"), (["--fresh"], "the same command without")):
+        assert main([*words, *more]) == INTERRUPTED
+        assert said in capsys.readouterr().err

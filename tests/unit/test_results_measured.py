@@ -264,6 +264,10 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         ([str(tmp_path / "b.out")], "b.out: line 3: the file does not say on how many ranks"),
         ([str(tmp_path / "b.out"), "--p", str(2**31)], "--p 2147483648: it is at least 1"),
         ([str(tmp_path / "b.out"), "--p", "2", "--nodes", "1"], "name it with --cluster"),
+        (
+            [str(tmp_path / "b.out"), "--p", "2", "--nodes", "1", "--library", "mine"],
+            'no version of mine: add it, as in --library "mine 5.0.11"',
+        ),
         ([str(tmp_path / "nothing")], "there is no file"),
         ([str(tmp_path)], "is a folder: name the files in it"),
         ([str(tmp_path / "b.out"), "--collective", "x"], "there is no collective 'x'"),

@@ -229,7 +229,8 @@ def test_the_command_line_trains_and_asks(
     assert (answer["choice"], answer["sure"]) == ("chain", "chain")
     assert set(answer["seconds"]) == {"default", "ring", "chain"}
     assert main([*asked, "1TiB"]) == 0
-    assert "nothing that was learned speaks for such a call" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said == "the library decides: nothing that was learned speaks for such a call\n"
     assert main([*asked, "1KiB", "--placement", "cyclic"]) == 1
     assert "knows consecutive ranks alone: leave --placement out" in capsys.readouterr().err
 

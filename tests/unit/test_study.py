@@ -328,6 +328,11 @@ def test_axes_of_linked_topologies() -> None:
         ("b", "s"): (0.5e-6, 10e9), ("s", "b"): (0.5e-6, 10e9),
         ("s", "t"): (3e-6, 80e9), ("t", "s"): (3e-6, 80e9),
     }  # fmt: skip
+    tree = {"name": "tree", "nodes": 8, "fabric": {"kind": "fat_tree", "per_leaf": 4,
+            "latency": "1us", "bandwidth": "1GB/s"}}  # fmt: skip
+    with pytest.raises(InputError, match="write the largest number of nodes into its file, and"):
+        changed(tree, nodes=16)
+    assert len(changed({**tree, "nodes": 16}, nodes=8).nodes) == 8
     link = {"between": ["a", "b"], "latency": "1us", "bandwidth": "1GB/s"}
     cable = {"name": "pair", "nodes": ["a", "b"], "links": [link]}
     joined = changed(cable, nodes=2, latency=5e-6)

@@ -5,13 +5,23 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit
+from tuner.errors import InputError
 from tuner.measurement import Measurements
-from tuner.results import AUTO, FORMS, Told, as_measurements, read_results, write_measurements
-from tuner.results.names import require_names
+from tuner.results import (
+    AUTO,
+    FORMS,
+    Reading,
+    Told,
+    as_measurements,
+    read_results,
+    write_measurements,
+)
+from tuner.results.names import library_name, require_names
 
 PURPOSE = (
     "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"
@@ -74,10 +84,19 @@ def run(options: argparse.Namespace) -> None:
         reading for path in options.files for reading in read_results(path, options.form, told)
     ]
     require_names(readings)
+    _require_version(library_name(options.library), readings)
     found = as_measurements(readings, options.library, options.cluster, options.cores)
     write_measurements(found, options.out)
     record = _summary(found) | {"readings": len(readings), "out": str(options.out)}
     emit(options, record, lambda: _print(found, len(readings), options.out))
+
+
+def _require_version(library: str, readings: Sequence[Reading]) -> None:
+    """Of a library that no file names."""
+    if library and " " not in library and not any(reading.library for reading in readings):
+        raise InputError(
+            f'--library says no version of {library}: add it, as in --library "{library} 5.0.11"'
+        )
 
 
 def _summary(found: Measurements) -> dict[str, object]:

@@ -34,7 +34,7 @@ VERBS = {
     "nccl": "say what NCCL expects of its algorithms on a machine, and which it would choose",
     "algorithms": "list the algorithms with their cost formulas and sources",
 }
-RESUME = "the same command again resumes where it stopped, with what is already there"
+RESUME = "the same command{} resumes where it stopped, with what is already there"
 NOTHING = "nothing was written that is not whole"
 FAILED, UNREADABLE = 1, 2  # the latter is argparse's own, too
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
@@ -79,7 +79,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"tuner: {error}", file=sys.stderr)
         return status
     except KeyboardInterrupt:
-        kept = RESUME if getattr(arguments, "resumes", False) else NOTHING
+        again = " without --fresh" if getattr(arguments, "fresh", False) else " again"
+        kept = RESUME.format(again) if getattr(arguments, "resumes", False) else NOTHING
         print(f"\ntuner: interrupted; {kept}", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:

@@ -38,7 +38,7 @@ EXAMPLES = """examples:
   tuner quickstart --ranks 8 --budget 300s --out my-cluster
   tuner quickstart --libraries openmpi --fresh
 
-Interrupted, the same command resumes. Afterwards open tuner-out/report.html."""
+Interrupted, the same command without --fresh resumes. Afterwards open tuner-out/report.html."""
 
 REPORT_SECONDS = 4.0  # writing the database and the plots, for the estimate
 BUDGET = 85.0  # seconds of probing Open MPI: with everything else well under six minutes

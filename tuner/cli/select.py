@@ -126,10 +126,10 @@ def _ask(options: argparse.Namespace, point: Point) -> None:
 
 def _print_asked(record: dict[str, Any], point: Point) -> None:
     out = console()
-    out.print(f"{record['choice']} (least regret expected)", markup=False)
     if not record["seconds"]:
-        out.print("nothing that was learned speaks for such a call", markup=False)
+        out.print("the library decides: nothing that was learned speaks for such a call")
         return
+    out.print(f"{record['choice']} (least regret expected)", markup=False)
     sure = "nothing" if record["sure"] == str(Choice()) else record["sure"]
     out.print(f"surely faster than the default: {sure}", markup=False)
     if Collective(point.collective).reduces:

@@ -37,8 +37,8 @@ A study, here saved as twice.yaml:
 
 Axes: {", ".join(study.AXES)}.
 `calibration: FILE` takes the costs that were measured from there, `algorithms: [ring, binomial]`
-restricts the candidates. Interrupted, the same command goes on where it stopped: until the study
-is done its answers are kept in twice.yaml.partial."""
+restricts the candidates. Interrupted, the same command without --fresh goes on where it stopped:
+until the study is done its answers are kept in twice.yaml.partial."""
 
 PARTIAL = ".partial"
 LINE = "\n"
@@ -90,8 +90,8 @@ def run(options: argparse.Namespace) -> None:
             _write(options, asked, found, display)
         except InputError as reason:
             raise InputError(
-                f"{reason}; the answers stay in {answers}, so that the same command, or one with"
-                " another target, goes on with them"
+                f"{reason}; the answers stay in {answers}, so that the same command without"
+                " --fresh, or one with another target, goes on with them"
             ) from None
         if asked.calibration is None:
             warn(nominal(asked.machine))

@@ -18,6 +18,7 @@ _SAME = {
     "rabenseifner_s": "rabenseifner", "tuned": DEFAULT, "": DEFAULT,
 }  # fmt: skip
 _LIBRARIES = {"ompi": "openmpi", "open": "openmpi"}
+_JOINED = re.compile(r"(.*?[^\W\d])-(\d\S*)")  # a library and its version
 _NUMBER = re.compile(r"([0-9]+)\.\s*")
 
 
@@ -102,8 +103,9 @@ def _is_letter(letter: str) -> bool:
 
 
 def library_name(name: str, version: str = "") -> str:
-    """`openmpi 4.1.6` of `OMPI` and `4.1.6`; "" of nothing."""
-    words = f"{name} {version}".split()
+    """`openmpi 4.1.6` of `OMPI` and `4.1.6`, and of `openmpi-4.1.6`; "" of nothing."""
+    joined = None if version else _JOINED.fullmatch(name.strip())
+    words = " ".join(joined.groups() if joined else (name, version)).split()
     if words[:2] == ["Open", "MPI"]:
         words = words[1:]
         words[0] = "openmpi"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.errors import InputError
@@ -10,6 +10,7 @@ from tuner.topology import HOST, NETWORK, NODE
 
 COLLECTIVE, PINGPONG, BURST, EXCHANGE = "collective", "pingpong", "burst", "exchange"
 ALLTOALL = "alltoall"  # read like every collective, although none that is tuned here
+SAME_NAMES: Mapping[str, str] = {}  # of a file that calls things as they are called here
 MOST_RANKS = 2**31  # a measurement holds fewer
 
 
@@ -110,12 +111,16 @@ class Told:
                 raise InputError(f"--{name} {value}: it is at least 1 and below 2^31")
 
     def shape(
-        self, line: int, p: int | None = None, nodes: int | None = None, ppn: int | None = None
-    ) -> Shape:
+        self, line: int, p: int | None = None, nodes: int | None = None, ppn: int | None = None,
+        columns: Mapping[str, str] = SAME_NAMES,
+    ) -> Shape:  # fmt: skip
         """Of what the file says at a line and of what it leaves open.
+
+        columns     what the file calls p, nodes and ppn, where it calls them otherwise
 
         Raises InputError for what neither says and for what both say differently.
         """
+        said = {"p": p, "nodes": nodes, "ppn": ppn}
         p = _agreed(line, "p", p, self.p)
         nodes = _agreed(line, "nodes", nodes, self.nodes)
         ppn = _agreed(line, "ppn", ppn, self.ppn)
@@ -127,7 +132,7 @@ class Told:
             ppn = p // nodes
         if p is None or nodes is None or ppn is None:
             raise InputError(f"line {line}: the file does not say {self._missing(p, nodes)}")
-        what = "--p, --nodes or --ppn" if self.options else "that row"
+        what = self._sources([columns.get(name, name) for name, one in said.items() if one])
         if max(p, nodes, ppn) >= MOST_RANKS:
             raise InputError(f"line {line}: {p} ranks, {nodes} nodes of {ppn} each: each is at most"
                              f" {MOST_RANKS - 1}: correct {what}")  # fmt: skip
@@ -152,6 +157,12 @@ class Told:
             return f"add {options}"
         columns = f"{'a column' if len(names) == 1 else 'columns'} {' and '.join(names)}"
         return f"add {columns}, or read it by `tuner import-results` with {options}"
+
+    def _sources(self, columns: Sequence[str]) -> str:
+        """Where the numbers of ranks and nodes stand."""
+        rows = f"{' or '.join(columns)} in that row" if columns else ""
+        told = [f"--{name}" for name in ("p", "nodes", "ppn") if getattr(self, name) is not None]
+        return " or ".join(filter(None, [rows, *told]))
 
     def _missing(self, p: int | None, nodes: int | None) -> str:
         if p is None and nodes is None:

@@ -3,10 +3,10 @@
     collective,nodes,ppn,library,algorithm,size_bytes,median_us
     allreduce,8,1,openmpi 4.1.6,ring,65536,412.7
 
-A time has its unit in its name (`time_us`, `median_ms`, `mean_s`); of several the median is taken.
-Sizes are those of the whole buffer. `value` is what `metric` or `expression` names: a latency or a
-bandwidth of messages. Comma, semicolon or tab; lines before the header, and those with #, are not
-read.
+A time has its unit in its name (`time_us`, `median_ms`, `mean_s`); of several the median is taken,
+and one time in two units is refused. Sizes are those of the whole buffer. `value` is what `metric`
+or `expression` names: a latency or a bandwidth of messages. Comma, semicolon or tab; lines before
+the header, and those with #, are not read.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def parse_tidy(lines: Lines, told: Told) -> Iterator[Reading]:
     if header is None:
         raise InputError(timeless(lines.lines) or "line 1: no line names columns of sizes and"
                          " times, such as `collective,nodes,ppn,size_bytes,median_us`")  # fmt: skip
+    _require_one_unit(header)
     if header.time is not None and "size" not in header.own:
         raise InputError(f"line {header.line}: no column says the size: call it size_bytes")
     rows = 0
@@ -100,6 +101,14 @@ def parse_tidy(lines: Lines, told: Told) -> Iterator[Reading]:
         yield _reading(lines.source, line, row, header, told)
     if not rows:
         raise InputError(f"line {header.line}: no row follows the header")
+
+
+def _require_one_unit(header: Header) -> None:
+    stem = header.time[0].rpartition("_")[0] if header.time else ""
+    both = [f"{stem}_{unit}" for unit in UNITS if f"{stem}_{unit}" in header.names]
+    if len(both) > 1:
+        raise InputError(f"line {header.line}: the columns {' and '.join(both)} say the same time"
+                         " in two units: leave one of them out")  # fmt: skip
 
 
 def find_header(lines: Sequence[str]) -> Header | None:
@@ -175,7 +184,7 @@ def _reading(source: str, line: int, row: dict[str, str], header: Header, told: 
     memory = _memory(line, own.get("memory", ""), told, library)
     if header.time is None:
         return metrics.reading(source, line, own, memory, told)
-    shape = _shape(line, own, told)
+    shape = _shape(line, own, told, header.own)
     benchmark = _benchmark(line, own, told, shape)
     written = own.get("algorithm") or told.algorithm
     seconds = header.seconds(row, [re.sub(r"_(us|ms|ns|s)$", "", header.time[0])], line)
@@ -213,10 +222,11 @@ def _benchmark(line: int, own: Mapping[str, str], told: Told, shape: Shape) -> B
     return Benchmark(name, COLLECTIVE, subject) if known else Benchmark(name)
 
 
-def _shape(line: int, own: Mapping[str, str], told: Told) -> Shape:
+def _shape(line: int, own: Mapping[str, str], told: Told, columns: Mapping[str, str]) -> Shape:
     p, nodes, ppn = (text.whole(own[name], name, line, 1) if own.get(name) else None
                      for name in ("p", "nodes", "ppn"))  # fmt: skip
-    return told.shape(line, p, 2 if "second" in own and nodes is None else nodes, ppn)
+    nodes = 2 if "second" in own and nodes is None else nodes
+    return told.shape(line, p, nodes, ppn, columns)
 
 
 def _library(header: Header, own: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ Nodes, switches and links by name; `between` is both directions, `from`/`to` one
       - {between: [a, s], latency: 1us, bandwidth: 12.5GB/s, count: 2}
       - {between: [b, s], latency: 1us, bandwidth: 12.5GB/s}
 
-A fabric grown to the number of nodes (see `written`), latency and bandwidth those of one cable:
+A fabric as large as its nodes ask for (see `written`), latency and bandwidth those of one cable:
 
     name: tree
     nodes: 256

@@ -199,7 +199,8 @@ def _grown(topology: Topology, wanted: int) -> Topology:
     if not alike or not hung:
         raise InputError(
             f"topology {topology.name} has {len(topology.nodes)} nodes, not {wanted}: only one in"
-            " which all nodes hang alike on one switch, and a preset, can grow"
+            " which all nodes hang alike on one switch, and a preset, can grow: write the largest"
+            " number of nodes into its file, and vary downwards"
         )
     names = [f"{topology.name}+{number}" for number in range(len(topology.nodes), wanted)]
     new = tuple(replace(first, name=name) for name in names)
