@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 from tuner.sim.compiled import compiled
 
@@ -22,6 +24,36 @@ print(thrice(2))
 """
 
 
+INTERRUPTED = """
+import signal
+import sys
+
+from numba import njit
+from numba.core import event
+
+from tuner.cli import main
+from tuner.topology import graph
+
+@njit(cache=True)
+def thrice(number):
+    return 3 * number
+
+class Signal(event.Listener):
+    def on_start(self, _event):
+        signal.raise_signal(getattr(signal, sys.argv[1]))
+
+    def on_end(self, _event):
+        pass
+
+event.register("numba:compile", Signal())
+with main._ended_as_by_ctrl_c():
+    try:
+        thrice(1)
+    except KeyboardInterrupt:
+        print(len(thrice.signatures), thrice(2))
+"""
+
+
 def said(program: Path) -> str:
     """What it prints on standard error."""
     places = {"NUMBA_CACHE_DIR": str(program.parent), "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -31,6 +63,18 @@ def said(program: Path) -> str:
     )  # fmt: skip
     assert run.stdout == "6\n"
     return run.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_waits_until_something_is_compiled(name: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(INTERRUPTED)
+    run = subprocess.run(
+        [sys.executable, program, name],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (run.stdout, run.stderr) == ("1 6\n", "")
 
 
 def test_the_first_use_says_once_what_takes_so_long(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from tuner import __version__
 from tuner.errors import TunerError
+from tuner.interruption import INTERRUPTION
 
 VERBS = {
     "quickstart": "the whole loop on this computer: probe, tune, prove, report",
@@ -100,15 +101,17 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
     """Batch systems send SIGTERM when the time is over."""
-    before = signal.getsignal(signal.SIGTERM)
-    if before is not signal.SIG_DFL:  # somebody who calls us from Python has own ideas
-        yield
-        return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    usual = (signal.default_int_handler, signal.SIG_DFL)
+    # Somebody who calls us from Python has own ideas.
+    changed = {number: handler for number, handler in before.items() if handler in usual}
+    for number in changed:
+        signal.signal(number, INTERRUPTION.handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in changed.items():
+            signal.signal(number, handler)
 
 
 def _not_printed(error: OSError) -> int:

@@ -12,15 +12,35 @@ from typing import Protocol
 
 import numpy as np
 from numba import njit
+from numba.core import event
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
+
+from tuner.interruption import INTERRUPTION
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 EQUAL = 1e-12  # lengths closer than this are equal
 MOST_DISTANCES = 1 << 24  # that are known at a time: 128 megabytes
+
+
+class _Whole(event.Listener):
+    """While numba compiles or loads what it compiled, signals wait: LLVM hands its code over in
+    callbacks, where an exception would be lost and the code with it.
+    """
+
+    def on_start(self, _event: event.Event) -> None:
+        """Its lock is taken."""
+        INTERRUPTION.begin()
+
+    def on_end(self, _event: event.Event) -> None:
+        """It is given back."""
+        INTERRUPTION.end()
+
+
+event.register("numba:compiler_lock", _Whole())
 
 
 class Edge(Protocol):
