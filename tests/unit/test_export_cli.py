@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.ladders import CLUSTER, table_of
+from tuner import libraries
 from tuner.cli.main import main
 from tuner.collective import Collective
+from tuner.errors import InputError
 from tuner.export.formats import FORMATS
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice, TuningTable, read_table, write_table
@@ -179,6 +182,19 @@ def test_every_format_is_documented() -> None:
     assert {row[0].strip("`"): row[2] for row in rows} == {
         name: form.usage for name, form in FORMATS.items()
     }
+
+
+def test_a_table_is_written_by_hand_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+    program = page[page.index("    import math") : page.index("Nobody checks that")]
+    monkeypatch.chdir(tmp_path)
+    exec(textwrap.dedent(program), {})
+    assert main(["table", "export", "table.json", "--to", "intelmpi"]) == 0
+    assert "ALLREDUCE='5:0-65535;16'" in capsys.readouterr().out
+    with pytest.raises(InputError, match=r"only for openmpi and mpich: .* docs/formats.md shows"):
+        libraries.named("intelmpi 2021.18.1")
 
 
 def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(

@@ -223,7 +223,9 @@ def test_files_become_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "left out: 1 of OSU MPI Broadcast Latency" in text
     words_said = " ".join(text.split())
     assert "One sample alone is in 3 of 3 series: such can be compared" in words_said
-    assert words_said.endswith("tables are made of probes of your own (`tuner probe`).")
+    assert words_said.endswith(
+        "tables are made of probes of your own (`tuner probe`: Open MPI, MPICH)."
+    )
     found = read_measurements(out)
     assert found.series[-1] == Measurement(
         "collective", "bcast", 2, 4, 8, 8, found.series[-1].samples, "chain",

@@ -25,7 +25,7 @@ from tuner.results.names import library_name, require_names
 
 PURPOSE = (
     "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"
-    " tables are made of probes of your own (`tuner probe`)."
+    " tables are made of probes of your own (`tuner probe`: Open MPI, MPICH)."
 )
 EXAMPLES = f"""examples:
   tuner import-results osu_allreduce.out --p 64 --nodes 8 --library "openmpi 5.0.11" --out m.ndjson

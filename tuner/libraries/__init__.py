@@ -15,7 +15,10 @@ def named(library: str) -> ModuleType:
     name = library.partition(" ")[0]
     if name not in LIBRARIES:
         known = " and ".join(LIBRARIES)
-        raise InputError(f"tables cannot be made for {library!r}, only for {known}")
+        raise InputError(
+            f"tables cannot be made for {library!r}, only for {known}: write rules for another"
+            " library yourself, as docs/formats.md shows, and export them"
+        )
     return LIBRARIES[name]
 
 
