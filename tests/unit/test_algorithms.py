@@ -62,6 +62,17 @@ def test_what_is_not_cut_into_segments_is_one_schedule_for_every_size(
     assert moves(small) == moves(large)
 
 
+@pytest.mark.parametrize(("collective", "name"), EVERYTHING)
+def test_as_many_chunks_are_the_same_schedule(collective: Collective, name: str) -> None:
+    """Facts, and what a rank does, are kept by the number of chunks."""
+    chosen = {key: 64 for key in algorithms.describe(collective, name).params if key == "segment"}
+    of_chunks: dict[int, list[list[list[int]]]] = {}
+    for nbytes in (1, 1023, 1024, 1025, 4000, 4090, 4096):
+        made = algorithms.build(collective, name, 8, nbytes=nbytes, params=chosen)
+        assert of_chunks.setdefault(made.n_chunks, moves(made)) == moves(made)
+    assert len(of_chunks) < 7
+
+
 def moves(schedule: Schedule) -> list[list[list[int]]]:
     return [[column.tolist() for column in r.columns] for r in schedule.rounds()]
 

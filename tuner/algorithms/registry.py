@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -56,7 +56,7 @@ class Algorithm:
 
 _REGISTRY: dict[tuple[Collective, str], Algorithm] = {}
 _FACTS: dict[tuple[object, ...], Facts] = {}
-_BUILT: WeakKeyDictionary[Schedule, Facts] = WeakKeyDictionary()
+_BUILT: WeakSet[Schedule] = WeakSet()
 
 
 def algorithm(collective: Collective, name: str, needs: str = "") -> Callable[[Builder], Builder]:
@@ -152,8 +152,9 @@ def build(
     needed = {key: call[key] for key in call if key in _asked_by(entry.builder)}
     made = entry.builder(p, **needed, **chosen)
     made = replace(made, algorithm=name, params=chosen, root=root)
+    _BUILT.add(made)
     if replayed and made.p * made.n_chunks <= VERIFIED_SLOTS:
-        _BUILT[made] = _verified(made)
+        facts_of(made)
     return made
 
 
@@ -180,12 +181,9 @@ def _chosen(entry: Algorithm, params: Mapping[str, int]) -> dict[str, Any]:
 
 
 def facts_of(made: Schedule) -> Facts:
-    """The facts of any schedule; one that `build` verified is not replayed again."""
-    return _BUILT[made] if made in _BUILT else verify(made)
-
-
-def _verified(made: Schedule) -> Facts:
-    """Each shape is verified once, when `build` makes it."""
+    """The facts of any schedule; of those that `build` made, each shape is verified once."""
+    if made not in _BUILT:
+        return verify(made)
     shape = (made.collective, made.algorithm, made.p, made.root, made.n_chunks,
              *sorted(made.params.items()))  # fmt: skip
     if shape not in _FACTS:

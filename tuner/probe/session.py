@@ -27,6 +27,7 @@ from tuner.runtime.ladders import METHODS
 from tuner.runtime.memory import HOST_MEMORY
 from tuner.runtime.nccl import Cannot
 from tuner.runtime.scheduled import Scheduled
+from tuner.runtime.space import Spaces
 from tuner.table import SCHEDULE, Choice
 
 HALVED = ("pingpong", "call", "pairs", "sentinel")  # a call there and back gives a one-way time
@@ -204,7 +205,7 @@ class Session:
         """In place of a communicator: the collective is carried out by our schedule."""
         if choice not in self._own:
             self._own[choice] = Scheduled(
-                self._private, _no_schedule, collective, choice, HOST_MEMORY
+                self._private, _no_schedule, collective, choice, Spaces(HOST_MEMORY)
             )
         call = {METHODS[collective]: self._own[choice].call}
         return SimpleNamespace(rank=self._comm.rank, size=self._comm.size, **call)

@@ -1,4 +1,4 @@
-"""Schedules compiled once per call shape and bound once per buffer; both are kept."""
+"""Schedules looked at once per number of chunks and bound once per buffer; both are kept."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from tuner.algorithms import build
+from tuner.algorithms import build, segmented
 from tuner.collective import Collective
 from tuner.errors import ScheduleError
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.executor import Bound
-from tuner.runtime.memory import Memory
-from tuner.runtime.part import Part
+from tuner.runtime.part import Outline
+from tuner.runtime.space import Spaces
 from tuner.table import Choice
 
 KEPT = 64  # buffers that stay bound, per choice and communicator; the oldest are given up
-SPACES = 4  # sizes for which a workspace stays
+MESSAGES = 1 << 16  # of all of them together: each takes one or two kilobytes
 KNOWN = 1024  # argument lists of which the treatment is remembered
 
 
@@ -32,13 +32,6 @@ class Known(NamedTuple):
     source: Bytes | None
 
 
-class _Shape(NamedTuple):
-    """A part, and what all buffers of its shape need beside them: only one is used at a time."""
-
-    part: Part
-    spare: Bytes
-
-
 class Bindings:
     """One algorithm on one communicator and one kind of memory.
 
@@ -47,39 +40,32 @@ class Bindings:
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, collective: Collective, choice: Choice, memory: Memory
+        self, comm: MPI.Intracomm, collective: Collective, choice: Choice, spaces: Spaces
     ) -> None:
-        self._comm, self._collective, self._choice, self._memory = comm, collective, choice, memory
-        self._shapes: dict[tuple[int, int, int], _Shape | None] = {}
+        self._comm, self._collective, self._choice, self._spaces = comm, collective, choice, spaces
+        self._segmented = segmented(collective, choice.algorithm, choice.params)
+        self._outlines: dict[tuple[int, int], Outline] = {}
         self._bounds: dict[tuple[int, int, int, int], Bound | None] = {}
-        self._spaces: dict[int, Bytes] = {}
+        self._messages = 0
         self.known: dict[tuple[Any, ...], Known] = {}
+        spaces.leave(self.release)
 
     def release(self) -> None:
         """Free all requests."""
         for key in [*self._bounds]:
             self._forget(key)
 
-    def workspace(self, nbytes: int) -> Bytes:
-        """Memory for what is on its way through this rank; the same for the same size."""
-        if nbytes not in self._spaces:
-            if len(self._spaces) == SPACES:
-                del self._spaces[next(iter(self._spaces))]
-            self._spaces[nbytes] = self._memory.empty(nbytes)
-        return self._spaces[nbytes]
-
     def bound(self, buffer: Bytes, count: int, itemsize: int, root: int | None) -> Bound | None:
         """The schedule on this buffer; None where it does not apply."""
         if root is None or not 0 <= root < self._comm.size:
             return None
         key = (address_of(buffer), count, itemsize, root)
-        try:
-            return self._bounds[key]
-        except KeyError:
-            if len(self._bounds) == KEPT:
-                self._forget(next(iter(self._bounds)))
-            self._bounds[key] = self._bind(*key)
-            return self._bounds[key]
+        if key not in self._bounds:
+            made = self._bind(*key)  # which may forget all others
+            self._bounds[key] = made
+            self._messages += made.messages if made else 0
+            self._give_up()
+        return self._bounds[key]
 
     def remember(self, call: tuple[Any, ...], known: Known) -> None:
         """Arguments that come again need not be looked at again."""
@@ -88,35 +74,43 @@ class Bindings:
         self.known[call] = known
 
     def _bind(self, address: int, count: int, itemsize: int, root: int) -> Bound | None:
-        key = (count, itemsize, root)
-        if key not in self._shapes:
-            if len(self._shapes) == KEPT:
-                del self._shapes[next(iter(self._shapes))]
-            self._shapes[key] = self._compile(*key)
-        shape = self._shapes[key]
-        if shape is None:
+        outline = self._outline(count * itemsize, root)
+        if self._collective.divided and count % outline.schedule.n_chunks:
+            return None
+        try:
+            part = outline.part(count)
+        except ScheduleError:  # a count that does not divide, for every rank alike
             return None
         # By its address: a request that knew the array would keep it alive.
         buffer = memory_at(address, count * itemsize)
-        return Bound(shape.part, self._comm, buffer, shape.spare, itemsize, self._memory)
+        spare = self._spaces.spare.take(part.beyond * itemsize)
+        return Bound(part, self._comm, buffer, spare, itemsize, self._spaces.memory)
 
-    def _compile(self, count: int, itemsize: int, root: int) -> _Shape | None:
+    def _outline(self, nbytes: int, root: int) -> Outline:
+        """What this rank does; the same for all sizes that make as many chunks."""
+        if not self._segmented and (0, root) in self._outlines:
+            return self._outlines[0, root]  # one schedule is that of every size
         made = build(
-            self._collective, self._choice.algorithm, self._comm.size, root=root,
-            nbytes=count * itemsize, params=self._choice.params,
+            self._collective, self._choice.algorithm, self._comm.size, root=root, nbytes=nbytes,
+            params=self._choice.params,
         )  # fmt: skip
-        if self._collective.divided and count % made.n_chunks:
-            return None
-        try:
-            part = Part.of(made, self._comm.rank, count)
-        except ScheduleError:  # a count that does not divide, for every rank alike
-            return None
-        return _Shape(part, self._memory.empty(part.beyond * itemsize))
+        key = (made.n_chunks if self._segmented else 0, root)
+        if key not in self._outlines:
+            if len(self._outlines) == KEPT:
+                del self._outlines[next(iter(self._outlines))]
+            self._outlines[key] = Outline.of(made, self._comm.rank)
+        return self._outlines[key]
+
+    def _give_up(self) -> None:
+        """The oldest, until there are no more than may be; the newest stays."""
+        while len(self._bounds) > KEPT or (self._messages > MESSAGES and len(self._bounds) > 1):
+            self._forget(next(iter(self._bounds)))
 
     def _forget(self, key: tuple[int, int, int, int]) -> None:
         self.known.clear()
         bound = self._bounds.pop(key)
         if bound is not None:
+            self._messages -= bound.messages
             bound.free()
 
 

@@ -65,6 +65,7 @@ class Bound:
     buffer      the user's, shape (count * itemsize,); requests refer to it by its address and do
                 not keep it alive
     spare       `part.beyond` elements, which others may use between two runs
+    messages    how many it sends and receives, copies within the rank counted as well
     memory      the kind that both are
     """
 
@@ -74,6 +75,7 @@ class Bound:
     ) -> None:  # fmt: skip
         self._part, self._comm, self._itemsize, self._memory = part, comm, itemsize, memory
         self.buffer, self.order_preserving = buffer, part.order_preserving
+        self.messages = sum(map(len, part.rounds))
         self._scratch, self._arriving = np.split(spare, [part.scratch * itemsize])
         self._rounds = self._plays()
 

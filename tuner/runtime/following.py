@@ -22,9 +22,10 @@ from tuner.runtime.feedback import Ring
 from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS, Action, Ladder, RecordingLadder
 from tuner.runtime.layout import layout_of
-from tuner.runtime.memory import HOST_MEMORY, DeviceMemory, Memory
+from tuner.runtime.memory import HOST_MEMORY, DeviceMemory
 from tuner.runtime.nccl import Cannot, Nccl, action_of, connect, objection_of
 from tuner.runtime.scheduled import Scheduled
+from tuner.runtime.space import Spaces
 from tuner.table import NCCL, OPERATORS, SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
 
 Rules = Mapping[Key, tuple[Rule, ...]]
@@ -44,6 +45,7 @@ class Following:
     ) -> None:
         self._comm, self._ring = comm, ring
         self.device_memory = DeviceMemory()
+        self._on_host, self._on_device = Spaces(HOST_MEMORY), Spaces(self.device_memory)
         self._private = MPI.Intracomm(MPI.COMM_NULL)
         self._forcing: Forcing | None = None
         self._nccl: Nccl | Cannot | None = None
@@ -168,11 +170,11 @@ class Following:
             act = action_of(self._nccl, collective, method)
             return act, act
         if choice.via == SCHEDULE:
-            kinds: list[Memory] = [HOST_MEMORY]
+            kinds = [self._on_host]
             if cuda_aware() and not self._staged(collective, choice):
-                kinds.append(self.device_memory)
+                kinds.append(self._on_device)
             made = [
-                Scheduled(self._private, method, collective, choice, memory) for memory in kinds
+                Scheduled(self._private, method, collective, choice, spaces) for spaces in kinds
             ]
             self._scheduled += made
             return made[0].call, made[1].call if len(made) > 1 else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from tuner.algorithms import facts_of
 from tuner.errors import ScheduleError
-from tuner.schedule import NO_REDUCTION, Round, Schedule
+from tuner.schedule import NO_REDUCTION, Schedule
 
 
 class Row(NamedTuple):
@@ -54,14 +55,8 @@ class Part:
 
     @classmethod
     def of(cls, schedule: Schedule, rank: int, count: int) -> Part:
-        """Raises ScheduleError when the count is not divisible as the schedule needs.
-
-        Every rank looks at every row: all refuse together, and none waits for another.
-        """
-        offsets = schedule.offsets(count)
-        rounds = (tuple(_rows(schedule, r, rank, offsets)) for r in schedule.rounds())
-        ordered = schedule.collective.reduces and facts_of(schedule).order_preserving
-        return cls(rank, count, ordered, tuple(rows for rows in rounds if rows))
+        """Raises ScheduleError when the count is not divisible as the schedule needs."""
+        return Outline.of(schedule, rank).part(count)
 
     @property
     def beyond(self) -> int:
@@ -79,26 +74,60 @@ class Part:
         return sum(row.elements for row in rows if row.dst == self.rank and row.folds)
 
 
-def _rows(schedule: Schedule, r: Round, rank: int, offsets: NDArray[np.int64]) -> Iterator[Row]:
-    first, into = (_places(schedule, chunk, offsets) for chunk in (r.first, r.into))
-    inside = r.first % schedule.n_chunks
-    elements = offsets[inside + r.count] - offsets[inside]
-    inside = r.into % schedule.n_chunks
-    if (elements != offsets[inside + r.count] - offsets[inside]).any():
-        raise ScheduleError(f"{schedule}: the count must be a multiple of its chunks")
-    mine = np.flatnonzero(((r.src == rank) | (r.dst == rank)) & (elements > 0))
-    turns: Counter[tuple[int, int]] = Counter()
-    columns = (r.src, r.dst, first, into, elements, r.reduce)
-    for row in zip(*(column[mine].tolist() for column in columns), strict=True):
-        ends = (row[0], row[1])
-        yield Row._make((*row, turns[ends]))
-        turns[ends] += 1
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """What one rank does in a schedule, in chunks: for any number of elements.
+
+    schedule    without its rounds
+    rows        this rank's of all rounds: the columns of a Round, then their turns; (7, rows)
+    ends        after how many rows each round ends, from 0 on
+    shifts      a chunk goes to a slot of another index, on whatever rank: so all ranks refuse the
+                same counts, and none waits for another
+    """
+
+    schedule: Schedule
+    rank: int
+    order_preserving: bool
+    rows: NDArray[np.int64]
+    ends: tuple[int, ...]
+    shifts: bool
+
+    @classmethod
+    def of(cls, schedule: Schedule, rank: int) -> Outline:
+        """Looks at every row."""
+        parts, ends, shifts = [np.empty((7, 0), np.int64)], [0], False
+        for r in schedule.rounds():
+            mine = np.flatnonzero((r.src == rank) | (r.dst == rank))
+            own = [column[mine] for column in r.columns]
+            parts.append(np.array([*own, _turns(own[0], own[1])], np.int64))
+            ends.append(ends[-1] + len(mine))
+            shifts |= bool(((r.first - r.into) % schedule.n_chunks).any())
+        ordered = schedule.collective.reduces and facts_of(schedule).order_preserving
+        rows, bare = np.concatenate(parts, axis=1), replace(schedule, make=tuple)
+        return cls(bare, rank, ordered, rows, tuple(ends), shifts)
+
+    def part(self, count: int) -> Part:
+        """The same in elements. Raises ScheduleError for a count that does not divide as needed."""
+        n_chunks, offsets = self.schedule.n_chunks, self.schedule.offsets(count)
+        if self.shifts and count % n_chunks:
+            raise ScheduleError(f"{self.schedule}: the count must be a multiple of its chunks")
+        src, dst, *chunks, length, reduce, turn = self.rows
+        halves, insides = np.divmod(chunks, n_chunks)
+        first, into = offsets[insides] + halves * count
+        elements = offsets[insides[0] + length] - offsets[insides[0]]
+        columns = (src, dst, first, into, elements, reduce, turn)
+        rows = list(map(Row._make, zip(*(column.tolist() for column in columns), strict=True)))
+        rounds = (
+            tuple(row for row in rows[begin:end] if row.elements)
+            for begin, end in pairwise(self.ends)
+        )
+        return Part(self.rank, count, self.order_preserving, tuple(filter(None, rounds)))
 
 
-def _places(
-    schedule: Schedule, chunk: NDArray[np.int32], offsets: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The first element of each chunk."""
-    half, inside = np.divmod(chunk, schedule.n_chunks)
-    places: NDArray[np.int64] = offsets[inside] + half * offsets[-1]
-    return places
+def _turns(src: NDArray[np.int32], dst: NDArray[np.int32]) -> list[int]:
+    """How many rows between the same two ranks come before each."""
+    seen, turns = Counter[tuple[int, int]](), list[int]()
+    for ends in zip(src.tolist(), dst.tolist(), strict=True):
+        turns.append(seen[ends])
+        seen[ends] += 1
+    return turns

@@ -20,7 +20,7 @@ from tuner.runtime.arguments import rank_of
 from tuner.runtime.bindings import Bindings, Known, address_of, memory_at
 from tuner.runtime.buffers import Bytes, Packed, View, contiguous, in_place, packed, whole
 from tuner.runtime.executor import Bound
-from tuner.runtime.memory import Memory
+from tuner.runtime.space import Spaces
 from tuner.table import Choice
 
 Call = Callable[..., None]
@@ -31,18 +31,18 @@ class Scheduled:
 
     comm        private: nobody else sends messages there
     library     the communicator's own method, for calls that are not ours
-    memory      the kind of all buffers of the calls on this rank; other ranks may have another
+    spaces      of the kind of all buffers of the calls on this rank; other ranks may have another
     """
 
     def __init__(
         self, comm: MPI.Intracomm, library: Call, collective: Collective, choice: Choice,
-        memory: Memory,
+        spaces: Spaces,
     ) -> None:  # fmt: skip
-        self._comm, self._library, self._memory = comm, library, memory
+        self._comm, self._library, self._memory = comm, library, spaces.memory
         self._rank, self._size = comm.rank, comm.size
-        self._bindings = Bindings(comm, collective, choice, memory)
-        self._known, self._workspace = self._bindings.known, self._bindings.workspace
-        self._copy = memory.copy
+        self._bindings = Bindings(comm, collective, choice, spaces)
+        self._known, self._workspace = self._bindings.known, spaces.work.take
+        self._copy = self._memory.copy
         self._valid: dict[tuple[int, int], bool] = {}
         self.call: Call = getattr(self, collective.value)
 

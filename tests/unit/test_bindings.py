@@ -1,0 +1,77 @@
+"""What is kept of schedules, of bound buffers, and of the memory that calls need beside them."""
+
+from unittest.mock import Mock, patch
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from tuner.algorithms import build, facts_of, registry
+from tuner.collective import Collective
+from tuner.runtime import bindings
+from tuner.runtime.bindings import Bindings
+from tuner.runtime.memory import HOST_MEMORY
+from tuner.runtime.part import Outline
+from tuner.runtime.space import DOUBLED, Space, Spaces
+from tuner.table import SCHEDULE, Choice
+from tuner.verify import verify
+
+SEGMENT = 64
+BYTES = np.zeros(4 * SEGMENT, np.uint8)
+
+
+def bindings_of(choice: Choice) -> Bindings:
+    return Bindings(MPI.COMM_SELF, Collective.BCAST, choice, Spaces(HOST_MEMORY))
+
+
+@pytest.mark.parametrize(
+    ("choice", "outlines"),
+    [
+        (Choice("binomial", {}, SCHEDULE), 1),
+        (Choice("pipeline", {"segment": SEGMENT}, SCHEDULE), 4),
+    ],
+)
+def test_a_schedule_is_looked_at_once_per_number_of_chunks(choice: Choice, outlines: int) -> None:
+    made = bindings_of(choice)
+    with patch.object(Outline, "of", wraps=Outline.of) as looked:
+        for count in range(1, 4 * SEGMENT + 1):
+            assert made.bound(BYTES, count, 1, 0) is not None
+    assert looked.call_count == outlines
+    made.release()
+
+
+def test_large_schedules_are_verified_once_per_shape() -> None:
+    with (
+        patch.object(registry, "VERIFIED_SLOTS", 0),
+        patch.dict(registry._FACTS, clear=True),
+        patch.object(registry, "verify", wraps=verify) as verified,
+    ):
+        for nbytes in (8, 800, 8000):
+            facts_of(build(Collective.ALLREDUCE, "ring", 5, nbytes=nbytes))
+    assert verified.call_count == 1
+
+
+def test_the_oldest_are_given_up_where_all_have_too_many_messages() -> None:
+    made, bound = bindings_of(Choice("binomial", {}, SCHEDULE)), [Mock(messages=40) for _ in "abc"]
+    with patch.object(bindings, "Bound", side_effect=bound), patch.object(bindings, "MESSAGES", 99):
+        for count in (1, 2, 3, 2):
+            assert made.bound(BYTES, count, 1, 0) is bound[count - 1]
+        assert [one.free.call_count for one in bound] == [1, 0, 0]
+    made.release()
+    assert [one.free.call_count for one in bound] == [1, 1, 1]
+
+
+def test_memory_grows_and_those_who_are_bound_to_it_leave_first() -> None:
+    space, left = Space(HOST_MEMORY), list[int]()
+    space.leave.append(lambda: left.append(1))
+    first = space.take(1000)
+    assert (len(first), len(left)) == (1000, 1)
+    for nbytes in (0, 1, 1000, 1024):
+        assert np.shares_memory(space.take(max(nbytes, 1)), first)
+        assert len(space.take(nbytes)) == nbytes
+    assert len(left) == 1
+    assert not np.shares_memory(space.take(1025), first)
+    assert len(left) == 2
+    for nbytes in (DOUBLED + 1, DOUBLED + 2):  # no more than is needed
+        space.take(nbytes)
+    assert len(left) == 4

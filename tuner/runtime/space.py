@@ -1,0 +1,57 @@
+"""Memory that the schedules of one communicator need beside the program's buffers.
+
+A communicator has one call at a time, so all its calls take the same memory. It grows with them,
+and requests are bound to its address: whoever holds some frees them before it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuner.runtime.buffers import Bytes
+from tuner.runtime.memory import Memory
+
+DOUBLED = 64 << 20  # bytes; larger ones are as large as the largest call needs, and no larger
+
+
+class Space:
+    """Memory for one thing, as much as the largest call has needed.
+
+    leave       what to call before the memory is replaced
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._content: Bytes | None = None
+        self.leave: list[Callable[[], None]] = []
+
+    def take(self, nbytes: int) -> Bytes:
+        """So many bytes; the same ones until `leave` is called."""
+        if self._content is None or len(self._content) < nbytes:
+            for leave in self.leave:
+                leave()
+            self._content = None  # before there is more, not after
+            self._content = self._memory.empty(_capacity(nbytes))
+        return self._content[:nbytes]
+
+
+class Spaces:
+    """Those of one kind of memory.
+
+    work        for what is on its way through a rank
+    spare       for scratch and arrivals
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.work, self.spare = Space(memory), Space(memory)
+
+    def leave(self, left: Callable[[], None]) -> None:
+        """`left` is to be called before any of it is replaced."""
+        self.work.leave.append(left)
+        self.spare.leave.append(left)
+
+
+def _capacity(nbytes: int) -> int:
+    """A power of two up to DOUBLED: counts that grow little by little seldom replace the memory."""
+    return nbytes if nbytes > DOUBLED else 1 << max(nbytes - 1, 0).bit_length()
