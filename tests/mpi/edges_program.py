@@ -6,8 +6,12 @@ Prints `NAME: fine` or `NAME: what is wrong` for every check; NAME is the functi
 import logging
 import os
 import pickle
+import resource
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +23,9 @@ from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
 from tuner.collective import Collective
 from tuner.errors import InputError, TunerError
-from tuner.runtime import tune
+from tuner.runtime import private, tune
 from tuner.runtime.agreement import library_name
+from tuner.runtime.bindings import KEPT
 from tuner.runtime.nvidia import driver_loads
 from tuner.table import SCHEDULE, Choice, TuningTable
 
@@ -96,13 +101,15 @@ def check_none_is_in_place() -> Iterator[str]:
 def check_freed() -> Iterator[str]:
     """What was a communicator is none, and its methods say so like mpi4py's."""
     for end in ("Free", "Disconnect"):
-        tuned, array = tune(WORLD.Dup(), table()), np.ones(4)
+        plain = WORLD.Dup()
+        tuned, array = tune(plain, table()), np.ones(4)
         for _ in range(2):
             tuned.Bcast(array)
+        kept = SimpleNamespace(Bcast=tuned.Bcast)
         getattr(tuned, end)()
-        if tuned != MPI.COMM_NULL:
+        if tuned != MPI.COMM_NULL or plain != MPI.COMM_NULL:
             yield f"{end} leaves a communicator"
-        if not refused(tuned) or not refused(MPI.Intracomm(MPI.COMM_NULL)):
+        if not refused(kept) or not refused(tuned) or not refused(MPI.Intracomm(MPI.COMM_NULL)):
             yield f"{end}: a broadcast afterwards is no error"
 
 
@@ -432,6 +439,118 @@ def check_classes_of_the_program() -> Iterator[str]:
     if roots != [*range(WORLD.size)]:
         yield f"{roots}"
     parent.Free()
+
+
+class Named(MPI.Intracomm):
+    """A program's class, made of more than a communicator."""
+
+    def __new__(cls, comm: MPI.Intracomm, name: str) -> "Named":
+        made = super().__new__(cls, comm)
+        made.name_of_mine = [name]
+        return made
+
+    name_of_mine: list[str]
+
+
+def check_classes_that_are_made_of_more() -> Iterator[str]:
+    """What they keep is there, and nobody makes another of them."""
+    named = Named(WORLD.Dup(), "mine")
+    tuned: Any = tune(named, table())
+    if not isinstance(tuned, Named) or tuned.name_of_mine is not named.name_of_mine:
+        yield f"{vars(tuned)}"
+    tuned.Free()
+
+
+def resident() -> int:
+    """MiB of this program that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 20
+
+
+def check_memory_of_many_counts() -> Iterator[str]:
+    """Of all that they need beside the buffers, one stays."""
+    tuned, whole = tune(WORLD.Dup(), table()), np.ones(1 << 19)
+    into, before = np.zeros_like(whole), resident()
+    for less in range(0, 30 * 64, 64):
+        tuned.Allreduce(whole[less:], into[less:])
+        if WORLD.rank == 0:
+            tuned.Reduce(whole[less:], into[less:], root=1)
+        else:
+            tuned.Reduce(whole[less:], into[less:] if WORLD.rank == 1 else None, root=1)
+        if WORLD.rank == 1 and (into[less:] != WORLD.size).any():
+            yield f"{into[-1]}"
+    if resident() - before > 20:
+        yield f"{resident() - before} MiB more"
+    tuned.Free()
+
+
+def check_more_buffers_than_stay_bound() -> Iterator[str]:
+    """The first ones are bound again, to memory that has grown meanwhile."""
+    tuned = tune(WORLD.Dup(), table())
+    arrays = [np.zeros(5 + number) for number in range(KEPT + 6)]
+    for lap in range(2):
+        for number, array in enumerate(arrays):
+            array[...] = WORLD.rank + number + lap
+            tuned.Allreduce(MPI.IN_PLACE, array)
+            expected = sum(range(WORLD.size)) + WORLD.size * (number + lap)
+            if (array != expected).any():
+                yield f"{array}, not {expected}"
+            array[...] = WORLD.rank
+            tuned.Bcast(array, 1)
+            if (array != 1).any():
+                yield f"{array} of rank 1"
+    tuned.Free()
+
+
+def check_operators_of_the_same_name() -> Iterator[str]:
+    """MPI gives a freed operator's handle to the next one, which may need the order kept."""
+
+    def take_first(arriving: Any, target: Any, _: MPI.Datatype) -> None:
+        np.frombuffer(target, np.uint8)[...] = np.frombuffer(arriving, np.uint8)
+
+    tuned, array = tune(WORLD.Dup(), table()), np.zeros(12)
+    for commute in (True, False):
+        op = MPI.Op.Create(take_first, commute)
+        for _ in range(2):
+            array[...] = WORLD.rank
+            tuned.Allreduce(MPI.IN_PLACE, array, op)
+        op.Free()
+    if array.any():
+        yield f"{array} of rank 0"
+    tuned.Free()
+
+
+def check_communicators_run_out() -> Iterator[str]:
+    """MPICH has few: the library decides where it has none for us, or we hold many already."""
+    log, said = logging.getLogger("tuner"), Sayings()
+    log.addHandler(said)
+    before, most = len(private.HELD), private.MOST
+    parent = tune(WORLD.Dup(), table())
+    private.MOST = 2
+    several, none_left = [parent.Dup() for _ in range(4)], parent.Dup()
+    right = [all_equal(comm) for comm in several]
+    held = list[MPI.Intracomm]()
+    with suppress(MPI.Exception):
+        while "mpich" in library_name():
+            held.append(WORLD.Dup())
+    private.MOST = most
+    again = tune(none_left.plain, table())
+    right += [all_equal(none_left), all_equal(again)]
+    again.finalize()
+    for comm in (*held, *several, none_left, parent):
+        comm.Free()
+    right.append(len(private.HELD) == before)
+    log.removeHandler(said)
+    reasons = ("2 communicators follow", "makes no more communicators")[: 1 + bool(held)]
+    found = [reason for reason in reasons for line in said.lines if reason in line]
+    if not all(right) or found != [*reasons] * (WORLD.rank == 0):
+        yield f"{right}, {said.lines}"
+
+
+def all_equal(comm: Any) -> bool:
+    """Whether a broadcast is one."""
+    array = np.full(100, comm.rank)
+    comm.Bcast(array, 1)
+    return bool((array == 1).all())
 
 
 def check_level_of_threads() -> Iterator[str]:

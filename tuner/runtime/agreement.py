@@ -16,8 +16,8 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.errors import InputError
-from tuner.runtime.alone import alone
 from tuner.runtime.deadline import Deadline
+from tuner.runtime.private import made_of
 from tuner.runtime.request import LARGEST, Fetched, Request, digest_of, request_for
 from tuner.table import TuningTable, table_record
 
@@ -73,8 +73,9 @@ def agree(
     raises InputError: whatever is wrong with a table or a service gives no table on every rank, and
     one line in the log of rank 0.
     """
-    with alone(comm):
-        private = MPI.Intracomm(comm.Split(0, comm.rank))  # without the user's attributes
+    private = made_of(comm, lambda: comm.Split(0, comm.rank))  # without the user's attributes
+    if private == MPI.COMM_NULL:
+        return Agreed(None, "", "", None, None)
     request, doubt = None, ""
     try:
         request = request_for(

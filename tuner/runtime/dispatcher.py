@@ -29,6 +29,7 @@ from tuner.runtime.buffers import in_place, nbytes_of, whole
 from tuner.runtime.devices import buffer_of, memory_of, present
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.ladders import METHODS, Ladder
+from tuner.runtime.objects import as_kind, leave
 from tuner.runtime.request import here
 from tuner.runtime.staging import READ, WRITE, Access
 from tuner.table import OPERATORS, TuningTable
@@ -143,16 +144,17 @@ class Tuned:
 
     def Free(self) -> None:
         """As `Comm.Free`; what belongs to the table is freed first."""
-        self._end(MPI.Comm.Free)
+        self._end("Free")
 
     def Disconnect(self) -> None:
         """As `Comm.Disconnect`; what belongs to the table is freed first."""
-        self._end(MPI.Comm.Disconnect)
+        self._end("Disconnect")
 
-    def _end(self, end: Callable[[MPI.Comm], None]) -> None:
+    def _end(self, end: str) -> None:
         self._forget()
-        end(cast(MPI.Comm, self))
-        self.plain, self._agreed = MPI.Intracomm(MPI.COMM_NULL), NOTHING
+        getattr(self.plain, end)()  # the object whose methods a program may have kept
+        leave(cast(MPI.Comm, self))
+        self._agreed = NOTHING
 
     def _forget(self) -> None:
         for name in (*_LADDERS, *METHODS.values()):
@@ -241,7 +243,7 @@ class Tuned:
         `type(comm)(comm)`): there the library decides.
         """
         if name == "plain":
-            self.plain = self._kind(cast(MPI.Comm, self))
+            self.plain = as_kind(self._kind, cast(MPI.Comm, self))
         elif name in _LADDERS:
             self.follow()
         else:
@@ -290,7 +292,8 @@ def _tuned(
     memory: str,
     ring: Ring | None,
 ) -> Any:
-    made = _tuned_class(type(plain))(plain)
+    made = as_kind(_tuned_class(type(plain)), plain)
+    made.__dict__.update(getattr(plain, "__dict__", {}))  # what a program's class keeps there
     made.plain, made._source, made._agreed = plain, source, agreed
     made._memory, made._ring = memory, ring
     return made

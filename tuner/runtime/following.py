@@ -16,7 +16,7 @@ from tuner.collective import Collective
 from tuner.errors import TunerError
 from tuner.locality import CUDA
 from tuner.runtime.agreement import library_name
-from tuner.runtime.alone import VARIABLES, alone
+from tuner.runtime.alone import VARIABLES
 from tuner.runtime.devices import cuda, cuda_aware
 from tuner.runtime.feedback import Ring
 from tuner.runtime.forcing import NOTHING, Forcing
@@ -24,12 +24,13 @@ from tuner.runtime.ladders import METHODS, Action, Ladder, RecordingLadder
 from tuner.runtime.layout import layout_of
 from tuner.runtime.memory import HOST_MEMORY, DeviceMemory
 from tuner.runtime.nccl import Cannot, Nccl, action_of, connect, objection_of
+from tuner.runtime.once import warn_once
+from tuner.runtime.private import give_back, hold
 from tuner.runtime.scheduled import Scheduled
 from tuner.runtime.space import Spaces
 from tuner.table import NCCL, OPERATORS, SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
 
 Rules = Mapping[Key, tuple[Rule, ...]]
-_TOLD: set[str] = set()
 LONGEST = 1 << 31  # bytes; our schedules count them, and Open MPI counts in C's int
 
 
@@ -52,9 +53,8 @@ class Following:
         self._scheduled: list[Scheduled] = []
         rules = {} if table is None else applicable(table, comm, memory)
         if any(not rule.choice.is_default for ladder in rules.values() for rule in ladder):
-            with alone(comm):
-                self._private = MPI.Intracomm(comm.Split(0, comm.rank))  # no attributes of users
-            rules = self._agreed(rules)
+            self._private = hold(comm)
+            rules = {} if self._private == MPI.COMM_NULL else self._agreed(rules)
         self._ladders = {
             (key.collective, key.operators): self._ladder(key.collective, ladder)
             for key, ladder in rules.items()
@@ -94,8 +94,7 @@ class Following:
             self._nccl.release()
         if self._forcing is not None:
             self._forcing.release()
-        if self._private != MPI.COMM_NULL:
-            self._private.Free()
+        give_back(self._private)
 
     def _agreed(self, rules: Rules) -> Rules:
         """The rules that every rank can follow; the others leave the choice to the library."""
@@ -253,19 +252,11 @@ def _direct(act: Action) -> Action | None:
 
 
 def _tell(reasons: list[str] | None, rule: Rule, number: int) -> None:
-    """One line in the log of rank 0: which rules are not followed, and why the first is not.
-
-    Said once: a program may make thousands of communicators of the same kind.
-    """
+    """One line in the log of rank 0: which rules are not followed, and why the first is not."""
     if reasons is None:
         return
     rank, reason = next((rank, reason) for rank, reason in enumerate(reasons) if reason)
-    line = (
+    warn_once(
         f"tuner: {number} rules are left to the library; the first of them,"
         f" {rule.key.collective} {rule.choice}: rank {rank}: {reason}"
     )
-    if line not in _TOLD:
-        import logging  # not among what `import tuner.runtime` may take time for
-
-        _TOLD.add(line)
-        logging.getLogger("tuner").warning("%s", line)

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.locality import CONSECUTIVE, CYCLIC
-from tuner.runtime.alone import alone
+from tuner.runtime.private import made_of
 
 
 class Layout(NamedTuple):
@@ -22,10 +22,12 @@ class Layout(NamedTuple):
 
 def layout_of(comm: MPI.Intracomm) -> Layout | None:
     """Collective; the same answer on every rank. None where nodes hold unequal numbers of ranks
-    or ranks in any other order: no table is made for such communicators.
+    or ranks in any other order: no table is made for such communicators. None also where the
+    library makes no more communicators.
     """
-    with alone(comm):
-        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    node = made_of(comm, lambda: comm.Split_type(MPI.COMM_TYPE_SHARED))
+    if node == MPI.COMM_NULL:
+        return None
     first = np.array([comm.rank])
     node.Bcast(first)
     node.Free()
