@@ -1,8 +1,9 @@
 """Run by mpirun: agrees on tables, one case of the JSON list in the first argument after another.
 
 A case holds what all ranks are asked for (`all`) and what the last rank alone is asked for
-(`last`): arguments of `agree`, `environment`, and `library` to pretend another version. For each
-case rank 0 prints what every rank came to.
+(`last`): arguments of `agree`, `environment`, `version` to pretend another one of the library, and
+`otherwise` to understand the table in another way. For each case rank 0 prints what every rank came
+to.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import Any
 
 from mpi4py import MPI
 
+from tuner.runtime import agreement
 from tuner.runtime.agreement import Agreed, agree, library_name
 from tuner.table import read_table
 
@@ -41,7 +43,11 @@ def play(case: dict[str, Any], comm: MPI.Intracomm) -> Agreed:
     os.environ.update(mine.get("environment", {}))
     if "version" in mine:
         vars(MPI)["get_vendor"] = lambda: (vendor()[0], tuple(mine["version"]))
+    understood = vars(agreement)["table_record"]
+    if mine.get("otherwise"):
+        vars(agreement)["table_record"] = lambda table: {}
     agreed = agree(comm, **asked)
+    vars(agreement)["table_record"] = understood
     os.environ.clear()
     os.environ.update(usual)
     vars(MPI)["get_vendor"] = vendor
