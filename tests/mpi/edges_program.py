@@ -21,11 +21,14 @@ os.environ["TUNER_CUDA_AWARE"] = "1"  # no check has a device: it is the user's 
 
 from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
+from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError, TunerError
+from tuner.locality import HOST
 from tuner.runtime import private, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.bindings import KEPT
+from tuner.runtime.control_variables import ControlVariables
 from tuner.runtime.nvidia import driver_loads
 from tuner.table import SCHEDULE, Choice, TuningTable
 
@@ -253,6 +256,87 @@ def check_a_call_that_failed() -> Iterator[str]:
         if WORLD.rank == 0 and not too_much and into[0] != p:
             yield f"{into[0]}, not {p}"
     tuned.Free()
+
+
+def check_what_nobody_received() -> Iterator[str]:
+    """One rank's buffer was refused: what was sent to it is no part of another collective."""
+    tuned, fixed, p = tune(WORLD.Dup(), table()), np.zeros(1), WORLD.size
+    fixed.flags.writeable = False
+    refuses, refusal = WORLD.rank == p - 1, ""
+    try:
+        tuned.Scatter(np.ones(p), fixed if refuses else np.zeros(1))
+    except (BufferError, ValueError) as error:
+        refusal = str(error)
+    array = np.full(1, 10.0 + WORLD.rank)
+    tuned.Bcast(array)
+    if bool(refusal) != refuses or array[0] != 10.0:
+        yield f"{refusal or 'no refusal'}, then {array[0]}"
+    # It stays: MPICH would give what is still on its way to the next communicator.
+
+
+def check_datatypes_with_gaps() -> Iterator[str]:
+    """Of every kind of number, more of them than libraries send without asking."""
+    tuned, count, root = tune(WORLD.Dup(), table()), 3001, WORLD.size - 1
+    for code in "?bBhHiIlLqQfdgFDG":
+        number = MPI.Datatype.fromcode(code)
+        apart = number.Create_resized(0, 2 * number.extent).Commit()
+        array = np.zeros(2 * count, code)
+        array[::2] = WORLD.rank == root
+        tuned.Bcast([array, count, apart], root)
+        if not array[::2].all() or array[1::2].any():
+            yield f"{code}: {array[:8].tolist()}"
+        apart.Free()
+    tuned.Free()
+
+
+def keep_first(arriving: Any, target: Any, _: MPI.Datatype) -> None:
+    np.frombuffer(target, np.int64)[:] = np.frombuffer(arriving, np.int64)
+
+
+def check_order_of_operands() -> Iterator[str]:
+    """What changes it is for operators that commute, whether the library or we would change it."""
+    first, pair = MPI.Op.Create(keep_first, commute=False), (Collective.ALLREDUCE, WORLD.size)
+    ours, forced = [(0, Choice("ring", {}, SCHEDULE))], [(0, Choice("ring"))]
+    default = [(0, Choice())]
+    tables: list[dict[Any, Any]] = [
+        {pair: ours}, {pair: forced}, {pair: default, (*pair, "commutative"): forced},
+    ]  # fmt: skip
+    for ladders in tables:
+        tuned = tune(WORLD.Dup(), table_of(ladders, library=library_name()))
+        got = np.zeros(1000, "i8")
+        tuned.Allreduce(np.full(1000, WORLD.rank + 7), got, first)
+        if (got != 7).any():
+            yield f"{ladders}: {got.tolist()}"
+        tuned.Free()
+    first.Free()
+
+
+def check_rules_that_one_rank_cannot_follow() -> Iterator[str]:
+    """All ranks leave them to the library: one found another's choice in a control variable."""
+    choice, library = Choice("binomial"), libraries.named(library_name())
+    table = table_of({(Collective.BCAST, WORLD.size): [(0, choice)]}, library=library_name())
+    (name, usual), *_ = library.settings(Collective.BCAST, Choice()).items()
+    variables, tuned = ControlVariables(), tune(WORLD.Dup(), table)
+    for rank in (0, WORLD.size - 1):
+        if WORLD.rank == rank:
+            variables.write(name, library.settings(Collective.BCAST, choice)[name])
+        actions = tuned.follow().ladder(Collective.BCAST).actions
+        variables.write(name, usual)
+        if any(action != tuned.plain.Bcast for action in actions):
+            yield f"not left where rank {rank} cannot follow it"
+    tuned.Free()
+
+
+def check_memory_is_what_rank_0_says() -> Iterator[str]:
+    for first, others in (("tape", HOST), (HOST, "tape")):
+        comm, told = WORLD.Dup(), ""
+        try:
+            tune(comm, memory=others if WORLD.rank else first).Free()
+        except InputError as error:
+            told = str(error)
+            comm.Free()
+        if ("tape" in told) != (first == "tape"):
+            yield f"{first} at rank 0, else {others}: {told or 'no error'}"
 
 
 class Sayings(logging.Handler):

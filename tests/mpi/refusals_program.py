@@ -17,15 +17,33 @@ from tuner.table import SCHEDULE, Choice
 
 WORLD = MPI.COMM_WORLD
 CHOICES = {
-    "library": {Collective.BCAST: "binomial", Collective.ALLREDUCE: "recursive_doubling"},
+    "library": {
+        Collective.BCAST: "binomial", Collective.ALLREDUCE: "recursive_doubling",
+        Collective.ALLGATHER: "ring", Collective.GATHER: "binomial", Collective.SCATTER: "binomial",
+    },
     SCHEDULE: {
         Collective.BCAST: "binomial", Collective.ALLREDUCE: "ring", Collective.REDUCE: "linear",
         Collective.ALLGATHER: "ring", Collective.REDUCE_SCATTER: "ring",
         Collective.GATHER: "linear", Collective.SCATTER: "linear",
     },
 }  # fmt: skip
+PAIR = MPI.DOUBLE.Create_contiguous(2).Commit()
+STILL = MPI.DOUBLE.Create_resized(0, 0).Commit()  # elements all at one place
+OPEN = MPI.DOUBLE.Create_vector(2, 1, 2), MPI.DOUBLE.Create_contiguous(2)  # not committed
+SAME = MPI.DOUBLE.Dup()
 REFUSALS = (AttributeError, BufferError, KeyError, OverflowError, TypeError, ValueError)
 Call = tuple[str, tuple[Any, ...]]  # method, arguments
+
+
+def displaced() -> Iterator[Any]:
+    """Before, within, at the end of and beyond the memory of four elements, in more of them."""
+    a = np.zeros(16)[:4]
+    for displacement in (-1, 0, 3, 4, 5, 1 << 40, 1 << 62):
+        for count in (0, 1, None):
+            yield [a, count, displacement, MPI.DOUBLE]
+    yield from ([a, (1, 5)], [a, (1, 5), MPI.DOUBLE], [a, 1, 2, PAIR], [a, 1, 3, PAIR])
+    yield from ([a, 1, 1, STILL], [a, 1, 0, STILL], [a, 0, 1, STILL], [MPI.BOTTOM, 0, 1, PAIR])
+    yield from ([None, 0, 1, MPI.DOUBLE], [np.zeros(0), 0, 1, MPI.DOUBLE])
 
 
 def calls(a: Any, b: Any) -> Iterator[Call]:
@@ -45,13 +63,21 @@ def calls(a: Any, b: Any) -> Iterator[Call]:
         yield "Scatter", (everything, b, root)
     for wrong in (np.zeros((4, 4))[:, ::2], np.array(["x", None], object), np.zeros(3, ">f8"),
                   np.zeros(3, "M8[s]"), np.zeros(3, "f8,i4"), 3, "text", [], [a], [a, -1],
-                  [a, 1, 2, 3, 4], [a, "none such"], [a, 2, MPI.DATATYPE_NULL]):  # fmt: skip
+                  [a, 1, 2, 3, 4], [a, "none such"], [a, 2, MPI.DATATYPE_NULL],
+                  *displaced()):  # fmt: skip
         yield "Bcast", (wrong,)
         yield "Allreduce", (a, wrong)
         yield "Allreduce", (wrong, b)
         yield "Allgather", (wrong, b)
+    for kind in OPEN:
+        yield "Bcast", ([np.zeros(8), 2, kind],)
+        yield "Allgather", ([np.zeros(8), 2, kind], everything)
     for into in (fixed, np.zeros(3), np.zeros(4, "i4"), b"read-only", [b, 3]):
         yield "Allreduce", (a, into)
+    for into in (np.zeros(4, "f4"), np.zeros(4, "i8"), [b, b.size, SAME], np.zeros(3), [b, 2]):
+        yield "Reduce_scatter_block", (everything, into)
+    for stays in (MPI.IN_PLACE, a):
+        yield "Allgather", (stays, np.zeros(4 * WORLD.size + 1))
     yield "Allreduce", (MPI.IN_PLACE, fixed)
     yield "no_such_method", ()
 

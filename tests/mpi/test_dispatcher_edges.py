@@ -15,11 +15,11 @@ CHECKS = [
 ]  # fmt: skip
 
 
-def said_by(launcher: Launcher, ranks: int, library: str, program: str) -> list[str]:
+def said_by(launcher: Launcher, ranks: int, library: str, program: str, *given: str) -> list[str]:
     """The lines that a program prints."""
     settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
     return launcher.run(
-        ranks, [str(PROGRAM.with_name(program))], timeout=300.0,
+        ranks, [str(PROGRAM.with_name(program)), *given], timeout=300.0,
         environment={"PYTHONPATH": str(ROOT), **settings},
     ).stdout.splitlines()  # fmt: skip
 
@@ -51,8 +51,16 @@ def test_like_the_plain_communicator_under_mpich(mpich_said: dict[str, str], che
 
 
 def test_refusals_are_mpi4pys(launcher: Launcher) -> None:
-    assert said_by(launcher, 2, "openmpi", "refusals_program.py") == ["232 calls"]
+    assert said_by(launcher, 2, "openmpi", "refusals_program.py") == ["502 calls"]
 
 
 def test_refusals_are_mpi4pys_under_mpich(mpich_launcher: Launcher) -> None:
-    assert said_by(mpich_launcher, 2, "mpich", "refusals_program.py") == ["232 calls"]
+    assert said_by(mpich_launcher, 2, "mpich", "refusals_program.py") == ["502 calls"]
+
+
+def test_ranks_describe_their_parts_each_in_its_own_way(launcher: Launcher) -> None:
+    assert said_by(launcher, 3, "openmpi", "mixed_program.py", "1", "20") == ["160 calls"]
+
+
+def test_ranks_describe_their_parts_so_under_mpich(mpich_launcher: Launcher) -> None:
+    assert said_by(mpich_launcher, 2, "mpich", "mixed_program.py", "1", "20") == ["160 calls"]

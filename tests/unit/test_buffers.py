@@ -11,8 +11,9 @@ import pytest
 from mpi4py import MPI
 
 from tests.support.tensors import Older, Tensor
-from tuner.runtime.buffers import contiguous, nbytes_of, packed
+from tuner.runtime.buffers import contiguous, nbytes_of
 from tuner.runtime.dlpack import format_of
+from tuner.runtime.packing import packed
 
 WORLD = MPI.COMM_SELF.Dup()
 NUMBERS = np.arange(12.0).reshape(3, 4)
@@ -51,6 +52,7 @@ APART = committed(MPI.DOUBLE.Create_resized(0, 16))
 PART = committed(
     MPI.Datatype.Create_struct([1, 1], [0, 8], [MPI.DOUBLE, MPI.INT]).Create_resized(0, 16)
 )
+LOWER = committed(MPI.DOUBLE.Create_resized(8, 8))
 NOTHING = committed(MPI.DOUBLE.Create_contiguous(0))
 TARGET = numbers()
 ABSOLUTE = committed(MPI.DOUBLE.Create_hindexed([3], [MPI.Get_address(TARGET)]))
@@ -159,6 +161,8 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "contiguous of contiguous": lambda: [numbers(), 1, committed(QUADRUPLE.Create_contiguous(2))],
     "duplicate": lambda: [numbers(), 3, MPI.DOUBLE.Dup()],
     "resized": lambda: [numbers(), 2, APART],
+    "lower bound": lambda: [numbers(), 3, LOWER],
+    "contiguous of lower bounds": lambda: [numbers(), 2, committed(LOWER.Create_contiguous(3))],
     "reversed": lambda: [numbers(), 3, REVERSED],
     "structure": lambda: [numbers(), 2, PART],
     "empty datatype": lambda: [numbers(), NOTHING],
@@ -290,9 +294,20 @@ def test_mpi_believes_a_count_beyond_the_buffer() -> None:
     view = contiguous([content[:2], 8, MPI.DOUBLE], writable=True)
     assert view is not None
     assert view.array.tolist() == content.tolist()
-    behind = contiguous([content[:2], (2, 5), MPI.DOUBLE], writable=True)
+    behind = contiguous([content[:2], (3, 2), MPI.DOUBLE], writable=True)
     assert behind is not None
-    assert behind.array.tolist() == [5.0, 6.0]
+    assert behind.array.tolist() == [2.0, 3.0, 4.0]
+
+
+def test_mpi_counts_what_one_rank_has_of_the_data_of_all() -> None:
+    content = np.arange(12.0)
+    for spec in ([content, (2, 1), MPI.DOUBLE], [content, 2, 1, MPI.DOUBLE]):
+        parts = packed(spec, WORLD, root=True, parts=3)
+        assert parts is not None
+        assert parts.array.view("f8").tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    for whole in (content, [content, MPI.DOUBLE], [content, VECTOR]):
+        assert packed(whole, WORLD, root=True, parts=5) is None
+        assert packed(whole, WORLD, root=False, parts=5) is None
 
 
 @pytest.mark.parametrize("device", [1, 2, 3, 10, 13])

@@ -26,16 +26,21 @@ def test_rules_without_times_are_followed() -> None:
 
 
 def test_more_bytes_than_a_message_can_count_are_the_librarys() -> None:
-    def split(lo: int, hi: float, choice: Choice) -> list[tuple[int, float, Choice]]:
-        rule = Rule(Key(Collective.BCAST, 1, 4), lo, hi, choice, Evidence("none"))
+    def split(
+        lo: int, hi: float, choice: Choice, collective: Collective = Collective.BCAST
+    ) -> list[tuple[int, float, Choice]]:
+        rule = Rule(Key(collective, 1, 4), lo, hi, choice, Evidence("none"))
         return [(part.lo, part.hi, part.choice) for part in countable(rule)]
 
     ours, rest = Choice("binomial", {}, SCHEDULE), Choice()
     assert split(0, math.inf, ours) == [(0, LONGEST, ours), (LONGEST, math.inf, rest)]
     assert split(LONGEST + 8, math.inf, ours) == [(LONGEST + 8, math.inf, rest)]
     assert split(64, LONGEST, ours) == [(64, LONGEST, ours)]
-    for other in (Choice("binomial"), Choice("ring", {}, NCCL)):
-        assert split(0, math.inf, other) == [(0, math.inf, other)]
+    forced, other = Choice("binomial"), Choice("ring", {}, NCCL)
+    assert split(0, math.inf, forced) == [(0, LONGEST, forced), (LONGEST, math.inf, rest)]
+    assert split(0, math.inf, forced, Collective.REDUCE) == [(0, math.inf, forced)]
+    for whole in (rest, other):
+        assert split(0, math.inf, whole) == [(0, math.inf, whole)]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 A buffer argument is an object with memory (buffer protocol, DLPack), a list `[buffer, count]`,
 `[buffer, datatype]`, `[buffer, count, datatype]`, `[buffer, count, displacement, datatype]`, where
 `(count, displacement)` may stand for a count, or one of MPI's names for no memory of its own.
-Counts and displacements are numbers of elements, and mpi4py does not compare them with the
-memory's length: neither is it done here.
+Counts and displacements are numbers of elements. A displacement must not lead out of the memory;
+counts are not compared with its length, neither by mpi4py nor here.
 
 Ranks of one call may describe their part differently, as long as count x datatype has the same
 signature. So what all ranks must agree on is derived from the signature's bytes alone, and a
@@ -13,10 +13,8 @@ refusal here means that mpi4py itself refuses the argument on this rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from operator import index
 from typing import Any
 
@@ -31,7 +29,6 @@ _NATIVE = "|@=<" if np.little_endian else "|@=>!"
 _REFUSALS = (BufferError, KeyError, TypeError, ValueError, OverflowError)
 _KEEPING_ORDER = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS, MPI.COMBINER_RESIZED)
 _LARGEST = (1 << 63) - 1
-_TAG = 0x7476
 
 Bytes = NDArray[np.uint8]
 
@@ -57,18 +54,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """The bytes of a type signature, shape (nbytes,): the caller's own memory where it is dense.
-
-    `unpack()` puts them where the buffer argument wants them; it does nothing for own memory.
-    """
-
-    array: Bytes
-    unpack: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Described:
+class Described:
     """A buffer argument taken apart; `memory` is None where an address alone is given."""
 
     memory: MPI.buffer | None
@@ -82,6 +68,14 @@ def datatype_of(dtype: np.dtype[Any]) -> MPI.Datatype:
     return _DATATYPES[dtype.char]
 
 
+def is_plain(spec: Any) -> bool:
+    """Whether `spec` is numpy's own array of numbers, in one run: what mpi4py takes as it is."""
+    if type(spec) is not np.ndarray:
+        return False
+    dtype: np.dtype[Any] = spec.dtype
+    return dtype.kind in _NUMBERS and dtype.isnative and spec.flags.forc
+
+
 def nbytes_of(spec: Any) -> int:
     """Bytes of the type signature; 0 for no memory of its own and for what mpi4py refuses.
 
@@ -89,7 +83,7 @@ def nbytes_of(spec: Any) -> int:
     """
     if type(spec) is np.ndarray:
         return spec.nbytes
-    described = _describe(spec, writable=False)
+    described = describe(spec, writable=False)
     return described.count * described.datatype.Get_size() if described else 0
 
 
@@ -100,37 +94,12 @@ def contiguous(spec: Any, *, writable: bool, padded: bool = False) -> View | Non
     padded      admits pairs with padding behind them (DOUBLE_INT): a reduction treats them as
                 elements, but their memory is not the signature's bytes
     """
-    if type(spec) is np.ndarray and spec.dtype.kind in _NUMBERS and spec.dtype.isnative:
+    if is_plain(spec):
         return _of_array(spec, writable)
-    described = _describe(spec, writable)
+    described = describe(spec, writable)
     if described is None or not _is_run(described.datatype, padded):
         return None
     return _of_elements(described)
-
-
-def packed(
-    spec: Any, comm: MPI.Intracomm, *, root: bool, empty: Callable[[int], Bytes] | None = None
-) -> Packed | None:
-    """The bytes to broadcast; None where mpi4py refuses `spec`.
-
-    root    the bytes are read from `spec`; elsewhere they are to be filled in, then unpacked
-    comm    whose messages to oneself pack and unpack what is not dense; not the user's own
-    empty   makes memory for what is not dense; the host's by default
-    """
-    view = contiguous(spec, writable=not root)
-    if view is not None:
-        return Packed(view.flat, _nothing)
-    described = _describe(spec, writable=not root)
-    if described is None:
-        return None
-    size = described.count * described.datatype.Get_size()
-    array = empty(size) if empty else np.empty(size, np.uint8)
-    # MPI lets a message of any datatype be received as PACKED and sent again from there.
-    message, own = [array, array.size, MPI.PACKED], comm.rank
-    if not root:
-        return Packed(array, partial(comm.Sendrecv, message, own, _TAG, spec, own, _TAG))
-    comm.Sendrecv(spec, own, _TAG, message, own, _TAG)
-    return Packed(array, _nothing)
 
 
 def elements_of(memory: Bytes, count: int, datatype: MPI.Datatype) -> NDArray[Any]:
@@ -147,29 +116,28 @@ def in_place(spec: Any) -> bool:
 
 
 def whole(spec: Any, p: int) -> Any:
-    """The argument for the data of all `p` ranks: there MPI counts the elements of one rank."""
+    """The argument for the data of all `p` ranks: there MPI counts the elements of one rank.
+
+    What mpi4py refuses stays as it is.
+    """
     if not isinstance(spec, list | tuple):
         return spec
-    buffer, count, displacement, datatype = _parts(spec)
-    if count is None:
+    try:
+        buffer, count, displacement, datatype = _parts(spec)
+        return spec if count is None else [buffer, index(count) * p, displacement, datatype]
+    except _REFUSALS:
         return spec
-    return [buffer, index(count) * p, displacement or 0, datatype]
-
-
-def _nothing() -> None:
-    pass
 
 
 def _of_array(array: NDArray[Any], writable: bool) -> View | None:
     """A plain array, the common case: no list to take apart."""
-    flags = array.flags
-    if not flags.forc or (writable and not flags.writeable):
+    if writable and not array.flags.writeable:
         return None
     flat = array if array.ndim == 1 else array.reshape(-1, order="A")
     return View(flat, array.size, datatype_of(array.dtype), array.nbytes)
 
 
-def _of_elements(described: _Described) -> View:
+def _of_elements(described: Described) -> View:
     count, datatype = described.count, described.datatype
     nbytes = count * datatype.extent
     memory: Bytes = np.ndarray((nbytes,), np.uint8, _bytes(described, nbytes))
@@ -177,7 +145,7 @@ def _of_elements(described: _Described) -> View:
     return View(array, count, datatype, count * datatype.Get_size())
 
 
-def _bytes(described: _Described, nbytes: int) -> memoryview:
+def _bytes(described: Described, nbytes: int) -> memoryview:
     """What the elements occupy, kept alive by the buffer's owner where it is the host's."""
     memory = described.memory
     if memory is not None:
@@ -191,10 +159,10 @@ def _bytes(described: _Described, nbytes: int) -> memoryview:
 
 def _is_run(datatype: MPI.Datatype, padded: bool) -> bool:
     """Elements follow one another in memory, and so do the parts of an element, in order."""
-    lower, extent = datatype.Get_extent()
+    dense = datatype.extent == datatype.Get_size()
     if datatype.is_predefined:
-        return padded or extent == datatype.Get_size()
-    if lower != 0 or extent != datatype.Get_size() or datatype.combiner not in _KEEPING_ORDER:
+        return padded or dense
+    if not dense or datatype.combiner not in _KEEPING_ORDER:
         return False
     base, _, _ = datatype.decode()
     try:
@@ -204,7 +172,7 @@ def _is_run(datatype: MPI.Datatype, padded: bool) -> bool:
             base.Free()
 
 
-def _describe(spec: Any, writable: bool) -> _Described | None:
+def describe(spec: Any, writable: bool) -> Described | None:
     """None for no memory of its own and for what mpi4py refuses."""
     try:
         if isinstance(spec, list | tuple):
@@ -233,24 +201,27 @@ def _parts(spec: list[Any] | tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
 
 def _described(
     buffer: Any, count: Any, displacement: Any, datatype: Any, writable: bool
-) -> _Described:
+) -> Described:
     """Raises one of `_REFUSALS` where mpi4py does."""
     memory = None if _is_nowhere(buffer) else MPI.buffer.frombuffer(buffer, not writable)
     kind = _datatype(datatype, buffer)
     extent, first = kind.Get_extent()[1], 0 if displacement is None else index(displacement)
     length = memory.nbytes if memory is not None else 0
+    if first < 0 or (first > 0 and not 0 < first * extent <= length):
+        raise ValueError("displaced out of the buffer")
+    length -= first * extent
     if count is None:
         if length and extent <= 0:
             raise ValueError("any number of elements fits")
-        count, rest = divmod(length - first * extent, extent) if length else (0, 0)
+        count, rest = divmod(length, extent) if length else (0, 0)
         if rest:
             raise ValueError("the buffer ends inside an element")
     count = index(count)
-    if min(count, first) < 0 or (buffer is None and count > 0):
+    if count < 0 or (buffer is None and count > 0):
         raise ValueError("negative, or elements of nothing")
-    if max(count, first) * extent > _LARGEST:
+    if count * extent > _LARGEST:
         raise OverflowError("no address is that large")
-    return _Described(memory, (memory.address if memory else 0) + first * extent, count, kind)
+    return Described(memory, (memory.address if memory else 0) + first * extent, count, kind)
 
 
 def _is_nowhere(buffer: Any) -> bool:

@@ -158,7 +158,7 @@ class Bound:
                 kept = own if overwritten else source
                 play.folds.append(Fold(kept, target, row.elements, row.reduce, None))
             elif row.src == rank:
-                request = self._comm.Send_init([source, MPI.BYTE], row.dst, row.turn)
+                request = self._comm.Send_init([source, MPI.BYTE], row.dst, row.tag)
                 play.requests.append(request)
                 if overwritten:
                     play.before.append(request)
@@ -175,7 +175,7 @@ class Bound:
         return sent
 
     def _receive(self, target: Bytes, row: Row) -> MPI.Prequest:
-        self._receives.append(self._comm.Recv_init([target, MPI.BYTE], row.src, row.turn))
+        self._receives.append(self._comm.Recv_init([target, MPI.BYTE], row.src, row.tag))
         return self._receives[-1]
 
     def _window(self, place: int, row: Row) -> Bytes:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -19,7 +17,8 @@ from tuner.runtime.agreement import library_name
 from tuner.runtime.alone import VARIABLES
 from tuner.runtime.devices import cuda, cuda_aware
 from tuner.runtime.feedback import Ring
-from tuner.runtime.forcing import NOTHING, Forcing
+from tuner.runtime.forced import Forced
+from tuner.runtime.forcing import Forcing
 from tuner.runtime.ladders import METHODS, Action, Ladder, RecordingLadder
 from tuner.runtime.layout import layout_of
 from tuner.runtime.memory import HOST_MEMORY, DeviceMemory
@@ -28,10 +27,10 @@ from tuner.runtime.once import warn_once
 from tuner.runtime.private import give_back, hold
 from tuner.runtime.scheduled import Scheduled
 from tuner.runtime.space import Spaces
-from tuner.table import NCCL, OPERATORS, SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
+from tuner.table import LIBRARY, NCCL, OPERATORS, SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
 
 Rules = Mapping[Key, tuple[Rule, ...]]
-LONGEST = 1 << 31  # bytes; our schedules count them, and Open MPI counts in C's int
+LONGEST = 1 << 31  # bytes, of what is counted in them; Open MPI counts in C's int
 
 
 class Following:
@@ -180,7 +179,7 @@ class Following:
         if choice.is_default:
             return method, _direct(method)
         settings = libraries.named(library_name()).settings(collective, choice)
-        forced = _Forced(self._force, settings, METHODS[collective])
+        forced = Forced(self._force, settings, collective)
         return forced, _direct(forced)
 
     def _staged(self, collective: Collective, choice: Choice) -> bool:
@@ -212,38 +211,14 @@ def applicable(table: TuningTable, comm: MPI.Intracomm, memory: str) -> Rules:
 
 
 def countable(rule: Rule) -> tuple[Rule, ...]:
-    """The rule, and the library's choice from `LONGEST` on where the rule asks for a schedule."""
-    if rule.choice.via != SCHEDULE or rule.hi <= LONGEST:
+    """The rule, and the library's choice from `LONGEST` on where it would count bytes."""
+    choice = rule.choice
+    forced = choice.via == LIBRARY and not choice.is_default
+    in_bytes = choice.via == SCHEDULE or (forced and not rule.key.collective.reduces)
+    if not in_bytes or rule.hi <= LONGEST:
         return (rule,)
     beyond = replace(rule, lo=max(rule.lo, LONGEST), choice=Choice())
     return (replace(rule, hi=LONGEST), beyond) if rule.lo < LONGEST else (beyond,)
-
-
-class _Forced:
-    """The library's own algorithm; its communicator is made by the first call, of all ranks."""
-
-    def __init__(self, forcing: Forcing, settings: Mapping[str, int | str], method: str) -> None:
-        self._forcing, self._settings, self._name = forcing, settings, method
-        self._act = self._first
-
-    def __call__(self, *arguments: Any) -> None:
-        self._act(*arguments)
-
-    def _first(self, *arguments: Any) -> None:
-        method: Action = getattr(self._forcing.communicator(self._settings), self._name)
-        around = self._forcing.around(self._settings)
-        self._act = method if around is NOTHING else partial(_between, *around, method)
-        self._act(*arguments)
-
-
-def _between(
-    before: Callable[[], object], after: Callable[[], object], act: Action, *arguments: Any
-) -> None:
-    before()
-    try:
-        act(*arguments)
-    finally:
-        after()
 
 
 def _direct(act: Action) -> Action | None:

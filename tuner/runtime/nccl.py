@@ -16,8 +16,9 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.locality import CUDA
 from tuner.runtime.arguments import rank_of
-from tuner.runtime.buffers import View, contiguous, in_place, packed
+from tuner.runtime.buffers import View, contiguous, in_place
 from tuner.runtime.devices import DeviceArray, cuda, cuda_aware, memory_of
+from tuner.runtime.packing import packed
 from tuner.runtime.staging import READ, WRITE, Staging
 
 Call = Callable[..., None]

@@ -12,14 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.algorithms import facts_of
+from tuner.collective import Collective
 from tuner.errors import ScheduleError
 from tuner.schedule import NO_REDUCTION, Schedule
+
+_COLLECTIVES = tuple(Collective)
 
 
 class Row(NamedTuple):
     """One transfer as one rank sees it, in elements; places beyond the count are scratch.
 
-    turn    how many transfers of the same round go between the same two ranks before this one
+    tag     of the message: other collectives have others (`_tags`)
     """
 
     src: int
@@ -28,7 +31,7 @@ class Row(NamedTuple):
     into: int
     elements: int
     reduce: int
-    turn: int
+    tag: int
 
     @property
     def folds(self) -> bool:
@@ -79,7 +82,7 @@ class Outline:
     """What one rank does in a schedule, in chunks: for any number of elements.
 
     schedule    without its rounds
-    rows        this rank's of all rounds: the columns of a Round, then their turns; (7, rows)
+    rows        this rank's of all rounds: the columns of a Round, then their tags; (7, rows)
     ends        after how many rows each round ends, from 0 on
     shifts      a chunk goes to a slot of another index, on whatever rank: so all ranks refuse the
                 same counts, and none waits for another
@@ -99,7 +102,7 @@ class Outline:
         for r in schedule.rounds():
             mine = np.flatnonzero((r.src == rank) | (r.dst == rank))
             own = [column[mine] for column in r.columns]
-            parts.append(np.array([*own, _turns(own[0], own[1])], np.int64))
+            parts.append(np.array([*own, _tags(schedule.collective, own[0], own[1])], np.int64))
             ends.append(ends[-1] + len(mine))
             shifts |= bool(((r.first - r.into) % schedule.n_chunks).any())
         ordered = schedule.collective.reduces and facts_of(schedule).order_preserving
@@ -111,11 +114,11 @@ class Outline:
         n_chunks, offsets = self.schedule.n_chunks, self.schedule.offsets(count)
         if self.shifts and count % n_chunks:
             raise ScheduleError(f"{self.schedule}: the count must be a multiple of its chunks")
-        src, dst, *chunks, length, reduce, turn = self.rows
+        src, dst, *chunks, length, reduce, tag = self.rows
         halves, insides = np.divmod(chunks, n_chunks)
         first, into = offsets[insides] + halves * count
         elements = offsets[insides[0] + length] - offsets[insides[0]]
-        columns = (src, dst, first, into, elements, reduce, turn)
+        columns = (src, dst, first, into, elements, reduce, tag)
         rows = list(map(Row._make, zip(*(column.tolist() for column in columns), strict=True)))
         rounds = (
             tuple(row for row in rows[begin:end] if row.elements)
@@ -124,10 +127,13 @@ class Outline:
         return Part(self.rank, count, self.order_preserving, tuple(filter(None, rounds)))
 
 
-def _turns(src: NDArray[np.int32], dst: NDArray[np.int32]) -> list[int]:
-    """How many rows between the same two ranks come before each."""
-    seen, turns = Counter[tuple[int, int]](), list[int]()
+def _tags(collective: Collective, src: NDArray[np.int32], dst: NDArray[np.int32]) -> list[int]:
+    """How many rows between the same two ranks come before each, as tags that this collective alone
+    uses: a message that nobody received, since a rank's arguments were refused, is not taken for
+    one of another. MPI has 32768 tags at least.
+    """
+    seen, tags = Counter[tuple[int, int]](), list[int]()
     for ends in zip(src.tolist(), dst.tolist(), strict=True):
-        turns.append(seen[ends])
+        tags.append(seen[ends] * len(_COLLECTIVES) + _COLLECTIVES.index(collective))
         seen[ends] += 1
-    return turns
+    return tags

@@ -18,8 +18,9 @@ from mpi4py import MPI
 from tuner.collective import Collective
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.bindings import Bindings, Known, address_of, memory_at
-from tuner.runtime.buffers import Bytes, Packed, View, contiguous, in_place, packed, whole
+from tuner.runtime.buffers import Bytes, View, contiguous, in_place, whole
 from tuner.runtime.executor import Bound
+from tuner.runtime.packing import Packed, packed
 from tuner.runtime.space import Spaces
 from tuner.table import Choice
 
@@ -88,7 +89,7 @@ class Scheduled:
         into = None if stays else self._packed(recvbuf, root=False)
         everything, given = None, None
         if self._rank == giver:
-            given = self._packed(whole(sendbuf, self._size), root=True)
+            given = self._packed(sendbuf, root=True, parts=self._size)
             everything = None if given is None else self._workspace(len(given.array))
         elif into is not None:
             everything = self._workspace(len(into.array) * self._size)
@@ -152,7 +153,7 @@ class Scheduled:
             whole(recvbuf, self._size) if stays else recvbuf, writable=True, padded=True
         )
         given = into if stays else _operand(whole(sendbuf, self._size))
-        if given is None or into is None or (not stays and into.count * self._size != given.count):
+        if given is None or into is None or not _alike(given, into, 1 if stays else self._size):
             return self._library(sendbuf, recvbuf, op)
         content = self._workspace(given.flat.nbytes)
         bound = self._reduction(content, given, op, 0)
@@ -166,14 +167,12 @@ class Scheduled:
 
     def _gathered(self, sendbuf: Any, recvbuf: Any, root: int, library: Call) -> None:
         """What every rank of an allgather does, and the root of a gather."""
-        wanted = whole(recvbuf, self._size)
-        into = self._packed(wanted, root=False)
-        stays = in_place(sendbuf)
-        given = self._packed(wanted if stays else sendbuf, root=True)
+        p, stays = self._size, in_place(sendbuf)
+        into = self._packed(recvbuf, root=False, parts=p)
+        given = self._packed(recvbuf if stays else sendbuf, root=True, parts=p if stays else 1)
         bound = self._movement(into, root)
-        share = 1 if stays else self._size
         if into is None or given is None or bound is None or (
-            len(given.array) * share != len(into.array)
+            len(given.array) * (1 if stays else p) != len(into.array)
         ):  # fmt: skip
             return library()
         own = into.array if stays else self._share(into.array)
@@ -222,8 +221,8 @@ class Scheduled:
         if None not in call:
             self._bindings.remember(call, known)
 
-    def _packed(self, spec: Any, *, root: bool) -> Packed | None:
-        return packed(spec, self._comm, root=root, empty=self._memory.empty)
+    def _packed(self, spec: Any, *, root: bool, parts: int = 1) -> Packed | None:
+        return packed(spec, self._comm, root=root, parts=parts, empty=self._memory.empty)
 
 
 def _identity(buf: Any) -> tuple[Any, ...] | str | None:
@@ -238,8 +237,9 @@ def _operand(spec: Any) -> View | None:
     return contiguous(spec, writable=False, padded=True)
 
 
-def _alike(given: View, into: View) -> bool:
-    return given.count == into.count and given.datatype == into.datatype
+def _alike(given: View, into: View, shares: int = 1) -> bool:
+    """Whether the operand has the elements of so many results; what has not, mpi4py refuses."""
+    return given.count == into.count * shares and given.datatype == into.datatype
 
 
 def _reduces(op: MPI.Op, datatype: MPI.Datatype) -> bool:
