@@ -20,8 +20,8 @@ SEGMENT = 64
 BYTES = np.zeros(4 * SEGMENT, np.uint8)
 
 
-def bindings_of(choice: Choice) -> Bindings:
-    return Bindings(MPI.COMM_SELF, Collective.BCAST, choice, Spaces(HOST_MEMORY))
+def bindings_of(choice: Choice, spaces: Spaces | None = None) -> Bindings:
+    return Bindings(MPI.COMM_SELF, Collective.BCAST, choice, spaces or Spaces(HOST_MEMORY))
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,13 @@ def test_large_schedules_are_verified_once_per_shape() -> None:
 
 
 def test_the_oldest_are_given_up_where_all_have_too_many_messages() -> None:
-    made, bound = bindings_of(Choice("binomial", {}, SCHEDULE)), [Mock(messages=40) for _ in "abc"]
+    spaces, bound = Spaces(HOST_MEMORY), [Mock(messages=40) for _ in "abc"]
+    made = bindings_of(Choice("binomial", {}, SCHEDULE), spaces)
     with patch.object(bindings, "Bound", side_effect=bound), patch.object(bindings, "MESSAGES", 99):
         for count in (1, 2, 3, 2):
             assert made.bound(BYTES, count, 1, 0) is bound[count - 1]
         assert [one.free.call_count for one in bound] == [1, 0, 0]
-    made.release()
+    spaces.spare.take(1000)  # is more than there was: all that may be bound to it goes
     assert [one.free.call_count for one in bound] == [1, 1, 1]
 
 
