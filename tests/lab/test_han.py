@@ -15,7 +15,7 @@ from tests.support.ladders import table_of
 from tuner import processes
 from tuner.collective import Collective
 from tuner.export import openmpi
-from tuner.export.openmpi import proof
+from tuner.export.openmpi import proof, watching
 from tuner.export.prove import PROVER, Answer
 from tuner.lab import Lab, launch
 from tuner.runtime.launch import PACKAGE, Launcher
@@ -32,7 +32,7 @@ def test_rules_decide_only_without_han(
     rules, calls = tmp_path / "o.rules", tmp_path / "calls.json"
     rules.write_text(openmpi.emit(table_of({(BCAST, 4): [(0, CHAIN)]})))
     calls.write_text(json.dumps([CALL]))
-    preloaded = proof.build_watcher(tmp_path)
+    preloaded = watching.build_watcher(tmp_path)
     assert preloaded is not None
     settings = proof.activation(rules) | ({"coll": "^han"} if without else {})
     words = launch.words(flat, "openmpi", launcher.executable, 4, 2)
@@ -40,7 +40,7 @@ def test_rules_decide_only_without_han(
         words += ["--mca", name, value]
     program = shlex.join([str(launcher.python), *PROVER, str(calls)])
     variables = f"PYTHONPATH={PACKAGE.parent} LD_PRELOAD=$LD_PRELOAD:{preloaded}"
-    ran = proof.seen(BCAST, answer([*words, "sh", "-c", f"{variables} exec {program}"]))
+    ran = watching.seen(BCAST, answer([*words, "sh", "-c", f"{variables} exec {program}"]))
     assert (ran == CHAIN) == without, ran
 
 

@@ -80,9 +80,13 @@ def test_every_shape_of_as_many_ranks_is_tried(launcher: Launcher, tmp_path: Pat
 def test_what_han_makes_inside_is_told(launcher: Launcher, tmp_path: Path) -> None:
     """It keeps the allreduce on two hosts, whose parts are broadcasts of two ranks each."""
     inner = table_of({(BCAST, 2): [(0, Choice("chain", {"chains": 2, "segment": 1024}))]}, (64,))
-    kept = spread(2, 2, {ALLREDUCE: [(0, Choice())]}, launcher.version())
+    defaults: dict[Collective, Rungs] = {
+        ALLREDUCE: [(0, Choice())], Collective.REDUCE: [(0, Choice())],
+    }  # fmt: skip
+    kept = spread(2, 2, defaults, launcher.version())
     table = TuningTable(kept.cluster, kept.library, (*kept.rules, *inner.rules))
-    status, (allreduce, bcast) = proofs(table, tmp_path)
+    status, (allreduce, bcast, reduce) = proofs(table, tmp_path)
+    assert str(reduce["reason"]).startswith("han keeps these calls")
     assert bcast["reason"] == ""
     assert "han keeps the call, but what it is made of follows the rules, too: bcast chain" in str(
         allreduce["reason"]

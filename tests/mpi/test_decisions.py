@@ -9,7 +9,7 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.collective import Collective
 from tuner.export.openmpi.decisions import find
-from tuner.export.openmpi.proof import build_watcher, seen
+from tuner.export.openmpi.watching import build_watcher, seen
 from tuner.export.prove import Trial, ask
 from tuner.libraries.decisions import Decisions, runs
 from tuner.locality import CONSECUTIVE

@@ -20,6 +20,7 @@ from tuner.export import mpich, openmpi, watcher
 from tuner.export.heldout import LAUNCHES, heldout, points
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
+from tuner.export.openmpi import watching
 from tuner.export.prove import RuleProof
 from tuner.libraries.openmpi import normal
 from tuner.probe.machine import local_cluster
@@ -256,6 +257,20 @@ def test_files_of_parameters_decide_nothing_unseen(
     assert "knomial(radix=2) ran instead of knomial(radix=4)" in knomial.reason
 
 
+def test_a_default_that_nobody_saw_is_not_confirmed(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without coll/tuned no call reaches the file, with or without it."""
+    file, parameters = tmp_path / "rules", tmp_path / "parameters"
+    table = table_of({(BCAST, 2): [(0, Choice())]}, (64,))
+    file.write_text(openmpi.emit(table))
+    parameters.write_text("coll = ^tuned\n")
+    monkeypatch.setenv("OMPI_MCA_mca_base_param_files", str(parameters))
+    (default,) = openmpi_proof.prove(table, file, launcher, tmp_path)
+    assert not default.confirmed
+    assert "another component than coll/tuned answered the call, without the file" in default.reason
+
+
 def test_a_file_that_is_not_followed_is_noticed(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
@@ -298,7 +313,7 @@ def test_one_launch_shows_default_and_tuned(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
     """What the held-out timing rests on: the variable decides for each new communicator."""
-    preloaded = openmpi_proof.build_watcher(tmp_path)
+    preloaded = watching.build_watcher(tmp_path)
     assert preloaded is not None
     program = tmp_path / "switch.py"
     program.write_text(

@@ -16,7 +16,7 @@ from tuner.errors import InputError, ProbeError
 from tuner.export import mpich, openmpi
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.mpich.emitter import grown as mpich_grown
-from tuner.export.openmpi import proof
+from tuner.export.openmpi import proof, watching
 from tuner.export.openmpi.rules import Row, render
 from tuner.export.prove import Trial, ask
 from tuner.libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
@@ -92,7 +92,8 @@ def test_order_of_operands_in_reduce(launcher: Launcher, tmp_path: Path, name: s
     table = table_of({(REDUCE, 3, "commutative"): [(0, choice)], (REDUCE, 3): [(0, Choice())]})
     rules = tmp_path / "o.rules"
     rules.write_text(openmpi.emit(table, commutative_only=True))
-    assert said(launcher, rules, "reduce", "512") == {"error": 0, "right": safe}
+    right = safe or name == "rabenseifner"  # which hands such operators to a slower one
+    assert said(launcher, rules, "reduce", "512") == {"error": 0, "right": right}
     if not safe:
         with pytest.raises(InputError, match="non-commutative"):
             openmpi.emit(table_of({(REDUCE, 3): [(0, choice)]}))
@@ -112,7 +113,7 @@ BAD = (
 
 def executed(launcher: Launcher, directory: Path, content: str, **further: str) -> Choice | None:
     """What a broadcast of 4096 bytes on 3 ranks runs under a rules file."""
-    preloaded = proof.build_watcher(directory)
+    preloaded = watching.build_watcher(directory)
     assert preloaded is not None
     rules = directory / "o.rules"
     rules.write_text(content)
@@ -120,7 +121,7 @@ def executed(launcher: Launcher, directory: Path, content: str, **further: str) 
         launcher, [Trial(CHAIN.rules[0], 4096)], directory,
         settings=proof.activation(rules) | further, environment={"LD_PRELOAD": str(preloaded)},
     )  # fmt: skip
-    return proof.seen(BCAST, answers[0])
+    return watching.seen(BCAST, answers[0])
 
 
 def test_open_mpi_drops_bad_files_without_a_word(launcher: Launcher, tmp_path: Path) -> None:

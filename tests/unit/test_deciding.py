@@ -23,6 +23,7 @@ DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
         "OMPI_MCA_coll_han_dynamic_rules_filename": ("rules",),
         "OMPI_MCA_coll_tuned_bcast_algorithm": ("6", "binomial"),
         "OMPI_MCA_coll_tuned_bcast_algorithm_knomial_radix": ("2",),
+        "OMPI_MCA_coll_tuned_priority": ("1",),
         "OMPI_MCA_coll": ("^tuned", "^han,tuned", "basic,self", "tuned2", "^tuned,han"),
     },
     "mpich": {
@@ -35,8 +36,14 @@ HARMLESS: dict[str, dict[str, str]] = {
     "openmpi": {
         "OMPI_MCA_coll_tuned_dynamic_rules_filename": "", "OMPI_MCA_btl": "^tuned",
         "OMPI_MCA_coll_tuned_use_dynamic_rules": "1", "OMPI_MCA_coll_tuned_bcast_algorithm": "0",
+        "OMPI_MCA_coll_tuned_allreduce_algorithm": "ignore",
+        "OMPI_MCA_coll_tuned_barrier_algorithm": "1",
+        "OMPI_MCA_coll_tuned_bcast_algorithm_segmentsize": "4096",
     },
-    "mpich": {"MPIR_CVAR_DEVICE_COLLECTIVES": "all", "MPIR_CVAR_ENABLE_GPU": "0"},
+    "mpich": {
+        "MPIR_CVAR_DEVICE_COLLECTIVES": "all", "MPIR_CVAR_BCAST_INTRA_ALGORITHM": "auto",
+        "MPIR_CVAR_IBCAST_INTRA_ALGORITHM": "tree", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": "",
+    },
 }  # fmt: skip
 NAME = "OMPI_MCA_coll_tuned_dynamic_rules_filename"
 

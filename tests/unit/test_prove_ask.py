@@ -89,3 +89,11 @@ def test_a_rule_is_tried_at_its_bounds_and_where_it_was_probed() -> None:
     assert list(map(sizes_of, rules)) == [
         (4, 64, 1023), (1024, 2048, 4096, 8191), (8192, LARGEST - 1), (LARGEST,),
     ]  # fmt: skip
+
+
+def test_a_rule_for_no_byte_at_all_is_not_tried(tmp_path: Path) -> None:
+    """A call without data runs nothing."""
+    rungs = [(0, Choice()), (1, Choice("binomial"))]
+    none, _ = table_of({(Collective.BCAST, 4): rungs}).rules
+    assert sizes_of(none) == ()
+    assert ask(Hanging(), [], tmp_path, settings={}) == {}

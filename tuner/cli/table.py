@@ -121,7 +121,7 @@ def run_export(options: argparse.Namespace) -> None:
     replaced = form.replaced(held, wish)
     for rule in lost:
         console(error=True).print(f"left to the default, {options.to} lacks it: {rule}")
-    if form.shapeless:
+    if form.mixes:
         warn(_overridden(read_table(options.table), table))
     notes = f"{_stand_ins(replaced, wish)}{_cyclic(table)}"
     if options.out is None and not options.json:
@@ -173,8 +173,8 @@ def _overridden(table: TuningTable, part: TuningTable) -> str:
     """Where a file of rules for some ranks per node (--ppn) decides for others, too."""
     calls = overridden(table.consecutive(), part.consecutive())
     return (
-        f"the file also decides for {', '.join(calls)}, where the table says otherwise: it knows"
-        " only the number of ranks"
+        f"the file also decides for {', '.join(calls)}, where the table says otherwise:"
+        " --ppn leaves their rules out"
     ) if calls else ""  # fmt: skip
 
 
@@ -245,7 +245,7 @@ def run_prove(options: argparse.Namespace) -> int:
         )
     every = proofs_of(held, proofs)
     emit(options, every, lambda: _print_proofs(table, proofs, every))
-    return 0 if all(proof["confirmed"] for proof in proofs) else 1
+    return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
 
 
 def _print_proofs(

@@ -47,7 +47,7 @@ class Format:
     asks        what of a wish it looks at
     write       the file's content, and the rules that it cannot express, by name
     compare     every call that a file decides otherwise than the table, one sentence each
-    shapeless   its files know of a communicator how many ranks it has, and not on how many nodes
+    mixes       its files decide for shapes of which a part of a table has no rules (`--ppn`), too
     usage       how $PWD/FILE is given to the library, as Markdown
     mark        what its files alone have among those of one library
     replaced    how many rules leave to the library what a stand-in decides in the file
@@ -60,7 +60,7 @@ class Format:
     write: Callable[[TuningTable, Wish], tuple[str, tuple[str, ...]]]
     compare: Callable[[TuningTable, str, Wish], list[str]]
     usage: str
-    shapeless: bool = False
+    mixes: bool = False
     mark: str = ""
     replaced: Callable[[TuningTable, Wish], int] = _none
 
@@ -79,7 +79,7 @@ class Format:
 
     def usage_of(self, path: Path) -> str:
         """`usage`, of the file in this place."""
-        return self.usage.replace("$PWD/FILE", shlex.quote(str(path.absolute())))
+        return self.usage.replace("$PWD/FILE", shlex.quote(str(path.absolute()))).replace("`", "")
 
     def require(self, table: TuningTable) -> None:
         """Raises InputError for a table of another library."""
@@ -138,7 +138,7 @@ _ALL = (
         lambda table, text, wish: openmpi.check(
             table, text, commutative_only=wish.commutative_only
         ),
-        _TUNED, shapeless=True,
+        _TUNED, mixes=True,
     ),
     Format(
         "openmpi-han", ("openmpi",), "application/vnd.tuner.openmpi-han-rules",
@@ -149,7 +149,7 @@ _ALL = (
         lambda table, text, wish: openmpi.han.check(
             table, text, commutative_only=wish.commutative_only
         ),
-        _HAN, shapeless=True, mark=openmpi.han.LEVEL,
+        _HAN, mixes=True, mark=openmpi.han.LEVEL,
     ),
     Format(
         "openmpi-json", ("openmpi",), "application/vnd.tuner.openmpi-rules+json",
@@ -158,17 +158,17 @@ _ALL = (
         lambda table, text, wish: openmpi.check_json(
             table, text, commutative_only=wish.commutative_only
         ),
-        _TUNED,
+        _TUNED, mixes=True,
     ),
     Format(
         "mpich", ("mpich",), "application/vnd.tuner.mpich-csel+json", frozenset({"generic"}),
-        _emit_mpich, _check_mpich, _CSEL, shapeless=True,
+        _emit_mpich, _check_mpich, _CSEL, mixes=True,
     ),
     Format(
         "mvapich", ("mvapich",), "application/vnd.tuner.mvapich-csel+json", frozenset({"generic"}),
         _emit_mpich, _check_mpich,
         f"{_CSEL}; MVAPICH Plus 4.1 also wants `MPIR_CVAR_ENABLE_DYNAMIC_TUNING=0`",
-        shapeless=True,
+        mixes=True,
     ),
     Format(
         "nccl", ("nccl", "rccl"), "application/vnd.tuner.nccl-csv", frozenset({"otherwise"}),
@@ -189,7 +189,7 @@ _ALL = (
         lambda table, text, wish: intelmpi.DIALECT.check(
             table, text, wish.ranks, **_intelmpi(wish)
         ),
-        _SOURCED, shapeless=True,
+        _SOURCED, mixes=True,
         replaced=lambda table, wish: intelmpi.DIALECT.replaced(
             table, wish.ranks, commutative_only=wish.commutative_only
         ),
@@ -203,7 +203,7 @@ _ALL = (
         lambda table, text, wish: mvapich2.DIALECT.check(
             table, text, wish.ranks, **_mvapich2(table, wish)
         ),
-        _SOURCED, shapeless=True,
+        _SOURCED, mixes=True,
         replaced=lambda table, wish: mvapich2.DIALECT.replaced(
             table, wish.ranks, commutative_only=wish.commutative_only
         ),

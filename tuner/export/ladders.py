@@ -62,8 +62,8 @@ def _agreed(ladders: Mapping[Key, tuple[Rule, ...]]) -> tuple[Rule, ...]:
 
 
 def overridden(table: TuningTable, part: TuningTable) -> list[str]:
-    """Calls for which a file of a part of a table that knows only the number of ranks decides
-    otherwise than the table, as `allreduce on 4x1`.
+    """Calls of shapes that a part of a table lacks, for which a file of it decides all the same, by
+    the rules for as many ranks, as `allreduce on 4x1`.
     """
     held = {(key.collective, key.p, key.memory, key.operators): key for key in part.keys}
     found = set[str]()

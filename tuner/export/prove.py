@@ -125,7 +125,7 @@ def sizes_of(rule: Rule) -> tuple[int, ...]:
     fallback = int(max(rule.lo, min(ITEM, rule.hi - 1)))  # a call without data runs nothing
     near = {m for n in (fallback, *probed, *last) for m in (n // p * p, -(-n // p) * p)}
     within = {n for n in near if rule.lo <= n < rule.hi}
-    return tuple(sorted({n for n in within if 0 < n <= LARGEST} or within))
+    return tuple(sorted({n for n in within if 0 < n <= LARGEST} or within - {0}))
 
 
 def item_of(nbytes: int) -> int:
@@ -143,7 +143,8 @@ def ask(
     progress: Counted = quietly,
     spare: int = 0,
 ) -> dict[int, Answer]:
-    """Let real ranks make the calls, all in one launch; answers by position in `trials`.
+    """Let real ranks make the calls, all in one launch; answers by position in `trials`. No calls
+    start no ranks.
 
     spare       ranks that take part in no call
 
@@ -159,6 +160,8 @@ def ask(
             )
             progress(len(answers), len(trials))
 
+    if not trials:
+        return answers
     starter.run(
         _ranks(trials) + spare, _program(trials, directory), settings=settings,
         environment=environment, on_line=note, timeout=TIMEOUT + EACH * len(trials),

@@ -56,7 +56,10 @@ PRECONDITIONS = {"MPIR_CVAR_DEVICE_COLLECTIVES": ("none", 1)}
 PREFIX = "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
 # NAME=VALUE of those that decide before the library does: a forced algorithm, a file of rules. Not
 # the device's collectives: whatever is said of these, a launch switches them off.
-DECIDING = rf"{PREFIX}(\w+_INTRA_ALGORITHM|COLL_SELECTION_TUNING_JSON_FILE)=.*"
+DECIDING = (
+    rf"{PREFIX}(?!I)\w+_INTRA_ALGORITHM=(?!auto$).+"  # I: of a collective that does not block
+    rf"|{PREFIX}COLL_SELECTION_TUNING_JSON_FILE=.+"
+)
 DECIDING_VARIABLES = ()  # which parameter files may hold: there are none
 SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
 ITEM = 4  # bytes of the elements that a probe sends

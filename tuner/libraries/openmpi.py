@@ -61,17 +61,19 @@ RADIX_VARIABLE = "coll_tuned_bcast_algorithm_knomial_radix"  # which is read at 
 DEFAULT_CHAINS = 4  # coll_tuned_init_chain_fanout
 PRECONDITIONS: dict[str, tuple[str, int]] = {}  # control variable -> setting, as it is read back
 PREFIX = "OMPI_MCA_"  # of parameters in the environment
-# NAME=VALUE of those that decide before the library does: a forced algorithm, a file of rules, and
-# a choice of components without coll/tuned. `use_dynamic_rules` alone decides nothing, and without
-# coll/han the library still decides.
+# NAME=VALUE of those that decide before the library does: a forced algorithm, another radix, a file
+# of rules, and a choice of components without coll/tuned or with others before it.
+# `use_dynamic_rules` alone decides nothing, and without coll/han the library still decides.
 DECIDING = (
-    rf"{PREFIX}coll_tuned_\w+_algorithm\w*=(?!0$).*"
+    rf"{PREFIX}coll_tuned_({'|'.join(ALGORITHMS)})_algorithm=(?!0$|ignore$).+"
+    rf"|{PREFIX}{RADIX_VARIABLE}=(?!{RADIX}$).+"
+    rf"|{PREFIX}coll_tuned_priority=.+"
     rf"|{PREFIX}coll_(tuned|han)_dynamic_rules_filename=.+"
     rf"|{PREFIX}coll=(\^(\w+,)*tuned\b.*|(?!\^)(?!(\w+,)*tuned\b).+)"
 )
 # Parameters of that kind which parameter files may hold, too.
 DECIDING_VARIABLES = (
-    "coll", "coll_tuned_dynamic_rules_filename", "coll_han_dynamic_rules_filename",
+    "coll", "coll_tuned_dynamic_rules_filename", "coll_han_dynamic_rules_filename", RADIX_VARIABLE,
     *(f"coll_tuned_{collective}_algorithm" for collective in ALGORITHMS),
 )  # fmt: skip
 SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe

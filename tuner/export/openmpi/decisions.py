@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.errors import InputError
-from tuner.export.openmpi.proof import WATCHED, build_watcher, seen
+from tuner.export.openmpi.watching import WATCHED, build_watcher, seen
 from tuner.export.prove import Answer, Starter
 from tuner.files import write_atomically
 from tuner.libraries.decisions import Call, Decisions

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.export import watcher
 from tuner.export.ladders import every_ladder
 from tuner.export.openmpi.emitter import check
 from tuner.export.openmpi.parser import parse
 from tuner.export.openmpi.rules import first_of, render
+from tuner.export.openmpi.watching import WATCHED, build_watcher, inside, seen, unseen
 from tuner.export.prove import (
     NO_SIZE,
     Answer,
@@ -25,12 +25,11 @@ from tuner.export.prove import (
 )
 from tuner.files import write_atomically
 from tuner.libraries import require_unset
-from tuner.libraries.openmpi import COLLECTIVE_IDS, DECIDING, choice_of, normal, redirected
+from tuner.libraries.openmpi import COLLECTIVE_IDS, DECIDING, normal, redirected
 from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
-SOURCE = Path(__file__).with_name("interpose.c")
-WATCHED = (Collective.BCAST, Collective.ALLREDUCE)  # what the watcher stands before
+KEPT = "han keeps these calls, and what it runs is watched for bcast and allreduce alone"
 IMPOSSIBLE = 99  # an algorithm number that Open MPI reads, but refuses when a call reaches it
 
 
@@ -44,11 +43,6 @@ def activation(rules_file: Path, han_file: Path | None = None) -> dict[str, str]
         settings["coll_han_use_dynamic_file_rules"] = "1"
         settings["coll_han_dynamic_rules_filename"] = str(han_file.resolve())
     return settings
-
-
-def build_watcher(directory: Path) -> Path | None:
-    """The compiled library to preload; None without a working C compiler."""
-    return watcher.build(SOURCE, directory)
 
 
 def prove(
@@ -85,6 +79,8 @@ def prove(
     if preloaded and watched:
         seen_at_work = _by_watching(preloaded, follow, watched, starter, directory, progress)
         proofs |= zip(watched, seen_at_work, strict=True)
+    kept = [rule for rule in rules if han_file and _left_to_han(rule) and rule not in proofs]
+    proofs |= {rule: RuleProof.untried(rule, KEPT) for rule in kept}
     others = [rule for rule in rules if rule not in proofs]
     if others:
         broken = _failing(others, follow, starter, directory)
@@ -94,6 +90,10 @@ def prove(
             for rule, proof in zip(others, poisoned, strict=True)
         }
     return [proofs[rule] for rule in rules]
+
+
+def _left_to_han(rule: Rule) -> bool:
+    return rule.choice.is_default and rule.key.nodes > 1
 
 
 def _by_watching(
@@ -135,34 +135,6 @@ def _switched_off(follow: Mapping[str, str]) -> dict[str, str]:
     return {name: "0" for name, switch in follow.items() if switch == "1"}
 
 
-def seen(collective: Collective, answer: Answer) -> Choice | None:
-    """The algorithm that a call ended in; None where it was not one call of `coll/tuned` on its own
-    communicator.
-    """
-    own = [call for call in answer.executed if call[0]]
-    if len(own) != 1 or own[0][1] != COLLECTIVE_IDS[collective]:
-        return None
-    return _entered(own[0])
-
-
-def _entered(call: Sequence[int]) -> Choice:
-    """The algorithm that was entered last, with the parameters that it got."""
-    _, number, asked, faninout, segment, ran, shape = call
-    collective = next(c for c, known in COLLECTIVE_IDS.items() if known == number)
-    if ran not in (asked, -1):
-        return choice_of(collective, ran, 0, 0)
-    choice = choice_of(collective, asked, faninout, segment)
-    if "radix" in choice.params and shape != -1:
-        return replace(choice, params={**choice.params, "radix": shape})
-    return choice
-
-
-def inside(answer: Answer) -> set[str]:
-    """What ran on other communicators: parts of a call that `han` divided."""
-    names = {number: name for name, number in COLLECTIVE_IDS.items()}
-    return {f"{names[call[1]]} {_entered(call)}" for call in answer.executed if not call[0]}
-
-
 def _judge(
     rule: Rule, answers: Mapping[Trial, Answer], without: Mapping[Trial, Answer]
 ) -> RuleProof:
@@ -179,7 +151,7 @@ def _judge(
         elif rule.choice.is_default:
             reasons += _not_as_without(where, trial, answer, without[trial])
         elif ran is None:
-            reasons.append(f"{where} another component than coll/tuned answered the call")
+            reasons.append(f"{where} {unseen(answer)}")
         elif ran != normal(trial.collective, rule.choice):
             reasons.append(
                 _redirected(trial)
@@ -193,7 +165,9 @@ def _judge(
 def _not_as_without(where: str, trial: Trial, answer: Answer, without: Answer) -> Iterator[str]:
     """In what a call that is left to the library differs from one without any file."""
     ran, wanted = seen(trial.collective, answer), seen(trial.collective, without)
-    if ran != wanted:
+    if ran is None and wanted is None and trial.rule.key.nodes == 1:
+        yield f"{where} {unseen(answer)}, without the file, too"
+    elif ran != wanted:
         yield f"{where} {ran or 'another component'} ran instead of {wanted or 'another component'}"
     elif changed := inside(answer) ^ inside(without):
         yield (
