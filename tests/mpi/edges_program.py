@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from mpi4py import MPI
@@ -29,6 +30,8 @@ from tuner.runtime import private, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.bindings import KEPT
 from tuner.runtime.control_variables import ControlVariables
+from tuner.runtime.forcing import Forcing
+from tuner.runtime.ladders import METHODS
 from tuner.runtime.nvidia import driver_loads
 from tuner.table import SCHEDULE, Choice, TuningTable
 
@@ -272,6 +275,33 @@ def check_what_nobody_received() -> Iterator[str]:
     if bool(refusal) != refuses or array[0] != 10.0:
         yield f"{refusal or 'no refusal'}, then {array[0]}"
     # It stays: MPICH would give what is still on its way to the next communicator.
+
+
+def check_one_rank_is_refused_before_it_waits_for_others() -> Iterator[str]:
+    """They may see a call of another size, for which there is another rule."""
+    array, p, last = np.zeros(64), WORLD.size, WORLD.size - 1
+    wrong, uneven = [array, 64, -1, MPI.DOUBLE], np.zeros(64 * p + 1)
+    calls: list[tuple[Collective, str, tuple[Any, ...]]] = [
+        (Collective.BCAST, "binomial", (wrong,)),
+        (Collective.ALLREDUCE, "recursive_doubling", (array, wrong)),
+        (Collective.ALLGATHER, "ring", (wrong, np.zeros(64 * p))),
+        (Collective.ALLGATHER, "ring", (MPI.IN_PLACE, uneven)),
+        (Collective.GATHER, "binomial", (wrong, None)),
+        (Collective.SCATTER, "binomial", (None, wrong)),
+        (Collective.SCATTER, "binomial", (uneven, array, last)),
+    ]
+    for collective, choice, arguments in calls:
+        ladders = {(collective, p): [(0, Choice(choice))]}
+        tuned, refusal = tune(WORLD.Dup(), table_of(ladders, library=library_name())), ""
+        if WORLD.rank == last:
+            try:
+                with patch.object(Forcing, "communicator", side_effect=InputError("not refused")):
+                    getattr(tuned, METHODS[collective])(*arguments)
+            except (InputError, ValueError) as error:
+                refusal = str(error)
+            if not refusal.startswith("message: "):
+                yield f"{collective}: {refusal or 'no error'}"
+        tuned.Free()
 
 
 def check_datatypes_with_gaps() -> Iterator[str]:

@@ -207,7 +207,7 @@ def test_the_bytes_are_those_of_the_message(name: str) -> None:
     ours = packed(spec, WORLD, root=True)
     assert (ours is None) == (carried is None)
     if carried is not None or not isinstance(spec, np.ndarray):
-        assert nbytes_of(spec) == len(carried or b"")
+        assert nbytes_of(spec) == (None if carried is None else len(carried))
     if ours is not None:
         assert ours.array.dtype == np.uint8
         assert ours.array.tobytes() == carried
@@ -216,7 +216,7 @@ def test_the_bytes_are_those_of_the_message(name: str) -> None:
 @every
 def test_the_bytes_arrive_as_from_a_message(name: str) -> None:
     ours, theirs = ARGUMENTS[name](), ARGUMENTS[name]()
-    nbytes = nbytes_of(ours)
+    nbytes = nbytes_of(ours) or 0
     parts = packed(ours, WORLD, root=False)
     assert (parts is not None) == accepts(theirs, nbytes)
     if parts is not None:
@@ -326,7 +326,9 @@ def test_elements_without_a_datatype_are_bytes() -> None:
     view = contiguous(Tensor(np.zeros(6, "i2"), code=4), writable=True)
     assert view is not None
     assert (view.datatype, view.count) == (MPI.UNSIGNED_CHAR, 12)
-    assert nbytes_of(Tensor(np.zeros(6, "i4"), code=5)) == 0  # halves of complex numbers: refused
+    assert (
+        nbytes_of(Tensor(np.zeros(6, "i4"), code=5)) is None
+    )  # halves of complex numbers: refused
 
 
 @pytest.mark.parametrize(
@@ -348,8 +350,16 @@ def test_tensors_from_before_version_1() -> None:
     assert nbytes_of(Older(np.zeros(6, "i8"))) == 48
 
 
+def test_the_data_of_several_ranks_is_as_many_elements_of_each() -> None:
+    content = np.arange(12.0)
+    for spec in (content, [content, MPI.DOUBLE]):
+        assert [nbytes_of(spec, parts) for parts in (1, 3, 5)] == [96, 96, None]
+        assert nbytes_of(spec, times=5) == 5 * 96
+    assert nbytes_of([content, 2, MPI.DOUBLE], 5) == 5 * 16
+
+
 def test_in_place_has_no_memory() -> None:
-    for spec in (MPI.IN_PLACE, [MPI.IN_PLACE, 0, MPI.DOUBLE]):
-        assert nbytes_of(spec) == 0
+    assert nbytes_of(MPI.IN_PLACE) is None
+    assert nbytes_of([MPI.IN_PLACE, 0, MPI.DOUBLE]) == 0
     assert contiguous(MPI.IN_PLACE, writable=False) is None
     assert packed(MPI.IN_PLACE, WORLD, root=True) is None

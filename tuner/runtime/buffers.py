@@ -76,15 +76,20 @@ def is_plain(spec: Any) -> bool:
     return dtype.kind in _NUMBERS and dtype.isnative and spec.flags.forc
 
 
-def nbytes_of(spec: Any) -> int:
-    """Bytes of the type signature; 0 for no memory of its own and for what mpi4py refuses.
+def nbytes_of(spec: Any, parts: int = 1, times: int = 1) -> int | None:
+    """Bytes of the type signature; None for what mpi4py refuses as data.
 
-    A plain array is not looked into: one that mpi4py refuses has its bytes all the same.
+    parts   of how many ranks it is the data; it must be as many elements of each
+    times   how many ranks have as much
+
+    A plain array's elements are not looked at: one that mpi4py refuses for them has a size.
     """
     if type(spec) is np.ndarray:
-        return spec.nbytes
-    described = describe(spec, writable=False)
-    return described.count * described.datatype.Get_size() if described else 0
+        return spec.nbytes * times if parts == 1 or spec.size % parts == 0 else None
+    described = describe(spec if parts == 1 else whole(spec, parts), writable=False)
+    if described is None or described.count % parts:
+        return None
+    return described.count * described.datatype.Get_size() * times
 
 
 def contiguous(spec: Any, *, writable: bool, padded: bool = False) -> View | None:

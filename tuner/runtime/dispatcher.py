@@ -25,10 +25,10 @@ from tuner.locality import CUDA, HOST
 from tuner.runtime import shortcuts
 from tuner.runtime.agreement import Agreed, agree
 from tuner.runtime.arguments import commutative, rank_of
-from tuner.runtime.buffers import in_place, nbytes_of, whole
+from tuner.runtime.buffers import in_place, nbytes_of
 from tuner.runtime.devices import buffer_of, memory_of, present
 from tuner.runtime.feedback import Ring, post
-from tuner.runtime.ladders import METHODS, Ladder
+from tuner.runtime.ladders import METHODS, Action, Ladder
 from tuner.runtime.objects import as_kind, leave
 from tuner.runtime.request import here
 from tuner.runtime.staging import READ, WRITE, Access
@@ -173,7 +173,7 @@ class Tuned:
             self._bcast_any.action(buf.nbytes)(buf, root)
         else:
             access = READ if self.plain.rank == rank_of(root) else WRITE
-            self._call(self._bcast_any, nbytes_of(buf), ((buf, access),), root)
+            self._call("Bcast", self._bcast_any, nbytes_of(buf), ((buf, access),), root)
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Allreduce`."""
@@ -181,56 +181,56 @@ class Tuned:
         if type(recvbuf) is ndarray and type(sendbuf) in shortcuts.PLAIN:
             ladder.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
         else:
-            self._call(ladder, nbytes_of(recvbuf), _both(sendbuf, recvbuf), op)
+            self._call("Allreduce", ladder, nbytes_of(recvbuf), _both(sendbuf, recvbuf), op)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """As `Comm.Reduce`."""
         ladder = self._reduce_commutative if commutative(op) else self._reduce_any
         nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf)
-        self._call(ladder, nbytes, _both(sendbuf, recvbuf), op, root)
+        self._call("Reduce", ladder, nbytes, _both(sendbuf, recvbuf), op, root)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Reduce_scatter_block`."""
         reorders = commutative(op)
         ladder = self._reduce_scatter_commutative if reorders else self._reduce_scatter_any
-        everything = whole(recvbuf if in_place(sendbuf) else sendbuf, self.plain.size)
-        self._call(ladder, nbytes_of(everything), _both(sendbuf, recvbuf), op)
+        nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf, self.plain.size)
+        self._call("Reduce_scatter_block", ladder, nbytes, _both(sendbuf, recvbuf), op)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """As `Comm.Allgather`."""
-        self._call(self._allgather_any, self._gathered(sendbuf, recvbuf), _both(sendbuf, recvbuf))
+        nbytes = self._gathered(sendbuf, recvbuf)
+        self._call("Allgather", self._allgather_any, nbytes, _both(sendbuf, recvbuf))
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Gather`."""
         nbytes = self._gathered(sendbuf, recvbuf)
-        self._call(self._gather_any, nbytes, _both(sendbuf, recvbuf), root)
+        self._call("Gather", self._gather_any, nbytes, _both(sendbuf, recvbuf), root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Scatter`."""
-        if self.plain.rank == rank_of(root):
-            nbytes = nbytes_of(whole(sendbuf, self.plain.size))
-        else:
-            nbytes = nbytes_of(recvbuf) * self.plain.size
-        self._call(self._scatter_any, nbytes, _both(sendbuf, recvbuf), root)
+        p, at_root = self.plain.size, self.plain.rank == rank_of(root)
+        nbytes = nbytes_of(sendbuf, p) if at_root else nbytes_of(recvbuf, times=p)
+        self._call("Scatter", self._scatter_any, nbytes, _both(sendbuf, recvbuf), root)
 
-    def _gathered(self, sendbuf: Any, recvbuf: Any) -> int:
+    def _gathered(self, sendbuf: Any, recvbuf: Any) -> int | None:
         """Bytes of all ranks' data together, the same number on all of them."""
-        if in_place(sendbuf):
-            return nbytes_of(whole(recvbuf, self.plain.size))
-        return nbytes_of(sendbuf) * self.plain.size
+        p = self.plain.size
+        return nbytes_of(recvbuf, p) if in_place(sendbuf) else nbytes_of(sendbuf, times=p)
 
     def _call(
-        self, ladder: Ladder, nbytes: int, buffers: tuple[tuple[Any, Access], ...], *others: Any
-    ) -> None:
-        """A call whose buffers may be on a device."""
+        self, method: str, ladder: Ladder, nbytes: int | None,
+        buffers: tuple[tuple[Any, Access], ...], *others: Any,
+    ) -> None:  # fmt: skip
+        """A call whose buffers may be on a device; without a size, mpi4py is to refuse it."""
         specs = [spec for spec, _ in buffers]
+        if nbytes is None:  # no rule: this rank's would not be that of the others
+            return cast(Action, getattr(self.plain, method))(*specs, *others)
         on_host = [spec for spec in specs if memory_of(spec) == HOST]
         if len(on_host) == len(specs):
             return ladder.action(nbytes)(*specs, *others)
         direct = ladder.device_action(nbytes, mixed=any(map(nbytes_of, on_host)))
         if direct is not None:
-            device = present()
-            if device is not None:
+            if (device := present()) is not None:
                 device.settle(*map(buffer_of, specs))  # MPI knows nothing of streams
             return direct(*specs, *others)
         act, following = ladder.action(nbytes), cast("Following", self._following)
