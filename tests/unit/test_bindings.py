@@ -40,6 +40,14 @@ def test_a_schedule_is_looked_at_once_per_number_of_chunks(choice: Choice, outli
     made.release()
 
 
+def test_more_segments_than_there_may_be_are_not_ours() -> None:
+    many = np.zeros(registry.MOST_SEGMENTS + 1, np.uint8)
+    made = bindings_of(Choice("pipeline", {"segment": 1}, SCHEDULE))
+    assert made.bound(many, len(many), 1, 0) is None
+    assert made.bound(BYTES, len(BYTES), 1, 0) is not None
+    made.release()
+
+
 def test_large_schedules_are_verified_once_per_shape() -> None:
     with (
         patch.object(registry, "VERIFIED_SLOTS", 0),

@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from tuner.algorithms import build, segmented
 from tuner.collective import Collective
-from tuner.errors import ScheduleError
+from tuner.errors import InputError, ScheduleError
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.executor import Bound
 from tuner.runtime.part import Outline
@@ -74,13 +74,13 @@ class Bindings:
         self.known[call] = known
 
     def _bind(self, address: int, count: int, itemsize: int, root: int) -> Bound | None:
-        outline = self._outline(count * itemsize, root)
-        if self._collective.divided and count % outline.schedule.n_chunks:
-            return None
         try:
+            outline = self._outline(count * itemsize, root)
+            if self._collective.divided and count % outline.schedule.n_chunks:
+                return None
             part = outline.part(count)
-        except ScheduleError:  # a count that does not divide, for every rank alike
-            return None
+        except (InputError, ScheduleError):
+            return None  # too many segments, or a count that does not divide: on all ranks alike
         # By its address: a request that knew the array would keep it alive.
         buffer = memory_at(address, count * itemsize)
         spare = self._spaces.spare.take(part.beyond * itemsize)
