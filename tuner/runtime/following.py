@@ -49,7 +49,6 @@ class Following:
         self._private = MPI.Intracomm(MPI.COMM_NULL)
         self._forcing: Forcing | None = None
         self._nccl: Nccl | Cannot | None = None
-        self._scheduled: list[Scheduled] = []
         rules = {} if table is None else applicable(table, comm, memory)
         if any(not rule.choice.is_default for ladder in rules.values() for rule in ladder):
             self._private = hold(comm)
@@ -83,12 +82,12 @@ class Following:
             )  # fmt: skip
 
     def release(self) -> None:
-        """Free requests and communicators; nothing leads to them any more."""
+        """Free requests, their memory and communicators; nothing leads to them any more."""
         for (collective, _), ladder in self._ladders.items():
             method: Action = getattr(self._comm, METHODS[collective])
             ladder.leave(method, _direct(method))
-        for scheduled in self._scheduled:
-            scheduled.release()
+        for spaces in (self._on_host, self._on_device):
+            spaces.release()
         if isinstance(self._nccl, Nccl):
             self._nccl.release()
         if self._forcing is not None:
@@ -174,7 +173,6 @@ class Following:
             made = [
                 Scheduled(self._private, method, collective, choice, spaces) for spaces in kinds
             ]
-            self._scheduled += made
             return made[0].call, made[1].call if len(made) > 1 else None
         if choice.is_default:
             return method, _direct(method)

@@ -28,11 +28,15 @@ class Space:
     def take(self, nbytes: int) -> Bytes:
         """So many bytes; the same ones until `leave` is called."""
         if self._content is None or len(self._content) < nbytes:
-            for leave in self.leave:
-                leave()
-            self._content = None  # before there is more, not after
+            self.release()  # before there is more, not after
             self._content = self._memory.empty(_capacity(nbytes))
         return self._content[:nbytes]
+
+    def release(self) -> None:
+        """Give up the memory; whoever is bound to it leaves first."""
+        for leave in self.leave:
+            leave()
+        self._content = None
 
 
 class Spaces:
@@ -50,6 +54,11 @@ class Spaces:
         """`left` is to be called before any of it is replaced."""
         self.work.leave.append(left)
         self.spare.leave.append(left)
+
+    def release(self) -> None:
+        """Give up all of it; whoever is bound to it leaves first."""
+        self.work.release()
+        self.spare.release()
 
 
 def _capacity(nbytes: int) -> int:
