@@ -109,8 +109,8 @@ class InBytes:
 def _between(
     before: Callable[[], object], after: Callable[[], object], act: Action, *arguments: Any
 ) -> None:
-    before()
     try:
+        before()
         act(*arguments)
     finally:
         after()
