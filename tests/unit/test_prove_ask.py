@@ -19,6 +19,7 @@ from tuner.export.prove import (
     TIMEOUT,
     WORD,
     Completed,
+    Outlived,
     Trial,
     ask,
     outlived,
@@ -58,7 +59,7 @@ class Hanging:
 
 def test_what_was_answered_before_a_launch_hung_counts(tmp_path: Path) -> None:
     starter = Hanging()
-    assert outlived(starter, TRIALS, tmp_path, settings={}) == (1, "Assertion failed")
+    assert outlived(starter, TRIALS, tmp_path, settings={}) == Outlived(True, 1, "Assertion failed")
     assert starter.timeout < TIMEOUT
     assert starter.first == START
     assert starter.patience == [None, WORD, WORD]

@@ -6,18 +6,19 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.ladders import table_of
-from tests.support.trees import GENERIC
+from tests.support.trees import GENERIC, Node
 from tuner.cli import native, proving
 from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError, LateError, ProbeError
 from tuner.export import mpich
 from tuner.export.mpich.emitter import POISON
-from tuner.export.mpich.proof import UNSAID, prove
+from tuner.export.mpich.proof import UNMADE, UNSAID, prove
 from tuner.export.prove import RuleProof
 from tuner.report.summary import UNPROVED
 from tuner.runtime.launch import CompletedRun
@@ -41,6 +42,7 @@ class Ranks:
     hungry      they die for want of memory in calls of so many bytes, in launches where they may
     errors      the MPI error class of calls of so many bytes
     waiting     their launcher waits for ever where they die
+    making      bytes of the broadcasts with which their library makes a communicator
     """
 
     library: str = "mpich"
@@ -51,6 +53,7 @@ class Ranks:
     hungry: int = 0
     errors: Mapping[int, int] = field(default_factory=dict)
     waiting: bool = False
+    making: tuple[int, ...] = ()
 
     def run(
         self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
@@ -66,17 +69,27 @@ class Ranks:
             return CompletedRun(255, "", "")
         if len(self.launches) == self.lost:
             return CompletedRun(255, "", "")
-        for number, call in enumerate(json.loads(Path(arguments[-1]).read_text())):
-            made = mpich.Call(call["nodes"] * call["ppn"], call["nbytes"], ppn=call["ppn"])
-            met = mpich.decide(tree, Collective(call["collective"]), made) == POISON
-            if met and not self.deaf:
+        calls = json.loads(Path(arguments[-1]).read_text())
+        own = [{**calls[-1], "collective": "bcast", "nbytes": n} for n in self.making]
+        if any(self.meets(tree, call) for call in own):
+            return self.ended(SAID)
+        if on_line:
+            on_line(json.dumps({"calls": len(calls)}))
+        for number, call in enumerate(calls):
+            if self.meets(tree, call):
                 return self.ended(SAID)
-            if made.nbytes == self.hungry and not check:
+            if call["nbytes"] == self.hungry and not check:
                 return self.ended("MemoryError")
-            error = self.errors.get(made.nbytes, 0)
+            error = self.errors.get(call["nbytes"], 0)
             if on_line:
                 on_line(json.dumps({"call": number, "error": error, "executed": [], "entered": []}))
         return CompletedRun(0, "", "")
+
+    def meets(self, tree: Node, call: Mapping[str, Any]) -> bool:
+        """Whether a call leads to the poison."""
+        made = mpich.Call(call["nodes"] * call["ppn"], call["nbytes"], ppn=call["ppn"])
+        leaf = mpich.decide(tree, Collective(call["collective"]), made)
+        return leaf == POISON and not self.deaf
 
     def ended(self, said: str) -> CompletedRun:
         """After a death."""
@@ -154,6 +167,20 @@ def test_a_death_that_the_library_says_nothing_of_confirms_nothing(
     ranks = Ranks(deaf=True, hungry=1024, waiting=waiting)
     proofs = proved(table, ranks, tmp_path)
     assert [(proof.reason, proof.sizes) for proof in proofs] == [(UNSAID, ())] * 2
+
+
+@pytest.mark.parametrize(
+    ("making", "tried"), [((4,), [4096, 1023, 1024]), ((4, 1023, 1024, 4096), [])]
+)
+def test_ranks_that_die_before_any_call_confirm_nothing(
+    making: tuple[int, ...], tried: list[int], tmp_path: Path
+) -> None:
+    """The library's own calls while it makes a communicator meet the poison as the rule's do: its
+    own call is told from them by its size, and a rule without one of another size is not tried."""
+    ladders = {(BCAST, 3): [(0, Choice("binomial"))], (BCAST, 4): LADDER[:2]}
+    proofs = proved(table_of(ladders), Ranks(making=making), tmp_path)
+    assert [n for proof in proofs for n in proof.sizes] == tried
+    assert [proof.reason for proof in proofs] == ["" if tried else UNMADE] * 3
 
 
 def test_calls_that_fail_under_the_file_itself_confirm_nothing(tmp_path: Path) -> None:

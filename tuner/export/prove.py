@@ -114,6 +114,20 @@ class Answer:
     entered: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Outlived:
+    """How far ranks came that may die on the way.
+
+    begun       whether their communicators were made
+    done        calls that were answered
+    stderr      what was written there
+    """
+
+    begun: bool
+    done: int
+    stderr: str
+
+
 def sizes_of(rule: Rule) -> tuple[int, ...]:
     """Bytes at which a rule is tried: its bounds and the probed sizes within.
 
@@ -181,21 +195,22 @@ def outlived(
     *,
     settings: Mapping[str, str],
     spare: int = 0,
-) -> tuple[int, str]:
-    """How many of the calls were answered by ranks that may die on the way, and what was written to
-    standard error.
+) -> Outlived:
+    """Let real ranks make the calls, which may die on the way.
 
     spare       as in `ask`
 
     Not every such launch ends: MPICH's mpiexec waits for ever after some deaths on several hosts,
     so it is ended when no answer comes any more.
     """
-    answered = list[str]()
+    begun, answered = list[str](), list[str]()
 
     def note(line: str) -> float | None:
-        if line.startswith(_ANSWER):
-            answered.append(line)
-        return WORD if line.startswith((_ANSWER, _BEGUN)) else None
+        for kind, lines in ((_BEGUN, begun), (_ANSWER, answered)):
+            if line.startswith(kind):
+                lines.append(line)
+                return WORD
+        return None
 
     try:
         run = starter.run(
@@ -203,8 +218,8 @@ def outlived(
             timeout=START + EACH * len(trials), patience=START, check=False,
         )  # fmt: skip
     except LateError as late:
-        return len(answered), late.stderr
-    return len(answered), run.stderr
+        return Outlived(bool(begun), len(answered), late.stderr)
+    return Outlived(bool(begun), len(answered), run.stderr)
 
 
 def _ranks(trials: Sequence[Trial]) -> int:

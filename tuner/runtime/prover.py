@@ -1,8 +1,8 @@
 """The program of ranks that make given calls and tell what ran: `tuner.runtime.prover CALLS`.
 
 CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is made by the first
-`ppn` ranks on each of the first `nodes` hosts. Rank 0 prints how many there are, {calls}, when all
-ranks have begun, and one line for each:
+`ppn` ranks on each of the first `nodes` hosts. Rank 0 prints how many there are, {calls}, when the
+communicators are made, which itself takes calls of the library's own, and one line for each:
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
 `entered` are what a preloaded watcher saw on rank 0 (`struct call` of
 tuner/export/openmpi/interpose.c, tuner/export/intelmpi/watch.c), [] without it. What is watched is
@@ -104,16 +104,16 @@ def main(path: str) -> None:
     traces.hide()
     calls = json.loads(Path(path).read_text(encoding="utf-8"))
     comms: dict[tuple[int, int], MPI.Comm] = {}
+    for nodes, ppn in dict.fromkeys((call["nodes"], call["ppn"]) for call in calls):
+        part = host < nodes and local < ppn
+        comms[nodes, ppn] = world.Split(0 if part else MPI.UNDEFINED, world.rank)
     if first:
         print(json.dumps({"calls": len(calls)}), flush=True)
     for number, call in enumerate(calls):
-        shape = call["nodes"], call["ppn"]
-        if shape not in comms:
-            part = host < call["nodes"] and local < call["ppn"]
-            comms[shape] = world.Split(0 if part else MPI.UNDEFINED, world.rank)
-        if comms[shape] == MPI.COMM_NULL:
+        comm = comms[call["nodes"], call["ppn"]]
+        if comm == MPI.COMM_NULL:
             continue
-        said = answer(comms[shape], call, operators[call["commutative"]])
+        said = answer(comm, call, operators[call["commutative"]])
         if first:
             print(json.dumps({"call": number, **said}), flush=True)
     world.Barrier()

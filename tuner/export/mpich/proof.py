@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from tuner.errors import InputError, ProbeError
@@ -36,6 +37,8 @@ from tuner.table import Choice, Rule, TuningTable
 # What every rank writes that is led to an algorithm of another collective (mpir_coll.c of 5.0.2).
 POISONED = re.compile(r"Assertion failed in file \S*src/mpi/coll/\S+\.c at line \d+: 0\b")
 UNSAID = "the ranks ended or fell silent, and MPICH did not say that it was at an impossible leaf"
+LARGE = 4096  # bytes: what MPICH itself sends while it makes a communicator is less
+UNMADE = "the ranks end while their communicator is made, before the rule's own call"
 
 
 def activation(tuning_file: Path) -> dict[str, str]:
@@ -117,12 +120,20 @@ def _own(rule: Rule, trials: Sequence[Trial]) -> Trial:
     return next((t for t, call in calls if not guarded(rule, call)), mine[0])
 
 
+def _apart(own: Trial) -> Trial:
+    """The same call with more bytes than the library's own calls have, if the rule has them."""
+    rule, large = own.rule, int(min(own.rule.hi - 1, LARGE))
+    call = Call(rule.key.p, large, item_of(large))
+    return own if large < own.nbytes or guarded(rule, call) else replace(own, nbytes=large)
+
+
 @dataclass(frozen=True)
 class _Ended:
-    """How a launch ended: with `done` of so many `calls` answered, and whether MPICH was `poisoned`
-    by its own word.
+    """How a launch ended: whether its communicators were made (`begun`), with `done` of so many
+    `calls` answered, and whether MPICH was `poisoned` by its own word.
     """
 
+    begun: bool
     done: int
     calls: int
     poisoned: bool
@@ -131,6 +142,11 @@ class _Ended:
     def unsaid(self) -> bool:
         """Whether it ended early for a reason that nobody gave."""
         return self.done < self.calls and not self.poisoned
+
+    @property
+    def unmade(self) -> bool:
+        """Whether the library met the poison in a call of its own, making a communicator."""
+        return self.poisoned and not self.begun
 
 
 @dataclass(frozen=True)
@@ -159,13 +175,30 @@ class _Poisons:
             for n, trial in enumerate(trials) if answers[n].error
         }  # fmt: skip
 
-    def under(self, poisoned: Collection[Rule], calls: Sequence[Trial]) -> _Ended:
-        """How ranks end that make these calls."""
-        path = self.directory / "poisoned.json"
-        write_atomically(path, json.dumps(grown(self.table, self.generic, poisoned)))
+    def under(
+        self, poisoned: Collection[Rule], calls: Sequence[Trial], only: int | None = None
+    ) -> _Ended:
+        """How ranks end that make these calls.
+
+        only    bytes of the calls for which these rules are poisoned, None for all of their own
+        """
+        path, table = self.directory / "poisoned.json", self.table
+        if only is not None:
+            cut = {rule: _cut(rule, only) for rule in poisoned}
+            rules = tuple(piece for rule in table.rules for piece in cut.get(rule, [rule]))
+            table = TuningTable(table.cluster, table.library, rules)
+            poisoned = [piece for pieces in cut.values() for piece in pieces if piece.lo == only]
+        write_atomically(path, json.dumps(grown(table, self.generic, poisoned)))
         settings = activation(path)
-        done, said = outlived(self.starter, calls, self.directory, settings=settings, spare=1)
-        return _Ended(done, len(calls), POISONED.search(said) is not None)
+        met = outlived(self.starter, calls, self.directory, settings=settings, spare=1)
+        said = POISONED.search(met.stderr) is not None
+        return _Ended(met.begun, met.done, len(calls), said)
+
+
+def _cut(rule: Rule, nbytes: int) -> list[Rule]:
+    """The rule in pieces, one of which is for just so many bytes."""
+    edges = sorted({rule.lo, nbytes, nbytes + 1, rule.hi})
+    return [replace(rule, lo=int(lo), hi=hi) for lo, hi in pairwise(edges)]
 
 
 def _prove_rule(rule: Rule, trials: Sequence[Trial], poisons: _Poisons) -> RuleProof:
@@ -175,33 +208,30 @@ def _prove_rule(rule: Rule, trials: Sequence[Trial], poisons: _Poisons) -> RuleP
     own = _own(rule, trials)
     calls = [*neighbours, own]
     ended = poisons.under(alike, calls)
-    expected = _Ended(len(neighbours), len(calls), True)
+    expected = _Ended(True, len(neighbours), len(calls), True)
     if ended != expected and poisons.under(alike, calls) != ended:
         # A host that was lost, or a busy one, ends a launch early, too, but not twice alike.
         return RuleProof.untried(rule, "two launches under the same file ended differently")
-    others = {t.rule for t in neighbours if t.collective is rule.key.collective}
-    freed = ended.done == 0 and ended.poisoned and bool(others)
-    if freed:
-        # Making a communicator calls this rule: poison the others, and its own call must live.
-        ended = poisons.under(others, [own])
+    if ended.unmade:
+        # Making a communicator calls this rule, too: poison it for the size of its own call alone.
+        own = _apart(own)
+        calls = [*neighbours, own]
+        ended = poisons.under(alike, calls, own.nbytes)
+    if ended.unmade:
+        return RuleProof.untried(rule, UNMADE)
     if ended.unsaid:
         poisons.failing([own])  # which says what is wrong if it is not the file
         return RuleProof.untried(rule, UNSAID)
-    reason = _freed(ended, own) if freed else _astray(ended, neighbours, own)
+    reason = _astray(ended, neighbours, own)
     executed = Choice() if reason else rule.choice
     return RuleProof(rule, (own.nbytes,), (executed,), not reason, reason)
-
-
-def _freed(ended: _Ended, own: Trial) -> str:
-    """Why the rule's own call does not live where all others of its collective are poisoned."""
-    return "" if ended.done else f"a call of {own.nbytes} bytes reaches another rule"
 
 
 def _astray(ended: _Ended, neighbours: Sequence[Trial], own: Trial) -> str:
     """Which call did not go where it should under the rule's poison."""
     if ended.done > len(neighbours):
         return f"a call of {own.nbytes} bytes does not reach this rule"
-    if 0 < ended.done < len(neighbours):
+    if ended.done < len(neighbours):
         stray = neighbours[ended.done]
         return (
             f"a call of {stray.nbytes} bytes, which belongs to the rule from {stray.rule.lo} bytes"
