@@ -270,6 +270,22 @@ def test_truncated_and_repeated() -> None:
         mpich.decide(mpich.parse(text), ALLREDUCE, Call(2, 9))
 
 
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"collective=bcast": BCAST_RULE}, "no rules for allreduce; the file must hold every coll"),
+        (
+            {**GENERIC, "collective=bcast": {"comm_size=pow2": SMP}},
+            "bcast of 0 bytes on 3 ranks me",
+        ),
+    ],
+)
+def test_a_check_refuses_files_without_rules_for_its_calls(tree: Node, message: str) -> None:
+    """It ended in a traceback."""
+    with pytest.raises(InputError, match=message):
+        mpich.check(TABLE, json.dumps(tree), GENERIC)
+
+
 def test_generic_tuning_is_found_in_a_binary(tmp_path: Path) -> None:
     library = tmp_path / "libmpi.so.12"
     shm = b'{"collective=bcast":{"algorithm=MPIDI_POSIX_mpi_bcast_release_gather":{}}}'

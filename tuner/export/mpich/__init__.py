@@ -1,7 +1,8 @@
 """MPICH 4.1 and later: its collective selection (csel) JSON."""
 
 from tuner.export.mpich.emitter import check, emit, leaf_of, portable
-from tuner.export.mpich.selection import Call, Generic, Leaf, Tree, decide, generic_tuning, parse
+from tuner.export.mpich.generic import generic_tuning
+from tuner.export.mpich.selection import Call, Generic, Leaf, Tree, decide, parse
 
 __all__ = [
     "Call",

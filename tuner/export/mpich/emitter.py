@@ -29,6 +29,7 @@ from tuner.export.mpich.selection import (
     holds,
     leaves,
     parse,
+    rules_for,
     seen_by,
 )
 from tuner.libraries.mpich import ITEM, LARGEST, leaf_parameters, native, order_safe
@@ -213,10 +214,10 @@ def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
         for collective in changed:
             ladders = collectives.get(collective, {})
             name = f"collective={collective}"
-            branch = tree.get(name, {})
+            branch, library = rules_for(tree, collective), rules_for(generic, collective)
             for p in beside({*ladders, *bounds(branch, "comm_size")}, least=1):
                 mine = {name: seen_by(branch, p)}
-                own = {name: seen_by(generic.get(name, {}), p)}
+                own = {name: seen_by(library, p)}
                 for rule, call in _calls((mine, own), p, ladders.get(p, ()), operators):
                     differences += _differences(mine, own, rule, collective, call)
     return differences

@@ -12,8 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
@@ -227,24 +226,28 @@ def _quantity(name: str, call: Call) -> int:
     }[name]  # fmt: skip
 
 
-def decide(tree: Tree, collective: Collective, call: Call) -> Leaf:
-    """The leaf that a blocking call reaches; raises InputError where the library would abort."""
+def rules_for(tree: Tree, collective: Collective) -> Tree:
+    """What a tree holds for a collective; raises InputError where that is nothing."""
     try:
-        node: Tree = tree[f"collective={collective}"]
+        return cast(Tree, tree[f"collective={collective}"])
     except KeyError:
         raise InputError(
             f"MPICH tuning file: no rules for {collective}; the file must hold every collective"
         ) from None
-    late = False
+
+
+def decide(tree: Tree, collective: Collective, call: Call) -> Leaf:
+    """The leaf that a blocking call reaches; raises InputError where the library would abort."""
+    node, late = rules_for(tree, collective), False
     while True:
-        first = next(iter(node))
+        first = next(iter(node), "")
         if LEAF.fullmatch(first):
             return Leaf(first.partition("=")[2], frozenset(node[first]))
         met = next((key for key in node if holds(key, call, late)), None)
         if met is None:
             raise InputError(
                 f"MPICH tuning file: {collective} of {call.nbytes} bytes on {call.p} ranks meets"
-                f" none of {', '.join(node)}"
+                f" none of {', '.join(node) or 'its conditions'}"
             )
         node, late = node[met], late or not met.startswith(COMMUNICATOR)
 
@@ -280,21 +283,3 @@ def hierarchies(node: Tree) -> set[str]:
     """The kinds of communicators that conditions below `node` name, `flat` where they say any."""
     named = (key.partition("comm_hierarchy=")[2] for key in conditions(node))
     return {"flat" if name == "any" else name for name in named if name}
-
-
-def generic_tuning(libmpi: Path) -> Tree:
-    """The complete tree that an MPICH library decides with by itself, read from its binary.
-
-    The library holds several such texts as C strings (one per layer); the one whose leaves are
-    `MPIR_` algorithms is wanted. Raises InputError when there is none.
-    """
-    try:
-        binary = libmpi.read_bytes()
-    except OSError as reason:
-        raise InputError(f"{libmpi}: cannot be read: {reason.strerror}") from None
-    for match in re.finditer(rb'\{\s*"collective=[^\0]*', binary):
-        if b"algorithm=MPIR_Bcast_intra_" in match[0]:
-            return parse(match[0].decode(errors="replace"))
-    raise InputError(
-        f"{libmpi}: holds no collective selection rules; give the libmpi of MPICH 4.1 or later"
-    )
