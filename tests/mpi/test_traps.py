@@ -206,7 +206,7 @@ def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(
     table = table_of({(BCAST, 2): [(0, Choice("binomial"))]}, library="mpich 5.0.2")
     whole = json.loads(mpich.emit(table, generic))
     part = json.dumps({"collective=bcast": whole["collective=bcast"]})
-    assert "collective=barrier is missing" in mpich.check(table, part, generic)
+    assert "'collective=barrier' is missing" in mpich.check(table, part, generic)
     barrier = {"comm_hierarchy=parent": SMP, "comm_hierarchy=any": whole["collective=barrier"]}
     layered = json.dumps({**whole, "collective=barrier": barrier})
     file = tmp_path / "m.json"

@@ -127,10 +127,10 @@ def test_a_number_of_ranks_below_other_conditions_is_misread_as_the_library_does
     small = {"comm_size<8": BINOMIAL, "comm_size=any": RING}
     for above, at_eight in (("comm_hierarchy=any", RING), ("avg_msg_size=any", BINOMIAL)):
         tree = mpich.parse(json.dumps({"collective=bcast": {above: small}}))
-        assert f"algorithm={mpich.decide(tree, BCAST, Call(8, 1))}" in at_eight
-        assert f"algorithm={mpich.decide(tree, BCAST, Call(7, 1))}" in BINOMIAL
+        assert f"algorithm={mpich.decide(tree, BCAST, Call(8, 1)).name}" in at_eight
+        assert f"algorithm={mpich.decide(tree, BCAST, Call(7, 1)).name}" in BINOMIAL
     tree = mpich.parse(mpich.emit(TABLE, {**GENERIC, "collective=allreduce": LATE}))
-    found = [str(mpich.decide(tree, ALLREDUCE, Call(p, 1))) for p in (2, 3, 5)]
+    found = [mpich.decide(tree, ALLREDUCE, Call(p, 1)).name for p in (2, 3, 5)]
     assert [f"algorithm={name}" in DOUBLING for name in found] == [True, True, False]
 
 
@@ -223,7 +223,7 @@ BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BI
     ("tree", "message"),
     [
         ({"bcast": SMP}, "'bcast' is no collective"),
-        ({"collective=bcast": {}}, "nothing follows collective=bcast"),
+        ({"collective=bcast": {}}, "nothing follows 'collective=bcast'"),
         ({"collective=bcast": {"$schema": SMP}}, r"'\$schema' is no condition"),
         ({"collective=bcast": {"avg_msg_size<=8": SMP}}, "not with =any"),
         ({"collective=bcast": {"avg_msg_size<=2147483648": SMP}}, "largest bound is 2147483647"),
@@ -236,25 +236,55 @@ BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BI
             for below in NO_PARAMETERS
         ),
         ({"collective=bcast": {"algorithm=MPIR_Bcast_intra_é": {}}}, "is no condition"),
-        ({"collective=((": SMP}, r"is no algorithm of \(\( in this layer"),
+        ({"collective=((": SMP}, r"is no algorithm of '\(\(' in this layer"),
         ({"collective=bcast": {**SMP, **RING}}, "must stand alone"),
-        ({"collective=bcast": DOUBLING}, "Allreduce_intra_recursive_doubling is no algorithm of b"),
+        ({"collective=bcast": DOUBLING}, "_intra_recursive_doubling' is no algorithm of 'b"),
         (
             {"collective=bcast": {"composition=MPIDI_Bcast_intra_composition_alpha": {}}},
-            "no algorithm of bcast in this layer",
+            "no algorithm of 'bcast' in this layer",
         ),
-        ({"collective=bcast": {"total_msg_size=any": SMP}}, "bcast depends on total_msg_size"),
-        ({"collective=gather": {"avg_msg_size=any": SMP}}, "gather depends on avg_msg_size"),
-        ({"collective=bcast": {"is_commutative=yes": SMP}}, "bcast depends on is_commutative"),
+        ({"collective=bcast": {"total_msg_size=any": SMP}}, "'bcast' depends on total_msg_size"),
+        ({"collective=gather": {"avg_msg_size=any": SMP}}, "'gather' depends on avg_msg_size"),
+        ({"collective=bcast": {"is_commutative=yes": SMP}}, "'bcast' depends on is_commutative"),
         (
             {"collective=ibcast": {"is_sendbuf_inplace=yes": SMP}},
-            "ibcast depends on is_sendbuf_inplace",
+            "'ibcast' depends on is_sendbuf_inplace",
         ),
     ],
 )
 def test_trees_that_the_library_would_abort_on(tree: Node, message: str) -> None:
     with pytest.raises(InputError, match=message):
         mpich.parse(json.dumps(tree))
+
+
+LONG = "a\nb" * 2000
+ALIEN = f"algorithm=MPIR_Bcast_intra_{'x' * 5000}"
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {f"collective={LONG}": {}},
+        {f"collective={LONG}": {**SMP, **RING}},
+        {f"collective={LONG}": {LONG: SMP}},
+        {f"collective={LONG}": {"comm_size<=2147483648": SMP}},
+        {f"collective={LONG}": {"comm_size<=8": SMP}},
+        {f"collective={LONG}": SMP},
+        {f"collective={LONG}": {"is_commutative=yes": SMP}},
+        {"collective=allreduce": {ALIEN: {}}},
+        {"collective=bcast": {f"{ALIEN}_ccl": {}}},
+        {**GENERIC, f"collective={LONG}": {"any": {f"algorithm=MPIR_{LONG}_x": {}}}},
+        {**GENERIC, "collective=bcast": {ALIEN: {LONG: {}}}},
+    ],
+)
+def test_names_of_a_file_are_said_on_one_line_and_short(tree: Node) -> None:
+    table = TuningTable(TABLE.cluster, "mpich 4.2.0", TABLE.rules)
+    try:
+        said = mpich.check(table, json.dumps(tree), GENERIC)
+    except InputError as reason:
+        said = [str(reason)]
+    assert said
+    assert [one for one in said if "\n" in one or len(one) > 600] == []
 
 
 def test_truncated_and_repeated() -> None:
@@ -354,14 +384,14 @@ def test_earlier_releases_know_less() -> None:
     for library in ("mpich 4.1.2", "mpich 5.0.2"):
         table = TuningTable(TABLE.cluster, library, TABLE.rules)
         assert mpich.check(table, mpich.emit(table, GENERIC), GENERIC) == []
-    with pytest.raises(InputError, match=r"mpich 4\.1\.2 does not know comm_avg_ppn=any"):
+    with pytest.raises(InputError, match=r"mpich 4\.1\.2 does not know 'comm_avg_ppn=any'"):
         mpich.parse(json.dumps(DENSE), "mpich 4.1.2")
-    with pytest.raises(InputError, match=r"does not know any and would abort"):
+    with pytest.raises(InputError, match=r"does not know 'any' and would abort"):
         mpich.parse(json.dumps({"collective=bcast": {"any": SMP}}), "mpich 4.1")
     multiplying: Node = {
         "collective=allreduce": {"algorithm=MPIR_Allreduce_intra_recursive_multiplying": {}}
     }
-    with pytest.raises(InputError, match=r"recursive_multiplying and .* of MPICH 4\.3"):
+    with pytest.raises(InputError, match=r"recursive_multiplying' and .* of MPICH 4\.3"):
         mpich.parse(json.dumps(multiplying), "mpich 4.2.3")
     assert mpich.parse(json.dumps(multiplying), "mpich 4.3.0")
     assert mpich.parse(json.dumps(DENSE), "mpich 4.2.0")

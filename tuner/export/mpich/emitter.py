@@ -254,7 +254,7 @@ def _elements(sizes: Sequence[int], counts: Collection[int]) -> Iterator[tuple[i
 def _untouched(tree: Tree, generic: Tree, changed: Collection[str]) -> list[str]:
     """Collectives without rules in the table that are not as the library itself has them."""
     return [
-        f"{name} is missing" if name not in tree else f"{name} is not the library's own"
+        quoted(name) + (" is missing" if name not in tree else " is not the library's own")
         for name in {**generic, **tree}
         if name not in tree or (name not in changed and tree[name] != generic.get(name))
     ]

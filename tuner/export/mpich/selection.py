@@ -77,8 +77,8 @@ class Leaf:
     parameters: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        inside = ", ".join(sorted(self.parameters))
-        return f"{self.name}({inside})" if inside else self.name
+        inside = f" with {quoted(sorted(self.parameters))}" if self.parameters else ""
+        return f"{quoted(self.name)}{inside}"
 
 
 def parse(text: str, library: str = "mpich") -> Tree:
@@ -119,8 +119,8 @@ def _require_version(tree: Tree, library: str) -> None:
         for since, new in later:
             if new.fullmatch(key):
                 raise InputError(
-                    f"MPICH tuning file: {library} does not know {key} and would abort: that is of"
-                    f" MPICH {'.'.join(map(str, since))}"
+                    f"MPICH tuning file: {library} does not know {quoted(key)} and would abort:"
+                    f" that is of MPICH {'.'.join(map(str, since))}"
                 )
 
 
@@ -133,10 +133,10 @@ def conditions(node: Tree) -> Iterator[str]:
 
 def _require_valid(node: Any, where: str) -> None:
     if not isinstance(node, dict) or not node:
-        raise InputError(f"MPICH tuning file: nothing follows {where}")
+        raise InputError(f"MPICH tuning file: nothing follows {quoted(where)}")
     if any(LEAF.fullmatch(key) for key in node):
         if len(node) > 1:
-            raise InputError(f"MPICH tuning file: {where}: an algorithm must stand alone")
+            raise InputError(f"MPICH tuning file: {quoted(where)}: an algorithm must stand alone")
         (leaf,) = node.items()
         _require_parameters(*leaf)
         return
@@ -144,14 +144,18 @@ def _require_valid(node: Any, where: str) -> None:
         numeric = NUMERIC.fullmatch(key)
         if not numeric and not OTHER.fullmatch(key):
             raise InputError(
-                f"MPICH tuning file: {where}: {quoted(key)} is no condition of the library"
+                f"MPICH tuning file: {quoted(where)}: {quoted(key)} is no condition of the library"
             )
         if numeric and int(numeric[3]) > LARGEST:
-            raise InputError(f"MPICH tuning file: {where}: {key}: the largest bound is {LARGEST}")
+            raise InputError(
+                f"MPICH tuning file: {quoted(where)}: {key}: the largest bound is {LARGEST}"
+            )
         _require_valid(below, f"{where}, {key}")
     last = list(node)[-1]
     if any(NUMERIC.fullmatch(key) for key in node) and not last.endswith("any"):
-        raise InputError(f"MPICH tuning file: {where}: the sizes end with {last}, not with =any")
+        raise InputError(
+            f"MPICH tuning file: {quoted(where)}: the sizes end with {last}, not with =any"
+        )
 
 
 def _require_parameters(algorithm: str, below: Any) -> None:
@@ -168,8 +172,8 @@ def _require_fitting(node: Tree, collective: str) -> None:
         if LEAF.fullmatch(key):
             if not re.fullmatch(rf"algorithm=MPIR_{re.escape(collective.capitalize())}_\w+", key):
                 raise InputError(
-                    f"MPICH tuning file: {key} is no algorithm of {collective} in this layer: the"
-                    " library would abort"
+                    f"MPICH tuning file: {quoted(key)} is no algorithm of {quoted(collective)} in"
+                    " this layer: the library would abort"
                 )
             continue
         quantity = re.split("[<=]", key)[0]
@@ -177,7 +181,8 @@ def _require_fitting(node: Tree, collective: str) -> None:
         averaged = plain in ASKED["avg_msg_size"]
         if (known and plain not in known) or (quantity == "total_msg_size" and averaged):
             raise InputError(
-                f"MPICH tuning file: the library aborts where {collective} depends on {quantity}"
+                f"MPICH tuning file: the library aborts where {quoted(collective)} depends on"
+                f" {quantity}"
             )
         _require_fitting(below, collective)
 
