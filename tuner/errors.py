@@ -31,7 +31,7 @@ class ProbeError(TunerError):
     """Measuring failed: no launcher, too few slots, a rank that died, a wrong result."""
 
 
-class LateError(ProbeError):
+class UnendedError(ProbeError):
     """Ranks that did not end in time.
 
     stderr      what they and their launcher wrote there until they were ended

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import InputError, LateError, ProbeError
+from tuner.errors import InputError, ProbeError, UnendedError
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment
 from tuner.runtime.launch.failures import CompletedRun, explain
 from tuner.runtime.launch.hosts import expand, listed, read
@@ -156,7 +156,7 @@ def test_what_a_launcher_started_ends_with_it(tmp_path: Path, child: str) -> Non
         f"#!/bin/sh\necho why >&2\n{child} & echo $! > {tmp_path}/pid\necho started\nwait\n",
     )
     launcher = Launcher("openmpi", Path(sys.executable), template)
-    with pytest.raises(LateError, match="fell silent") as late:
+    with pytest.raises(UnendedError, match="fell silent") as late:
         launcher.run(2, ["-c", ""], hosts=TWO, on_line=lambda _: 0.3)
     assert late.value.stderr == "why\n"
     stat = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.ladders import table_of
 from tuner.collective import Collective
-from tuner.errors import LateError, ProbeError
+from tuner.errors import ProbeError, UnendedError
 from tuner.export.prove import (
     LARGEST,
     START,
@@ -54,7 +54,7 @@ class Hanging:
         self.calls = json.loads(Path(arguments[-1]).read_text())
         answer = {"call": 0, "error": 0, "executed": [], "entered": []}
         self.patience = [on_line(line) for line in ("a banner", '{"calls": 3}', json.dumps(answer))]
-        raise LateError(f"{ranks} ranks did not end", "Assertion failed")
+        raise UnendedError(f"{ranks} ranks did not end", "Assertion failed")
 
 
 def test_what_was_answered_before_a_launch_hung_counts(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ class Leaving(Hanging):
     def run(self, ranks: int, arguments: Sequence[str], **how: Any) -> Completed:
         try:
             return super().run(ranks, arguments, **how)
-        except LateError:
+        except UnendedError:
             return CompletedRun(0, "", "")
 
 

@@ -15,7 +15,7 @@ from tests.support.trees import GENERIC, Node
 from tuner.cli import native, proving
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError, LateError, ProbeError
+from tuner.errors import InputError, ProbeError, UnendedError
 from tuner.export import mpich
 from tuner.export.mpich.emitter import POISON
 from tuner.export.mpich.proof import UNMADE, UNSAID, prove
@@ -94,7 +94,7 @@ class Ranks:
     def ended(self, said: str) -> CompletedRun:
         """After a death."""
         if self.waiting:
-            raise LateError("the ranks fell silent", said)
+            raise UnendedError("the ranks fell silent", said)
         return CompletedRun(1, "", said)
 
 

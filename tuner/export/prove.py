@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.collective import Collective
-from tuner.errors import LateError, ProbeError
+from tuner.errors import ProbeError, UnendedError
 from tuner.files import write_atomically
 from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule
@@ -217,7 +217,7 @@ def outlived(
             _ranks(trials) + spare, _program(trials, directory), settings=settings, on_line=note,
             timeout=START + EACH * len(trials), patience=START, check=False,
         )  # fmt: skip
-    except LateError as late:
+    except UnendedError as late:
         return Outlived(bool(begun), len(answered), late.stderr)
     return Outlived(bool(begun), len(answered), run.stderr)
 

@@ -20,6 +20,7 @@ from tuner.export.ladders import every_ladder
 from tuner.export.mpich.emitter import check, grown, guarded
 from tuner.export.mpich.selection import Call, Tree
 from tuner.export.prove import (
+    NO_SIZE,
     RuleProof,
     Starter,
     Trial,
@@ -74,10 +75,12 @@ def prove(
     trials, lost = _trials(table), ""
     poisons = _Poisons(table, tuning_file, generic, starter, directory)
     failed = poisons.failing(trials)
-    rules, proofs = list(dict.fromkeys(trial.rule for trial in trials)), list[RuleProof]()
+    rules, proofs = [rule for ladder in _ladders(table) for rule in ladder], list[RuleProof]()
     for rule in rules:
         alike = _same_leaf(rule, (proof.rule for proof in proofs))
-        if rule in failed:
+        if not sizes_of(rule):
+            proofs.append(RuleProof.untried(rule, NO_SIZE))
+        elif rule in failed:
             proofs.append(failed[rule])
         elif alike:
             proofs.append(replace(proofs[rules.index(alike[0])], rule=rule))
@@ -95,13 +98,16 @@ def prove(
 
 def _trials(table: TuningTable) -> list[Trial]:
     """Calls for the rules of every key, with an operator that each ladder is for."""
-    everyone, commutative = list(every_ladder(table)), list(every_ladder(table, "commutative"))
+    commutative = list(every_ladder(table, "commutative"))
     return [
         Trial(rule, nbytes, ladder in commutative)
-        for ladder in (*everyone, *(other for other in commutative if other not in everyone))
-        for rule in ladder
-        for nbytes in sizes_of(rule)
-    ]
+        for ladder in _ladders(table) for rule in ladder for nbytes in sizes_of(rule)
+    ]  # fmt: skip
+
+
+def _ladders(table: TuningTable) -> list[tuple[Rule, ...]]:
+    """Of every key."""
+    return list(dict.fromkeys([*every_ladder(table), *every_ladder(table, "commutative")]))
 
 
 def _same_leaf(rule: Rule, rules: Iterable[Rule]) -> list[Rule]:

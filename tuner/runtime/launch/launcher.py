@@ -192,8 +192,8 @@ class Launcher:
         `tuner` is importable in the ranks whatever environment they run in. An exception in
         `on_line` and Ctrl-C end the ranks. What `on_line` returns, if anything, is how many seconds
         the ranks may stay silent from now on; until then it is `patience`. Raises ProbeError when
-        they fail (only with `check`), LateError when they fall silent or take longer than `timeout`
-        seconds, InputError when `ranks` are not `ppn` on each of `hosts`.
+        they fail (only with `check`), UnendedError when they fall silent or take longer than
+        `timeout` seconds, InputError when `ranks` are not `ppn` on each of `hosts`.
         """
         forwarded = {**ONE_THREAD, **(environment or {})}
         with _shelf(hosts.local) as shelf:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner import processes
-from tuner.errors import LateError, ProbeError
+from tuner.errors import ProbeError, UnendedError
 from tuner.runtime.launch.failures import CompletedRun
 
 LAUNCH = "TUNER_LAUNCH"  # the variable by which what a launcher started is found
@@ -63,7 +63,7 @@ def stream(
     The first line may take `patience` seconds, and what `on_line` returns, if anything, is how many
     it may take to the next one. The launcher leads a process group of its own: what it started ends
     with it. Where it failed or was late, so does what has left the group, as its connections to
-    other hosts do. Raises LateError when it is late.
+    other hosts do. Raises UnendedError when it is late.
     """
     mark = uuid.uuid4().hex
     process = _started(command, {**environment, LAUNCH: mark})
@@ -89,9 +89,11 @@ def stream(
     drain.join(GRACE)
     said = "".join(errors)
     if whole.late:
-        raise LateError(f"the ranks did not end within {timeout:g} s: {shlex.join(command)}", said)
+        raise UnendedError(
+            f"the ranks did not end within {timeout:g} s: {shlex.join(command)}", said
+        )
     if silence.late:
-        raise LateError(
+        raise UnendedError(
             f"the ranks on {where} fell silent and were ended: look whether every host still runs"
             " and is reached",
             said,
