@@ -19,7 +19,7 @@ from tuner.errors import InputError, ProbeError, UnendedError
 from tuner.export import mpich
 from tuner.export.mpich.emitter import POISON
 from tuner.export.mpich.proof import UNMADE, UNSAID, prove
-from tuner.export.prove import RuleProof
+from tuner.export.prove import NO_SIZE, RuleProof
 from tuner.report.summary import UNPROVED
 from tuner.runtime.launch import CompletedRun
 from tuner.table import Choice, TuningTable, write_table
@@ -143,6 +143,13 @@ def test_a_launch_that_was_lost_is_no_evidence(tmp_path: Path) -> None:
     assert [proof.confirmed for proof in proofs] == [True, False, True, True]
     assert proofs[1].sizes == ()
     assert proofs[1].reason == "two launches under the same file ended differently"
+
+
+def test_a_rule_for_no_byte_at_all_is_not_tried(tmp_path: Path) -> None:
+    table = table_of({(BCAST, 4): [(0, Choice()), (1, Choice("binomial"))]}, (64,))
+    none, some = proved(table, Ranks(), tmp_path)
+    assert (none.confirmed, none.sizes, none.reason) == (False, (), NO_SIZE)
+    assert some.confirmed
 
 
 @pytest.mark.parametrize("waiting", [False, True])
