@@ -19,7 +19,7 @@ from tuner.api.schemas import Page
 from tuner.api.settings import Settings
 
 NEXT = Page[int].model_json_schema()["properties"]["next"]
-EXAMPLES = 8  # of each operation; `python -m tests.bench.fuzz` tries many more
+EXAMPLES = 5  # of each operation; `python -m tests.bench.fuzz` tries many more
 
 
 @pytest.fixture

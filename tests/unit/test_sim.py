@@ -40,7 +40,7 @@ GOLDEN = [  # rows of simgrid_pure.csv: algorithm, ranks, bytes, seconds
 ]  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_the_engines_agree(data: st.DataObject) -> None:
     """Any machine, memory, protocol, discipline and schedule; several sizes in one pass.

@@ -19,6 +19,7 @@ from tuner.export.nccl.rows import ANY, COLLECTIVES, LARGEST, NCCL, Call, Row, d
 from tuner.libraries.nccl.constants import RING, SIMPLE, Way
 from tuner.libraries.nccl.names import OWN_CHANNELS, choice_of, name_of, way_of, ways_of
 from tuner.table import Choice, Key, Rule, TuningTable
+from tuner.units import plural
 
 HEADER = "# collective,first,last,algorithm,protocol,channels,nodes,ranks (0 channels: NCCL's own)"
 ELSEWHERE = Way(RING, SIMPLE)  # which every collective has
@@ -171,6 +172,6 @@ def _wanted(
 
 def _difference(call: Call, said: str, found: Choice | None) -> str:
     return (
-        f"{call.collective} of {call.nbytes} bytes on {call.nodes} nodes, {call.p} ranks: the table"
-        f" {said}; the file says {found or 'that NCCL decides'}"
+        f"{call.collective} of {call.nbytes} bytes on {plural(call.nodes, 'node')},"
+        f" {plural(call.p, 'rank')}: the table {said}; the file says {found or 'that NCCL decides'}"
     )

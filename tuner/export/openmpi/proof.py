@@ -29,7 +29,7 @@ from tuner.libraries.openmpi import COLLECTIVE_IDS, DECIDING, normal, redirected
 from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
-KEPT = "han keeps these calls, and what it runs is watched for bcast and allreduce alone"
+KEPT = "han keeps these calls, and nothing here sees what it runs"
 IMPOSSIBLE = 99  # an algorithm number that Open MPI reads, but refuses when a call reaches it
 
 
