@@ -89,9 +89,8 @@ def stream(
     drain.join(GRACE)
     said = "".join(errors)
     if whole.late:
-        raise UnendedError(
-            f"the ranks did not end within {timeout:g} s: {shlex.join(command)}", said
-        )
+        late = f"the ranks did not end within {timeout:g} s: {shlex.join(command)}"
+        raise UnendedError(late, said)
     if silence.late:
         raise UnendedError(
             f"the ranks on {where} fell silent and were ended: look whether every host still runs"
