@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
-
-from tuner.libraries import LIBRARIES
 
 
 class _Parser(argparse.ArgumentParser):
@@ -57,9 +54,6 @@ def main(words: Sequence[str] | None = None) -> None:
             reader.error(f"there is no file {program[0]}")
     elif not _is_module(program[0]):
         reader.error(f"there is no module {program[0]}")
-    for library in LIBRARIES.values():  # read when MPI starts; what the user has set counts
-        for name, (setting, _) in library.PRECONDITIONS.items():
-            os.environ.setdefault(name, setting)
     from tuner.runtime.script import run  # MPI starts here, so not for a wrong argument
 
     command = program if options.module is None else ["-m", *program]

@@ -17,7 +17,6 @@ from statistics import median
 
 from tests.support.ladders import table_of
 from tuner.collective import Collective
-from tuner.libraries import named
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice
 
@@ -76,10 +75,7 @@ def show(line: str) -> None:
 
 def launch(library: str, python: Path) -> None:
     """Measure under one library."""
-    settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
-    Launcher.find(library, python).run(
-        1, ["-m", "tests.bench.overhead", "--rank"], environment=settings, on_line=show
-    )
+    Launcher.find(library, python).run(1, ["-m", "tests.bench.overhead", "--rank"], on_line=show)
 
 
 if __name__ == "__main__":

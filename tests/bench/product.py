@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tuner.collective import Collective
-from tuner.libraries import mpich
 from tuner.runtime.launch import Launcher
 
 RANKS = (2, 3, 4, 5, 8)
@@ -26,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 # MPICH's ranks are to give up the processor soon: there may be more of them than cores.
 ENVIRONMENT = {
     "PYTHONPATH": str(ROOT), "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
-    **{name: setting for name, (setting, _) in mpich.PRECONDITIONS.items()},
 }  # fmt: skip
 PATIENCE = 4 * 3600.0  # s
 

@@ -76,7 +76,6 @@ def launch(library: str, python: Path) -> None:
     from tuner.gain import over_launches  # scipy, which the ranks' environment may lack
 
     launcher = Launcher.find(library, python)
-    settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
     command = ["-m", "mpi4py", "-m", "tests.bench.schedules", "--rank", library,
                launcher.version()]  # fmt: skip
     everything: list[list[float]] = [[] for _ in range(LAUNCHES)]
@@ -84,7 +83,7 @@ def launch(library: str, python: Path) -> None:
         found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
 
         for number in range(LAUNCHES):
-            run = launcher.run(p, command, environment=settings)
+            run = launcher.run(p, command)
             for record in map(json.loads, run.stdout.splitlines()):
                 found[record["call"], record["algorithm"]].append(record)
                 everything[number].append(record["ours_s"] / record["library_s"])

@@ -19,7 +19,6 @@ from typing import Any
 
 from tuner.export.heldout import Point, points
 from tuner.gain import paired_gain
-from tuner.libraries import named
 from tuner.report import geometric_mean, split
 from tuner.runtime.launch import Launcher
 from tuner.table import read_table
@@ -60,16 +59,13 @@ def main(path: str, python: Path) -> None:
     """Launch, judge, sum up."""
     table = read_table(Path(path))
     library = table.library.partition(" ")[0]
-    launcher, module = Launcher.find(library, python), named(library)
+    launcher = Launcher.find(library, python)
     listed = wanted(path, CROWDED[library])
     ranks = max(point.rule.key.p for point in listed)
     samples: list[list[list[list[float]]]] = [[] for _ in listed]
     calls = json.dumps([[p.rule.key.collective, p.rule.key.p, p.nbytes] for p in listed])
     for _ in range(LAUNCHES):
-        run = launcher.run(
-            ranks, ["-m", "mpi4py", "-m", "tests.bench.tuned_ranks", path, calls],
-            environment={name: text for name, (text, _) in module.PRECONDITIONS.items()},
-        )  # fmt: skip
+        run = launcher.run(ranks, ["-m", "mpi4py", "-m", "tests.bench.tuned_ranks", path, calls])
         for number, series in map(json.loads, run.stdout.splitlines()):
             samples[number].append(series)
     for arm, name in ((TUNED, "tuned"), (DUPLICATE, "duplicate of the plain communicator")):

@@ -345,11 +345,13 @@ def check_rules_that_one_rank_cannot_follow() -> Iterator[str]:
     """All ranks leave them to the library: one found another's choice in a control variable."""
     choice, library = Choice("binomial"), libraries.named(library_name())
     table = table_of({(Collective.BCAST, WORLD.size): [(0, choice)]}, library=library_name())
-    (name, usual), *_ = library.settings(Collective.BCAST, Choice()).items()
     variables, tuned = ControlVariables(), tune(WORLD.Dup(), table)
+    forced = library.settings(Collective.BCAST, choice)
+    name = next(name for name in forced if name.lower().endswith("_algorithm"))
+    usual = variables.read(name)
     for rank in (0, WORLD.size - 1):
         if WORLD.rank == rank:
-            variables.write(name, library.settings(Collective.BCAST, choice)[name])
+            variables.write(name, forced[name])
         actions = tuned.follow().ladder(Collective.BCAST).actions
         variables.write(name, usual)
         if any(action != tuned.plain.Bcast for action in actions):

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tuner.libraries import named
 from tuner.runtime.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("edges_program.py")
@@ -17,10 +16,9 @@ CHECKS = [
 
 def said_by(launcher: Launcher, ranks: int, library: str, program: str, *given: str) -> list[str]:
     """The lines that a program prints."""
-    settings = {name: text for name, (text, _) in named(library).PRECONDITIONS.items()}
     return launcher.run(
         ranks, [str(PROGRAM.with_name(program)), *given], timeout=300.0,
-        environment={"PYTHONPATH": str(ROOT), **settings},
+        environment={"PYTHONPATH": str(ROOT)},
     ).stdout.splitlines()  # fmt: skip
 
 

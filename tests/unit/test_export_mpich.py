@@ -334,8 +334,11 @@ def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: in
     arms = libraries.mpich.candidates(collective, 4, nbytes)
     assert arms[0].is_default
     for arm in arms:
-        names = libraries.mpich.settings(collective, arm).keys()
-        assert names == libraries.mpich.settings(collective, Choice()).keys()
+        forced = libraries.mpich.settings(collective, arm)
+        if arm.is_default:
+            assert not forced
+        else:
+            assert forced[f"MPIR_CVAR_{collective.upper()}_DEVICE_COLLECTIVE"] == 0
         rungs = [(0, arm)] if libraries.mpich.order_safe(collective, arm) else [(0, Choice())]
         ladders: dict[tuple[Collective | int | str, ...], Rungs] = {(collective, 4): rungs}
         if collective.reduces:

@@ -22,9 +22,10 @@ from tuner.export.prove import TIMEOUT, Starter
 from tuner.files import write_atomically
 from tuner.gain import over_launches, paired_gain
 from tuner.progress import Counted, quietly
+from tuner.rank_program import rank_program
 from tuner.table import Rule, TuningTable
 
-PROGRAM = ("-m", "mpi4py", "-m", "tuner.probe.heldout")  # mpi4py ends all ranks when one fails
+PROGRAM = rank_program("tuner.probe.heldout")
 ITEM = 4  # bytes: probed collectives work on 4-byte elements
 TARGET = 0.02  # relative half-width of the medians at which a point is done
 SEED = 20240229

@@ -18,9 +18,10 @@ from tuner.collective import Collective
 from tuner.errors import ProbeError, UnendedError
 from tuner.files import write_atomically
 from tuner.progress import Counted, quietly
+from tuner.rank_program import rank_program
 from tuner.table import Choice, Rule
 
-PROVER = ("-m", "mpi4py", "-m", "tuner.runtime.prover")  # mpi4py ends all ranks when one fails
+PROVER = rank_program("tuner.runtime.prover")
 ITEM = 4  # bytes of the elements it sends where the size allows, else 1
 LARGEST = 1 << 25  # bytes of the largest call of a proof
 TIMEOUT, EACH = 300.0, 2.0  # seconds of one launch, and more of them for each call

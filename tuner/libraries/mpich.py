@@ -6,7 +6,7 @@ algorithms than have a canonical name; those stay with the library's own decisio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.collective import Collective
@@ -51,8 +51,9 @@ ALGORITHMS = {
         ),
     },
 }
-# A forced algorithm runs for certain only while the device layer leaves collectives alone.
-PRECONDITIONS = {"MPIR_CVAR_DEVICE_COLLECTIVES": ("none", 1)}
+# The layer below (ch4: shared memory, network offload) answers a collective first where its own
+# variable MPIR_CVAR_<COLLECTIVE>_DEVICE_COLLECTIVE is 1, and every collective where this one is 0.
+DEVICE_COLLECTIVES, ALL_BY_DEVICE = "MPIR_CVAR_DEVICE_COLLECTIVES", 0
 PREFIX = "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
 # NAME=VALUE of those that decide before the library does: a forced algorithm, a file of rules. Not
 # the device's collectives: whatever is said of these, a launch switches them off.
@@ -102,19 +103,32 @@ def native(collective: Collective, choice: Choice) -> Native:
     return found
 
 
-def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
-    """Control variables that force `choice`; those of the default undo every other choice.
+def decided_elsewhere(collective: Collective, read: Callable[[str], int | str]) -> str:
+    """Return why algorithms of a collective cannot be forced here; "" where they can.
 
-    They act from the next call on, and only with MPIR_CVAR_DEVICE_COLLECTIVES=none.
+    read    returns the present value of a control variable
     """
-    stem = f"MPIR_CVAR_{collective.upper()}_"
-    values: dict[str, int | str] = {f"{stem}INTRA_ALGORITHM": AUTOMATIC}
-    if collective is Collective.BCAST:
-        values |= {f"{stem}{name}": default for name, default in _VARIABLES.values()}
+    name = f"MPIR_CVAR_{collective.upper()}_INTRA_ALGORITHM"
+    if read(name) != AUTOMATIC:
+        return f"{name} is already set"
+    if read(DEVICE_COLLECTIVES) == ALL_BY_DEVICE:
+        return f"{DEVICE_COLLECTIVES} is set to 'all', so the device layer answers every collective"
+    return ""
+
+
+def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
+    """Return the control variables that force `choice`, none for the library's default.
+
+    They act from the next call on. The device layer (shared memory and network offload of ch4)
+    would answer before the forced algorithm, so it is switched off for this collective.
+    """
     if choice.is_default:
-        return values
+        return {}
+    stem = f"MPIR_CVAR_{collective.upper()}_"
     found = native(collective, choice)
-    values[f"{stem}INTRA_ALGORITHM"] = found.number
+    values: dict[str, int | str] = {
+        f"{stem}DEVICE_COLLECTIVE": 0, f"{stem}INTRA_ALGORITHM": found.number,
+    }  # fmt: skip
     for parameter, value in leaf_parameters(found, choice).items():
         if parameter in _VARIABLES:
             values[f"{stem}{_VARIABLES[parameter][0]}"] = value

@@ -7,7 +7,7 @@ coll_base_allreduce.c. Operand order: measured, see tests/mpi/test_noncommutativ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -59,7 +59,6 @@ WRONG_IN_PLACE = {Collective.ALLGATHER: ("sparbit",)}
 RADIX = 4  # of every k-nomial tree: one parameter of the whole program, not of a rule
 RADIX_VARIABLE = "coll_tuned_bcast_algorithm_knomial_radix"  # which is read at every call
 DEFAULT_CHAINS = 4  # coll_tuned_init_chain_fanout
-PRECONDITIONS: dict[str, tuple[str, int]] = {}  # control variable -> setting, as it is read back
 PREFIX = "OMPI_MCA_"  # of parameters in the environment
 # NAME=VALUE of those that decide before the library does: a forced algorithm, another radix, a file
 # of rules, and a choice of components without coll/tuned or with others before it.
@@ -154,12 +153,23 @@ def _parameter_names(collective: Collective, algorithm: str) -> tuple[str, ...]:
     )
 
 
-def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
-    """Control variables that force `choice`; those of the default undo every other choice.
+def decided_elsewhere(collective: Collective, read: Callable[[str], int | str]) -> str:
+    """Return why algorithms of a collective cannot be forced here; "" where they can.
 
-    They act on communicators that are created afterwards, and only when
-    `coll_tuned_use_dynamic_rules` was 1 when MPI was initialised.
+    read    returns the present value of a control variable
     """
+    name = f"coll_tuned_{collective}_algorithm"
+    return f"{name} is already set" if read(name) != 0 else ""
+
+
+def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
+    """Return the control variables that force `choice`, none for the library's default.
+
+    They act on communicators that are created afterwards, and only while
+    `coll_tuned_use_dynamic_rules` is 1.
+    """
+    if choice.is_default:
+        return {}
     radix = choice.params.get("radix", RADIX)
     usual = Choice(choice.algorithm, {**choice.params, "radix": RADIX}, choice.via)
     number, chains, segment = parameters(collective, choice if radix == RADIX else usual)

@@ -30,6 +30,7 @@ from tuner.probe.request import USUAL, Request, check, cluster_name, shapes
 from tuner.probe.rounds import Chosen, points_of, rounds_of
 from tuner.probe.run import carry_out
 from tuner.probe.watch import Progress
+from tuner.rank_program import rank_program
 from tuner.runtime.launch import Hosts, Launcher, Template
 from tuner.topology import NETWORK, NODE
 
@@ -153,7 +154,7 @@ def _loopback(request: Request, launcher: Launcher) -> dict[str, Any]:
     first = Hosts(request.hosts.names[:1], 2)
     try:
         run = launcher.run(
-            2, ["-m", "mpi4py", "-m", "tuner.probe.loopback"],
+            2, rank_program("tuner.probe.loopback"),
             hosts=first, ppn=2, settings=OWN_HOST[request.library], timeout=PATIENCE,
         )  # fmt: skip
         found = json.loads(run.stdout.splitlines()[-1])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tuner.locality import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
 from tuner.measurement import WRONG, Measurement, called, excluded_line
+from tuner.rank_program import SINGLE
 from tuner.table import LIBRARY, SCHEDULE, Choice
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement where it is not
@@ -144,6 +145,7 @@ class Plan:
     hosts       names, in the order of their numbers; none: this computer alone
     ppn         ranks on each of the hosts
     devices     GPUs are looked for and described, however few of their points are left
+    thread_level    with which MPI is initialised, as MPI_Init_thread calls it
     """
 
     library: str
@@ -157,6 +159,7 @@ class Plan:
     hosts: tuple[str, ...] = ()
     ppn: int = 0
     devices: bool = False
+    thread_level: str = SINGLE
 
     @property
     def weight(self) -> float:

@@ -18,6 +18,7 @@ from tuner.probe.plan import Plan, write_plan
 from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
 from tuner.probe.request import check_parts
 from tuner.probe.watch import STARTING, Progress, Watch
+from tuner.rank_program import rank_program
 from tuner.runtime.launch import Hosts, Launcher, available_cores
 
 __all__ = ["LAUNCHES", "Progress", "carry_out", "plan_here", "probe"]
@@ -27,11 +28,11 @@ LAUNCHES = 6  # of the ranks: their cores are settled anew each time, and times 
 USUAL = ("messages", "collectives")  # parts
 HERE = {*USUAL, "devices"}  # those that there are of one computer
 BUDGETS = {"openmpi": 90.0, "mpich": 30.0}  # seconds
-SETTINGS = {
-    "openmpi": {"coll_tuned_use_dynamic_rules": "1"},  # else forced algorithms are ignored
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "openmpi": {},
     "mpich": {"MPIR_CVAR_COLLECTIVE_FALLBACK": "error"},  # else another algorithm runs silently
 }
-RANKS = ("-m", "mpi4py", "-m", "tuner.probe.ranks")  # mpi4py aborts all when one rank fails
+RANKS = "tuner.probe.ranks"
 PATIENCE = 180.0  # seconds beyond three times the budget after which the ranks must be stuck
 
 
@@ -198,7 +199,7 @@ def _started(
     """Start the ranks and see them through; raises ProbeError when they fail."""
     run = launcher.run(
         plan.ranks,
-        [*RANKS, *files, str(watch.budget)],
+        [*rank_program(RANKS, plan.thread_level), *files, str(watch.budget)],
         hosts=hosts,
         ppn=plan.ppn or None,
         settings=SETTINGS[plan.library],

@@ -135,12 +135,9 @@ class Following:
         library, force = libraries.named(library_name()), self._force
         if key.operators == "any" and not library.order_safe(key.collective, choice):
             return "this algorithm is for operators that commute"
-        for name, (setting, value) in library.PRECONDITIONS.items():
-            if force.read(name) != value:
-                return f"tables of this library hold only with {name}={setting}"
-        for name, usual in library.settings(key.collective, Choice()).items():
-            if name.lower().endswith("_algorithm") and force.read(name) != usual:
-                return f"{name} is already set, so somebody else decides for {key.collective}"
+        reason: str = library.decided_elsewhere(key.collective, force.read)
+        if reason:
+            return reason
         force.try_out(library.settings(key.collective, choice))
         return ""
 

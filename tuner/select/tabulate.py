@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 
-from tuner import libraries
 from tuner.errors import InputError
 from tuner.measurement import Measurements
 from tuner.select.compaction import LOSS, Allowed, Plan, fewest, lean, limited, plans
@@ -139,19 +138,12 @@ def tabulate(
     provenance = {
         "method": "paired gain over the default, Bonferroni over the candidates of a point;"
         " elsewhere a belief learned from measurements and simulations",
-        "default": _default(measurements.library),
+        "default": "the library's own choice",
         "level": LEVEL, "noise": noise, "points": sum(map(len, points.values())),
         "compaction": _compaction(calls, chosen), "constraints": constraints.record(),
         "probe": dict(measurements.provenance),
     }  # fmt: skip
     return TuningTable(measurements.cluster, measurements.library, tuple(rules), provenance)
-
-
-def _default(library: str) -> str:
-    """What everything was compared with."""
-    needed = libraries.named(library).PRECONDITIONS.items()
-    settings = ", ".join(f"{name}={setting}" for name, (setting, _) in needed)
-    return "the library's own choice" + (f" with {settings}" if settings else "")
 
 
 def _compaction(calls: Sequence[Call], chosen: Sequence[Decided]) -> dict[str, float]:

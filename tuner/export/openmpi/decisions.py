@@ -11,8 +11,9 @@ from tuner.export.openmpi.watching import WATCHED, build_watcher, seen
 from tuner.export.prove import Answer, Starter
 from tuner.files import write_atomically
 from tuner.libraries.decisions import Call, Decisions
+from tuner.rank_program import rank_program
 
-PROGRAM = ("-m", "mpi4py", "-m", "tuner.runtime.decisions")
+PROGRAM = rank_program("tuner.runtime.decisions")
 PATIENCE = 60.0  # seconds of a launch that takes a few
 
 

@@ -2,7 +2,12 @@
 
 from tuner.runtime.launch.failures import CompletedRun
 from tuner.runtime.launch.hosts import LOCAL, Hosts, from_environment
-from tuner.runtime.launch.launcher import PACKAGE, Launcher, available_cores
+from tuner.runtime.launch.launcher import (
+    PACKAGE,
+    Launcher,
+    available_cores,
+    physical_cores,
+)
 from tuner.runtime.launch.spread import Spread
 from tuner.runtime.launch.template import TEMPLATES, Template
 
@@ -17,4 +22,5 @@ __all__ = [
     "Template",
     "available_cores",
     "from_environment",
+    "physical_cores",
 ]

@@ -46,8 +46,6 @@ SPOKEN = {  # what the library itself says
     "mpich": re.compile(r"MPICH Version:\s*(\S+)"),
     "intelmpi": re.compile(r"Intel\(R\) MPI Library (\d\S*)"),
 }
-# Without this, MPICH's device layer answers first and ignores the forced algorithm.
-MPICH_SETTINGS = {"MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
 # One rank is one thread: a threaded numpy would compete with the other ranks for the cores.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -127,29 +125,33 @@ class Launcher:
         return Path(self.run(1, ["-c", _LIBRARY]).stdout.strip())
 
     def command(
-        self, ranks: int, arguments: Sequence[str], settings: Mapping[str, str] | None = None
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        settings: Mapping[str, str] | None = None,
+        program: Path | None = None,
     ) -> list[str]:
-        """The command that starts `ranks` interpreters with `arguments` on this computer.
+        """Return the command that starts `ranks` ranks with `arguments` on this computer.
+
+        It is what a user types: binding, mapping and waiting are the library's defaults, and more
+        ranks than cores are asked for only where there are more.
 
         settings    MCA parameters for Open MPI, control variables (MPIR_CVAR_...) for MPICH,
                     variables (I_MPI_...) for Intel MPI
+        program     compiled program to run; None: the interpreter
         """
-        wanted = dict(settings or {})
         words = [str(self.executable)]
-        if self.library != "openmpi":
-            for name, value in self._needed(settings).items():
-                words += ["-genv", name, str(value)]
-            words += ["-n", str(ranks)]
-        else:
-            if os.geteuid() == 0:
-                words.append("--allow-run-as-root")
-            words += ["--oversubscribe", "--bind-to", "none"]
-            if ranks > available_cores():
-                wanted.setdefault("mpi_yield_when_idle", "1")
-            for name, value in wanted.items():
+        if self.library == "openmpi":
+            words += ["--allow-run-as-root"] * (os.geteuid() == 0)
+            words += ["--oversubscribe"] * (ranks > physical_cores())
+            for name, value in (settings or {}).items():
                 words += ["--mca", name, str(value)]
             words += ["-np", str(ranks)]
-        return [*words, str(self.python), *arguments]
+        else:
+            for name, value in (settings or {}).items():
+                words += ["-genv", name, str(value)]
+            words += ["-n", str(ranks)]
+        return [*words, str(program or self.python), *arguments]
 
     def command_on(
         self,
@@ -158,20 +160,18 @@ class Launcher:
         arguments: Sequence[str],
         environment: Mapping[str, str],
         settings: Mapping[str, str] | None = None,
+        program: Path | None = None,
     ) -> list[str]:
-        """The command that starts `ppn` interpreters on each of `hosts`."""
+        """Return the command that starts `ppn` ranks on each of `hosts`; see `command`."""
         template = self.template or Template.parse(self.library)
         words = template.command(
-            [str(self.python), *arguments],
-            {**settings_environment(self.library, self._needed(settings)), **environment},
+            [str(program or self.python), *arguments],
+            {**settings_environment(self.library, settings or {}), **environment},
             hosts, ppn,
         )  # fmt: skip
         if words[0] in ("mpirun", "mpiexec"):  # the one of this library, whatever PATH says
             words[0] = str(self.executable)
         return words
-
-    def _needed(self, settings: Mapping[str, str] | None) -> dict[str, str]:
-        return (MPICH_SETTINGS if self.library == "mpich" else {}) | dict(settings or {})
 
     def run(
         self,
@@ -186,8 +186,11 @@ class Launcher:
         timeout: float | None = None,
         patience: float | None = None,
         check: bool = True,
+        program: Path | None = None,
     ) -> CompletedRun:
         """Start the ranks, hand each line of their output to `on_line`, wait for the end.
+
+        program     compiled program that they run with `arguments`; None: the interpreter
 
         `tuner` is importable in the ranks whatever environment they run in. An exception in
         `on_line` and Ctrl-C end the ranks. What `on_line` returns, if anything, is how many seconds
@@ -201,12 +204,12 @@ class Launcher:
             forwarded["PYTHONPATH"] = os.pathsep.join(filter(None, [shelf, further]))
             known = {**os.environ, **forwarded}
             if hosts.local:
-                command = self.command(ranks, arguments, settings)
+                command = self.command(ranks, arguments, settings, program)
             else:
                 each = ranks // len(hosts.names) if ppn is None else ppn
                 if each * len(hosts.names) != ranks:
                     raise InputError(f"{ranks} ranks are not {each} on each of {len(hosts.names)}")
-                command = self.command_on(hosts, each, arguments, forwarded, settings)
+                command = self.command_on(hosts, each, arguments, forwarded, settings, program)
                 if self.template is None or self.template in TEMPLATES.values():
                     known |= connection_environment(os.environ)
             run = stream(command, known, on_line, timeout, patience, str(hosts))
@@ -248,5 +251,15 @@ def _shelf(local: bool) -> Iterator[str]:
 
 
 def available_cores() -> int:
-    """Cores this process may use."""
+    """Return how many processors of the kernel this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def physical_cores() -> int:
+    """Return on how many cores these processors lie: the slots that launchers count by default."""
+    topology = (
+        Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
+        for number in os.sched_getaffinity(0)
+    )
+    siblings = {file.read_text() for file in topology if file.is_file()}
+    return len(siblings) or available_cores()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tuner.runtime.launch.failures import CompletedRun
 from tuner.runtime.launch.hosts import Hosts
@@ -40,6 +41,7 @@ class Spread:
         timeout: float | None = None,
         patience: float | None = None,
         check: bool = True,
+        program: Path | None = None,
     ) -> CompletedRun:
         """As `Launcher.run`, of all hosts; what is preloaded here is so there, too."""
         more = ranks > self.ppn * len(self.hosts.names) and self.library != "mpich"
@@ -50,4 +52,5 @@ class Spread:
         return self.launcher.run(
             ppn * len(self.hosts.names), arguments, hosts=self.hosts, ppn=ppn, settings=settings,
             environment=given, on_line=on_line, timeout=timeout, patience=patience, check=check,
+            program=program,
         )  # fmt: skip
