@@ -16,7 +16,7 @@ from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
 from tuner.statistics import LEVEL, NORMAL_95, midmean
 
@@ -64,6 +64,38 @@ def paired_gain(
         return _geometric(logs, level)
     drawn = np.log(_typical(tuple(default[0])) / _typical(tuple(chosen[0])))
     return _widened(*_around(logs[0], drawn, len(default[0]), level), level)
+
+
+def chance_of_no_loss(default: Sequence[float], chosen: Sequence[float]) -> float:
+    """Return the p-value of "chosen is not slower than default".
+
+    It is that of Student's one-sided t-test on the logarithms of their ratios.
+
+    default, chosen     one time for each launch, of the same launches
+
+    Raises ValueError for fewer than two launches.
+    """
+    logs = np.log(default) - np.log(chosen)
+    if len(logs) < 2:
+        raise ValueError("a test needs two launches at least")
+    error = logs.std(ddof=1) / math.sqrt(len(logs))
+    return (
+        float(stdtr(len(logs) - 1, logs.mean() / error)) if error > 0 else float(logs.mean() >= 0)
+    )
+
+
+def holm(chances: Sequence[float], level: float = LEVEL) -> list[bool]:
+    """Return which of several hypotheses are rejected so that with probability `level` no true one
+    is among them (Holm, Scandinavian Journal of Statistics 6, 1979).
+
+    chances     p-value of each
+    """
+    rejected = [False] * len(chances)
+    for rank, number in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        if chances[number] > (1 - level) / (len(chances) - rank):
+            break
+        rejected[number] = True
+    return rejected
 
 
 def pooled_gain(

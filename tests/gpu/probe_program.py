@@ -41,7 +41,7 @@ class PretendedNccl:
 
 
 def main(words: list[str]) -> None:
-    *how, plan, results, budget = words
+    *how, plan, results, budget, limit = words
     os.environ["TUNER_CUDA_AWARE"] = str(int("aware" in how))
     devices.cuda = cache(lambda: FakeDevice(2 if "two" in how else 1))
     if "nccl" in how:
@@ -49,7 +49,7 @@ def main(words: list[str]) -> None:
         nccl.connect = pretended
     from tuner.probe import ranks
 
-    ranks.main(plan, results, budget)
+    ranks.main(plan, results, budget, limit)
 
 
 main(sys.argv[1:])

@@ -24,14 +24,14 @@ from tuner.table import Choice
 UNDECIDED = (
     "import mpi4py.MPI, tuner.runtime.deciding; tuner.runtime.deciding.require_undecided('openmpi')"
 )
-QUICK: dict[str, Any] = {"ranks": 3, "budget": 2.0, "sizes": [64], "target": 0.5}
+QUICK: dict[str, Any] = {"ranks": 3, "budget": 40.0, "sizes": [64], "target": 0.5}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A complete probe, interrupted by Ctrl-C on its way, and what it had by then."""
     out = tmp_path_factory.mktemp("probe") / "measurements.ndjson"
-    slow = {**QUICK, "budget": 3.0, "target": 1e-4}  # so that something is left to resume
+    slow = {**QUICK, "budget": 30.0, "target": 1e-4}  # so that something is left to resume
     seen: list[Progress] = []
 
     def interrupt(progress: Progress) -> None:
@@ -56,7 +56,7 @@ def test_an_interrupted_probe_resumes_and_measures_everything_once(whole: dict[s
     assert len(names) == len(set(names))
     assert len(whole["before"]) >= 20
     assert all(one in series for one in whole["before"])
-    assert {s.launch for s in series if s.kind == "collective"} == set(range(LAUNCHES))
+    assert {s.launch for s in series if s.kind == "collective"} == set(range(2 * LAUNCHES))
     assert whole["resumed"][0].done >= 7
     assert whole["resumed"][0].total == whole["seen"][0].total
 

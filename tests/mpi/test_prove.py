@@ -17,7 +17,6 @@ from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import mpich, openmpi, watcher
-from tuner.export.heldout import LAUNCHES, heldout, points
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
 from tuner.export.openmpi import watching
@@ -292,27 +291,10 @@ def test_the_file_of_another_table_is_refused(
         openmpi_proof.prove(other, rules, launcher, tmp_path)
 
 
-def test_heldout_times_every_point_both_ways(
-    launcher: Launcher, tmp_path: Path, rules: Path
-) -> None:
-    wanted = points(TABLE)
-    assert len(wanted) == 6
-    assert {64, 2048, 1 << 17}.isdisjoint(point.nbytes for point in wanted)
-    seen = list[tuple[int, int]]()
-    results = heldout(
-        TABLE, launcher, tmp_path, openmpi_proof.activation(rules), seconds=1.0, cores=2,
-        progress=lambda done, total: seen.append((done, total)),
-    )  # fmt: skip
-    assert seen[-1] == (6 * LAUNCHES, 6 * LAUNCHES)
-    for result in results:
-        assert result.ratio == pytest.approx(result.default_s / result.tuned_s)
-        assert result.ci95[0] <= result.ratio <= result.ci95[1]
-
-
 def test_one_launch_shows_default_and_tuned(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
-    """What the held-out timing rests on: the variable decides for each new communicator."""
+    """The variable decides for each new communicator, which the dispatcher rests on."""
     preloaded = watching.build_watcher(tmp_path)
     assert preloaded is not None
     program = tmp_path / "switch.py"
@@ -360,11 +342,6 @@ def test_poisoned_leaves_confirm_mpich_rules(mpich_launcher: Launcher, tmp_path:
     proofs = mpich_proof.prove(MPICH_TABLE, file, generic, mpich_launcher, tmp_path)
     assert len(proofs) == len(MPICH_TABLE.rules)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
-    results = heldout(
-        MPICH_TABLE, mpich_launcher, tmp_path, mpich_proof.activation(file),
-        operators="commutative", seconds=1.0, cores=2,
-    )  # fmt: skip
-    assert len(results) == 4
 
 
 def test_mpich_rules_that_are_not_reached_are_noticed(

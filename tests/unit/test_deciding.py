@@ -9,10 +9,10 @@ import pytest
 from tests.support.ladders import table_of
 from tests.unit.test_probe_rounds import REQUEST, Ranks
 from tuner import libraries
+from tuner.cli import acceptance
 from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError
-from tuner.export.heldout import heldout
 from tuner.probe.cluster import check_probe, probe_cluster
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice
@@ -94,6 +94,9 @@ def test_a_verb_that_measures_says_so_before_it_starts_or_writes_anything(
     assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["q", "stages.json"]
 
 
+HERE = Launcher("openmpi", Path("python"))
+
+
 def test_a_cluster_is_not_measured_and_a_default_not_timed_where_a_file_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +105,8 @@ def test_a_cluster_is_not_measured_and_a_default_not_timed_where_a_file_decides(
     for measure in (
         lambda: check_probe(tmp_path / "m", REQUEST, Ranks()),
         lambda: probe_cluster(tmp_path / "m", REQUEST, Ranks()),
-        lambda: heldout(table, Ranks(), tmp_path, {}),
+        lambda: acceptance.accept(table, HERE, lambda *_: None),
+        lambda: acceptance.compare(table, HERE, lambda *_: None),
     ):
         with pytest.raises(InputError, match="is set and would decide"):
             measure()

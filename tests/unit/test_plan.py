@@ -83,7 +83,7 @@ class Mortal:
     def run(
         self, _ranks: int, words: Sequence[str], *, on_line: Callable[[str], None], **_: object
     ) -> None:
-        plan, out = read_plan(Path(words[-3])), Path(words[-2])
+        plan, out = read_plan(Path(words[-4])), Path(words[-3])
         self.launches.append(len(plan.points))
         for done, point in enumerate(plan.points, start=1):
             on_line(json.dumps({"event": "begin", "point": str(point)}))

@@ -55,9 +55,9 @@ class Ranks(Launcher):
                 raise ProbeError(self.alone)
             return CompletedRun(0, '{"frame": 102, "held": [[0.0, 3e-05]]}\n', "")
         words, on_line = arguments, known["on_line"]
-        plan, out = read_plan(Path(words[-3])), Path(words[-2])
+        plan, out = read_plan(Path(words[-4])), Path(words[-3])
         self.plans.append(plan)
-        self.budgets.append(float(words[-1]))
+        self.budgets.append(float(words[-2]))
         for done, point in enumerate(plan.points, start=1):
             if self.dies(point):
                 raise ProbeError("a host was lost")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.calibrate import calibrate
-from tuner.cli import native, proving
+from tuner.cli import acceptance, native, proving
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, Report, counted
 from tuner.cli.stages import Stages
@@ -27,7 +27,9 @@ from tuner.table import TuningTable, read_table, write_table
 
 TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
 NATIVE = {"openmpi": "openmpi.rules", "mpich": "mpich.json"}
-SECONDS = {"start": 6, "calibrate": 1, "tune": 4, "prove": 7}  # on two cores, for the estimate
+SECONDS = {  # on two cores, for the estimate
+    "start": 6, "calibrate": 1, "tune": 4, "accept": 60, "prove": 7, "compare": 50,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,6 @@ class LibraryLoop:
     ranks       None: as many as the probe takes by itself
     sizes       bytes of the collectives' buffers; None: the probe's own ladder
     budget      seconds of measuring in the probe
-    patience    seconds of comparing tuned and default
     """
 
     name: str
@@ -47,12 +48,11 @@ class LibraryLoop:
     ranks: int | None
     sizes: tuple[int, ...] | None
     budget: float
-    patience: float
 
     @property
     def expected(self) -> float:
         """Seconds that the whole loop of this library takes."""
-        return self.budget + self.patience + sum(SECONDS.values())
+        return self.budget + sum(SECONDS.values())
 
     @property
     def title(self) -> str:
@@ -83,6 +83,7 @@ class LibraryLoop:
         self._probe()
         self._calibrate()
         self._tune()
+        self._accept()
         self._export()
         self._prove()
         self._compare()
@@ -113,11 +114,20 @@ class LibraryLoop:
                 self.measurements, calibration, counted(report), cores=usable()
             )
             self._write("simulated.json", predictions(rows))
-            write_table(table, self.file("table.json"))
+            write_table(table, self.file("candidates.json"))
 
         self._stage("tune", f"simulating and selecting for {self.title}",
                     ("measurements.ndjson", "calibration.json"),
-                    ("simulated.json", "table.json"), make)  # fmt: skip
+                    ("simulated.json", "candidates.json"), make)  # fmt: skip
+
+    def _accept(self) -> None:
+        def make(report: Report) -> None:
+            candidates = read_table(self.file("candidates.json"))
+            launcher = proving.launcher(candidates, self.python)
+            write_table(acceptance.accept(candidates, launcher, report), self.file("table.json"))
+
+        self._stage("accept", f"trying the rules in a C program, {self.title}",
+                    ("candidates.json",), ("table.json",), make)  # fmt: skip
 
     def _export(self) -> None:
         text, lost = native.export(self.table, self.name, self.python)
@@ -135,13 +145,11 @@ class LibraryLoop:
 
     def _compare(self) -> None:
         def make(report: Report) -> None:
-            heldout = proving.compare(
-                self.table, self.python, self.native_file, self.patience, report
-            )
-            self._write("heldout.json", heldout)
+            launcher = proving.launcher(self.table, self.python)
+            self._write("heldout.json", acceptance.compare(self.table, launcher, report))
 
         self._stage("compare", f"timing tuned against default, {self.title}", ("table.json",),
-                    ("heldout.json",), make, self.patience)  # fmt: skip
+                    ("heldout.json",), make)  # fmt: skip
 
     def _stage(
         self,
@@ -150,9 +158,8 @@ class LibraryLoop:
         inputs: tuple[str, ...],
         outputs: tuple[str, ...],
         make: Callable[[Report], None],
-        expected: float | None = None,
     ) -> None:
-        seconds = SECONDS[name] if expected is None else expected
+        seconds = SECONDS[name]
 
         def shown() -> None:
             with self.display.stage(title, seconds) as report:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from tuner.cli.progress import Report, counted
 from tuner.errors import InputError
 from tuner.export import intelmpi, mpich, openmpi
 from tuner.export.formats import FORMATS, Format, Wish
-from tuner.export.heldout import heldout
 from tuner.export.intelmpi import proof as intelmpi_proof
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
@@ -26,14 +24,11 @@ from tuner.libraries import named, require_unset
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
 from tuner.progress import Counted
-from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template, available_cores
+from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template
 from tuner.table import OPERATORS, Rule, TuningTable
 from tuner.units import format_size, format_sizes, plural
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
-ACTIVATION: Mapping[str, Callable[[Path], dict[str, str]]] = {
-    "openmpi": openmpi_proof.activation, "mpich": mpich_proof.activation,
-}  # fmt: skip
 
 
 PROVABLE = ("openmpi", "mpich", "intelmpi")
@@ -141,23 +136,6 @@ def _prove_intelmpi(
                 commutative_only=wish.commutative_only, progress=counted(report),
             )  # fmt: skip
     return [_record(proof) for proof in proofs]
-
-
-def compare(
-    table: TuningTable, python: Path, native_file: Path, seconds: float, report: Report
-) -> list[dict[str, Any]]:
-    """Tuned against default on sizes that were not probed; one record per size."""
-    starter = launcher(table, python)
-    # MPICH's file tells operators apart, Open MPI's cannot: there every operator gets safe rules.
-    operators = "any" if starter.library == "openmpi" else "commutative"
-    kept = table if starter.library == "openmpi" else mpich.portable(table)[0]
-    with tempfile.TemporaryDirectory(prefix="tuner-heldout-") as place:
-        points = heldout(
-            kept, starter, Path(place), ACTIVATION[starter.library](native_file),
-            operators=operators, seconds=seconds, cores=available_cores(),
-            progress=counted(report),
-        )  # fmt: skip
-    return [{**asdict(point), "ci95": list(point.ci95)} for point in points]
 
 
 def form_of(library: str) -> Format:

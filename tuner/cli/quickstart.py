@@ -128,11 +128,8 @@ def _loops(
             display.note("MPICH is left out: it has no environment; `make venv` makes one")
             continue
         loops.append(
-            LibraryLoop(
-                name, python, stages, display, options.ranks, options.sizes, budgets[name],
-                budgets[name] / SMALLER,
-            )
-        )  # fmt: skip
+            LibraryLoop(name, python, stages, display, options.ranks, options.sizes, budgets[name])
+        )
     return loops
 
 

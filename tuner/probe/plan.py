@@ -208,8 +208,14 @@ class Plan:
         return list(found)
 
     def of_launch(self, launch: int) -> Plan:
-        """The part that one start of the ranks measures."""
-        return replace(self, points=tuple(q for q in self.points if q.launch == launch))
+        """The part that one start of the ranks measures, on this computer by as many as it needs.
+
+        Where a message between GPUs is measured, nobody knows yet by which of the ranks.
+        """
+        points = tuple(q for q in self.points if q.launch == launch)
+        among_all = self.hosts or any(q.memory != HOST and q.kind not in CALLS for q in points)
+        needed = max((q.p for q in points), default=self.ranks)
+        return replace(self, points=points, ranks=self.ranks if among_all else max(needed, 2))
 
     def after_launch(self, launch: int) -> Plan:
         """The part that later starts of the ranks measure."""

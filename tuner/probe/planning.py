@@ -6,12 +6,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.collective import Collective
+from tuner.locality import HOST
 from tuner.probe.device_points import device_calls, device_points
-from tuner.probe.plan import Arm, Plan, Point
+from tuner.probe.plan import CALLS, Arm, Plan, Point
+from tuner.rank_program import SINGLE
 from tuner.table import Choice
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
-COLLECTIVE_SIZES = (4, 64, *(2**k for k in range(10, 23)))  # 1 KiB to 4 MiB: protocols change
+# No powers of two: where libraries switch their algorithms says little of what lies between.
+COLLECTIVE_SIZES = (4, 64, *(1200 * 2**k for k in range(13)))
 PINGPONG_SIZES = (
     0, 4, 64, 256, 512, 1024, 2048, 3072, 4096, 8192, 16384, 32768, 65536, 2**17, 2**18, 2**19,
     2**20, 2**21, 2**22, 2**23,
@@ -46,27 +49,59 @@ def make_plan(
     candidates: Candidates,
     settings: SettingsOf,
     parts: Collection[str],
+    thread_level: str = SINGLE,
 ) -> Plan:
-    """What needs a GPU first, as without one its time is left for the others; then messages and
-    reductions, then collectives from few ranks to many, small to large.
+    """Return a plan of `launches` rounds, each with a launch for every number of ranks.
 
-    Every launch measures all collectives anew; messages are measured in the first one.
+    So a communicator of p ranks is measured as a user has it: p ranks are started. What needs a GPU
+    comes first, as without one its time is left for the others, then messages and reductions, both
+    in the first round, then collectives, coarse sizes before those between.
     """
     once = tuple(_collective_points(ranks, sizes, candidates, settings))
     share = SHARE_OF_MESSAGES / (1 - SHARE_OF_MESSAGES) * launches * sum(q.weight for q in once)
-    points: list[Point] = []
+    first: list[Point] = []
     calls: list[Point] = []
     if "devices" in parts:
-        points += _scaled(list(device_points(1, ranks)), share)
+        first += _scaled(list(device_points(1, ranks)), share)
         calls += device_calls(once)
     if "messages" in parts:
-        points += _scaled(list(_message_points(ranks, cores)), share)
+        first += _scaled(list(_message_points(ranks, cores)), share)
     if "collectives" in parts:
         calls += once
-    points += [replace(point, launch=n) for n in range(launches) for point in calls]
+    started = communicator_sizes(ranks)
+    points = [
+        replace(point, launch=turn * len(started) + place)
+        for turn in range(launches)
+        for place, p in enumerate(started)
+        for point in ([*first, *calls] if turn == 0 else calls)
+        if _ranks_for(point, started) == p
+    ]
     return Plan(
-        library, ranks, cores, target, operators, tuple(points), devices="devices" in parts
+        library, ranks, cores, target, operators, tuple(points), devices="devices" in parts,
+        thread_level=thread_level,
     )  # fmt: skip
+
+
+def _ranks_for(point: Point, started: Sequence[int]) -> int:
+    """Return how many ranks are started for a point: the fewest that it needs.
+
+    Which two ranks lie on the GPUs that a message is about, all of them together find out.
+    """
+    if point.memory != HOST and point.kind not in CALLS:
+        return started[-1]
+    return next(p for p in started if p >= point.p)
+
+
+def coarse_to_fine(sizes: Sequence[int]) -> list[int]:
+    """Return the sizes in an order whose every beginning spreads over all of them."""
+    ordered, step = sorted(set(sizes)), 1
+    while step < len(ordered):
+        step *= 2
+    found = dict.fromkeys([ordered[0], ordered[-1]]) if ordered else {}
+    while step > 1:
+        step //= 2
+        found |= dict.fromkeys(ordered[::step])
+    return list(found)
 
 
 def _scaled(points: list[Point], weight: float) -> Iterator[Point]:
@@ -96,8 +131,8 @@ def _collective_points(
     ranks: int, sizes: Sequence[int], candidates: Candidates, settings: SettingsOf
 ) -> Iterator[Point]:
     for p in communicator_sizes(ranks):
-        for collective in (Collective.BCAST, Collective.ALLREDUCE):
-            for nbytes in sorted(sizes):
+        for nbytes in coarse_to_fine(sizes):
+            for collective in (Collective.BCAST, Collective.ALLREDUCE):
                 arms = tuple(
                     Arm(choice.algorithm, dict(choice.params), dict(settings(collective, choice)))
                     for choice in candidates(collective, p, nbytes)

@@ -1,11 +1,14 @@
-"""The program that the ranks of a probe run: `python -m tuner.probe.ranks PLAN RESULTS BUDGET`.
+"""The program that the ranks of a probe run.
+
+    python -m tuner.probe.ranks PLAN RESULTS BUDGET LIMIT
 
 Imports numpy, mpi4py and the standard library only, so it runs in any environment that has an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
 line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`; on several hosts
 the lowest rank of each reports `host`.
 
-On several hosts BUDGET (seconds) is a limit: what would end later is not begun or not kept.
+BUDGET (seconds) is dealt out over the points. LIMIT (seconds) is when the ranks end: what would end
+later is not begun or not kept.
 
 Points of one place follow one another; points of one group lie on disjoint hosts and are measured
 side by side, each place being a lane of its own, provided that its messages take no longer while
@@ -70,7 +73,7 @@ def stages(plan: Plan) -> Iterator[Lanes]:
 class Probe:
     """All ranks of a launch, with what they share."""
 
-    def __init__(self, plan: Plan, results: Path, budget: float) -> None:
+    def __init__(self, plan: Plan, results: Path, budget: float, limit: float) -> None:
         self._plan = plan
         self._world = MPI.COMM_WORLD
         places.open_connections(self._world)
@@ -87,7 +90,7 @@ class Probe:
         self._spread: list[float] = []
         self._gpus = False  # whether some rank has one
         self._sent: list[MPI.Request] = []
-        self._end = time.monotonic() + budget if plan.hosts else math.inf
+        self._end = time.monotonic() + limit
 
     def run(self) -> None:
         """Measure the whole plan; ranks that a point does not need sleep meanwhile."""
@@ -251,11 +254,11 @@ def _noted(text: str) -> None:
     report("note", text=text)
 
 
-def main(plan_path: str, results: str, budget: str) -> None:
+def main(plan_path: str, results: str, budget: str, limit: str) -> None:
     """Read the plan, measure it."""
     plan = read_plan(Path(plan_path))
     require_undecided(plan.library)
-    Probe(plan, Path(results), float(budget)).run()
+    Probe(plan, Path(results), float(budget), float(limit)).run()
 
 
 if __name__ == "__main__":

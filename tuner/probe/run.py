@@ -18,7 +18,7 @@ from tuner.probe.plan import Plan, write_plan
 from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
 from tuner.probe.request import check_parts
 from tuner.probe.watch import STARTING, Progress, Watch
-from tuner.rank_program import rank_program
+from tuner.rank_program import SINGLE, THREAD_LEVELS, rank_program
 from tuner.runtime.launch import Hosts, Launcher, available_cores
 
 __all__ = ["LAUNCHES", "Progress", "carry_out", "plan_here", "probe"]
@@ -48,6 +48,7 @@ def probe(
     launches: int = LAUNCHES,
     operators: str = "commutative",
     parts: Sequence[str] = USUAL,
+    thread_level: str = SINGLE,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Measurements:
     """Measure this computer with `library` and write `out`; resume what `out` already holds.
@@ -56,16 +57,18 @@ def probe(
     budget      seconds of measuring; default 90 for Open MPI, 30 for MPICH
     sizes       bytes of the collectives' buffers, multiples of 4
     target      relative half-width of the 95 % interval of a median at which a point is done
-    launches    how often the ranks are started; each start measures every algorithm
+    launches    how often the ranks are started, for every number of them; each start measures every
+                algorithm
     operators   `commutative`, or `any` to time only algorithms that keep the operands' order
     parts       `messages`, `collectives` and `devices`; others are of several hosts
+    thread_level    of MPI_Init_thread: that of the programs which the table is for
 
     Raises InputError for arguments that cannot be used, for an `out` of another probe and where the
     environment decides what the library runs; ProbeError when the ranks cannot be started or fail;
     what was measured until then stays in `out`.
     """
     launcher = Launcher.find(library, python)
-    plan = plan_here(library, ranks, sizes, target, launches, operators, parts)
+    plan = plan_here(library, ranks, sizes, target, launches, operators, parts, thread_level)
     libraries.require_unset(libraries.named(library).DECIDING)
     about = provenance(launcher.version(), python)
     seconds = BUDGETS[library] if budget is None else budget
@@ -85,7 +88,7 @@ def carry_out(
 
     about       provenance known beforehand; what the ranks know is added to it. `plan` there is
                 what identifies the file if that is not the plan's own fingerprint.
-    budget      seconds of measuring. On several hosts points that do not fit are left out
+    budget      seconds, launches included; points that do not fit are left out
 
     Raises as `probe` does.
     """
@@ -98,7 +101,7 @@ def carry_out(
         watch = Watch(file.dealt, file.seconds, on_progress)
         for number in sorted({point.launch for point in plan.points}):
             watch.later = left.after_launch(number)
-            while (part := left.of_launch(number)).points:
+            while (part := left.of_launch(number)).points and not watch.no_time_for(part):
                 failure = _launch(launcher, part, out, watch)
                 if failure is None:
                     break
@@ -137,8 +140,13 @@ def plan_here(
     launches: int,
     operators: str,
     parts: Sequence[str] = USUAL,
+    thread_level: str = SINGLE,
 ) -> Plan:
     """What a probe of this computer measures; raises InputError for what cannot be measured."""
+    if thread_level not in THREAD_LEVELS:
+        raise InputError(
+            f"expected a thread level, got {thread_level!r}: choose from {', '.join(THREAD_LEVELS)}"
+        )
     cores = available_cores()
     usual = max(FEWEST_RANKS, cores) if library == "openmpi" else max(2, cores)
     wanted = usual if ranks is None else ranks
@@ -166,6 +174,7 @@ def plan_here(
         libraries.named(library).candidates,
         libraries.named(library).settings,
         parts,
+        thread_level,
     )
 
 
@@ -199,13 +208,13 @@ def _started(
     """Start the ranks and see them through; raises ProbeError when they fail."""
     run = launcher.run(
         plan.ranks,
-        [*rank_program(RANKS, plan.thread_level), *files, str(watch.budget)],
+        [*rank_program(RANKS, plan.thread_level), *files, str(watch.budget), str(watch.limit)],
         hosts=hosts,
         ppn=plan.ppn or None,
         settings=SETTINGS[plan.library],
         on_line=watch.line,
         patience=STARTING if plan.hosts else None,
-        timeout=None if plan.hosts else 3 * watch.budget + PATIENCE,
+        timeout=None if plan.hosts else watch.limit + PATIENCE,
     )
     # Launchers have been seen to lose a host and to end as if all were well.
     if watch.finished < len(plan.points):

@@ -17,6 +17,7 @@ from tuner.runtime.launch.hosts import several
 
 EVENT = '{"event": '
 SIGN = re.compile(re.escape(f'{EVENT}"{heartbeat.EVENT}", "name": ') + r'("[^"]*")\}')
+SHORTEST = 0.2  # seconds that a launch has at least
 STARTING = 60.0  # seconds in which ranks must have said their first word
 SILENCE = 60.0  # seconds without a word of the first rank after which all count as lost
 NOTHING_YET = "nothing yet: the ranks are starting"
@@ -25,7 +26,7 @@ LOST = 30.0  # seconds without a sign of life after which a host counts as lost
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a probe is. Times in seconds; `remaining` is what the budget leaves."""
+    """Where a probe is. Times in seconds; `remaining` is at most what the budget leaves."""
 
     done: int
     total: int
@@ -62,6 +63,8 @@ class Watch:
         self._heard: dict[str, float] = {}  # when, of every host
         self._cut = ""  # what a sign of life came in the midst of
         self._rate = budget / plan.weight if plan.points else 0.0
+        self._end = 0.0  # of all launches; 0: none has begun
+        self._starting = 0.0  # seconds from the start of a launch to its first point
         self._total = len(plan.points)
         self._points = 0  # of the present launch
         self._least = math.inf  # seconds that were left when it was last told
@@ -70,14 +73,33 @@ class Watch:
         self._tell = tell
 
     def start(self, plan: Plan) -> None:
-        """A launch that is to measure `plan` begins."""
-        self.budget = self._rate * plan.weight
+        """Begin a launch that is to measure `plan`, with its share of the time that is left."""
+        now, weight = time.monotonic(), plan.weight + self.later.weight
+        if not self._end:
+            self._end = now + self._rate * weight
+        share = (self._end - now) * plan.weight / weight if weight else 0.0
+        self.budget = max(share - self._starting, SHORTEST)
         self.current = NOTHING_YET
         self.finished = 0
         self._heard, self._cut = {}, ""
         self._points = len(plan.points)
-        self._launched = time.monotonic()
+        self._launched = now
         self._show(self.current)
+
+    @property
+    def limit(self) -> float:
+        """Seconds that the present launch may measure at most: all that is left."""
+        return max(self._end - self._launched - self._starting, self.budget)
+
+    def no_time_for(self, plan: Plan) -> bool:
+        """Say whether the time is spent before the ranks could measure any of `plan`.
+
+        Its points are left out then.
+        """
+        spent = bool(self._end) and time.monotonic() + self._starting + SHORTEST > self._end
+        if spent:
+            self.left_out += [list(point.key) for point in plan.points]
+        return spent
 
     @property
     def elapsed(self) -> float:
@@ -141,6 +163,8 @@ class Watch:
             self.why[name] = event["why"]
             self._show(f"left out: {name}: {event['why']}")
         elif event["event"] == "begin":
+            if self.current == NOTHING_YET:
+                self._starting = time.monotonic() - self._launched
             self.current = event["point"]
             self._show(self.current)
         elif event["event"] == "done":
@@ -162,7 +186,5 @@ class Watch:
     def _remaining(self) -> float:
         """What points leave of their time is dealt out again; a launch that is repeated has more
         than it says."""
-        spent = time.monotonic() - self._launched
-        left = max(self.budget - spent, 0.0) + self._rate * self.later.weight
-        self._least = min(self._least, left)
+        self._least = min(self._least, max(self._end - time.monotonic(), 0.0))
         return self._least

@@ -8,6 +8,7 @@ from tuner.runtime.launch.launcher import (
     available_cores,
     physical_cores,
 )
+from tuner.runtime.launch.shapes import ShapeLauncher
 from tuner.runtime.launch.spread import Spread
 from tuner.runtime.launch.template import TEMPLATES, Template
 
@@ -18,6 +19,7 @@ __all__ = [
     "CompletedRun",
     "Hosts",
     "Launcher",
+    "ShapeLauncher",
     "Spread",
     "Template",
     "available_cores",

@@ -99,6 +99,13 @@ class Launcher:
             f" `pip install mpi4py {PACKAGES[self.library]}` in that environment"
         )
 
+    @property
+    def compiler(self) -> Path | None:
+        """Return the library's `mpicc`, which lies beside its launcher; None without one."""
+        launcher = self.executable
+        beside = launcher.with_name(re.sub("^mpi(run|exec)", "mpicc", launcher.name))
+        return beside if beside != launcher and os.access(beside, os.X_OK) else None
+
     def version(self) -> str:
         """`openmpi 5.0.11`; raises ProbeError when launcher or interpreter are another library's.
 
@@ -198,10 +205,12 @@ class Launcher:
         they fail (only with `check`), UnendedError when they fall silent or take longer than
         `timeout` seconds, InputError when `ranks` are not `ppn` on each of `hosts`.
         """
-        forwarded = {**ONE_THREAD, **(environment or {})}
+        forwarded = dict(environment or {})
         with _shelf(hosts.local) as shelf:
-            further = forwarded.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
-            forwarded["PYTHONPATH"] = os.pathsep.join(filter(None, [shelf, further]))
+            if program is None:
+                forwarded = {**ONE_THREAD, **forwarded}
+                further = forwarded.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+                forwarded["PYTHONPATH"] = os.pathsep.join(filter(None, [shelf, further]))
             known = {**os.environ, **forwarded}
             if hosts.local:
                 command = self.command(ranks, arguments, settings, program)

@@ -1,0 +1,194 @@
+"""Accepting rules and comparing tables with real launches of a C program and of the Python one.
+
+What is faster is known beforehand: a preloaded library makes MPI_Allreduce slow for some sizes, in
+the launch without the file.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import table_of
+from tuner.collective import Collective
+from tuner.errors import ProbeError
+from tuner.export import acceptance
+from tuner.export import heldout as heldout_module
+from tuner.export.acceptance import accept, accepted_table
+from tuner.export.heldout import heldout
+from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, build, time_rounds
+from tuner.runtime.launch import Launcher, ShapeLauncher
+from tuner.table import Choice, TuningTable
+
+SLOW_FROM, SLOW_BELOW = 3000, 50_000  # bytes
+SUPPORT = Path(__file__).parents[1] / "support"
+ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
+FAST = Side(environment={"TUNER_TEST_FAST": "1"})
+Builder = Callable[[Launcher], TimingProgram]
+
+
+@pytest.fixture
+def preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Launcher], None]:
+    """Makes launches of one library slow for some sizes unless they are `FAST`."""
+
+    def preload(launcher: Launcher) -> None:
+        assert launcher.compiler is not None
+        target = tmp_path / "slow.so"
+        subprocess.run(
+            [launcher.compiler, "-shared", "-fPIC", "-O1", "-o", target,
+             SUPPORT / "slow_allreduce.c"], check=True,
+        )  # fmt: skip
+        monkeypatch.setenv("LD_PRELOAD", str(target))
+        monkeypatch.setenv("SLOW_FROM", str(SLOW_FROM))
+        monkeypatch.setenv("SLOW_BELOW", str(SLOW_BELOW))
+
+    return preload
+
+
+@pytest.fixture(autouse=True)
+def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The differences here are large, so few sizes and launches show them on a busy machine."""
+    monkeypatch.setattr(acceptance, "STEP", 2.5)
+    monkeypatch.setattr(acceptance, "SCREENING", 1)
+    monkeypatch.setattr(acceptance, "ROUNDS", 4)
+    monkeypatch.setattr(heldout_module, "ROUNDS", 3)
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def library(request: pytest.FixtureRequest) -> Launcher:
+    found: Launcher = request.getfixturevalue(
+        "launcher" if request.param == "openmpi" else "mpich_launcher"
+    )
+    return found
+
+
+def table_for(launcher: Launcher) -> TuningTable:
+    """Rules for allreduce from 1000 to 200,000 bytes; nothing for bcast."""
+    return table_of(
+        {
+            (ALLREDUCE, 2): [
+                (0, Choice()), (1000, Choice("recursive_doubling")), (200_000, Choice()),
+            ],
+            (BCAST, 2): [(0, Choice())],
+        },
+        probed=(1000, 16_000, 100_000), library=launcher.version(),
+    )  # fmt: skip
+
+
+def test_a_rule_stays_where_it_wins(
+    library: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
+) -> None:
+    table = table_for(library)
+    program = build(library.compiler, tmp_path)
+    assert program.description == "C program, one thread"
+    preloaded(library)
+    seen = list[tuple[int, int]]()
+    found = accept(
+        table, "any", ShapeLauncher(library), program, FAST, seconds=0.002, directory=tmp_path,
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    kept = {trial.nbytes for trial in found.accepted}
+    assert kept == {t.nbytes for t in found.trials if SLOW_FROM <= t.nbytes < SLOW_BELOW}
+    assert len(kept) >= 3
+    assert not found.slower
+    assert seen[-1][0] == seen[-1][1]
+    rules = accepted_table(table, "any", found).ladder(table.keys[0])
+    assert [str(rule.choice) for rule in rules] == ["default", "recursive_doubling", "default"]
+    assert (rules[1].lo, rules[1].hi) == (min(kept), max(kept) + 1)
+    assert rules[1].evidence.gain > 2
+    assert rules[1].evidence.nbytes == tuple(sorted(kept))
+
+
+def test_what_a_file_costs_elsewhere_is_found(
+    launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
+) -> None:
+    """The tuned launch is slow in small calls, which the table leaves to the library."""
+    table = table_of(
+        {(ALLREDUCE, 2): [(0, Choice()), (5000, Choice("ring")), (40_000, Choice())]},
+        probed=(5000, 30_000), library=launcher.version(),
+    )  # fmt: skip
+    program = build(launcher.compiler, tmp_path)
+    preloaded(launcher)
+    found = accept(
+        table, "any", ShapeLauncher(launcher), program,
+        Side(environment={"SLOW_FROM": "0", "SLOW_BELOW": str(SLOW_FROM)}),
+        seconds=0.001, directory=tmp_path,
+    )  # fmt: skip
+    assert found.accepted == set(found.trials)
+    assert {call.nbytes < SLOW_FROM for call in found.slower} == {True}
+    assert all(ratio < 0.5 for ratio in found.slower.values())
+
+
+def test_sizes_that_were_used_for_nothing_are_compared(
+    launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
+) -> None:
+    program = build(launcher.compiler, tmp_path)
+    preloaded(launcher)
+    results = heldout(
+        table_for(launcher), ShapeLauncher(launcher), program, FAST, seconds=0.001,
+        directory=tmp_path,
+    )  # fmt: skip
+    changed = [each for each in results if each.algorithm != "default"]
+    assert 1 <= len(changed) <= len(results) - len(changed)
+    for result in changed:
+        slow = SLOW_FROM <= result.nbytes < SLOW_BELOW
+        assert (result.ratio > 2) == slow
+        assert (result.ci95[0] > 1) == slow
+        assert [condition.name for condition in result.conditions] == list(CONDITIONS)
+    assert not {result.nbytes for result in results} & {1000, 16_000, 100_000}
+
+
+@pytest.mark.parametrize("interpreted", [False, True])
+def test_a_wrong_result_is_noticed(
+    launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path, interpreted: bool
+) -> None:
+    program = build(None if interpreted else launcher.compiler, tmp_path)
+    assert ("mpi4py" in program.description) == interpreted
+    preloaded(launcher)
+    calls = [TimedCall(ALLREDUCE, 1, 2, nbytes) for nbytes in (400, 4000)]
+    times = time_rounds(
+        ShapeLauncher(launcher), program, calls,
+        Side(environment={"TUNER_TEST_WRONG": "1", "TUNER_TEST_FAST": "1"}),
+        rounds=2, seconds=0.001, directory=tmp_path,
+    )  # fmt: skip
+    assert times.wrong == {calls[1]}
+    assert set(times.tuned) == {(call, name) for call in calls for name in CONDITIONS}
+    assert all(len(rounds) == 2 for rounds in times.default.values())
+    assert times.mean_gain(calls[1])[1] > 1 > times.gain(calls[0], CONDITIONS[0])[1]
+
+
+def test_every_collective_is_right_in_both_programs(library: Launcher, tmp_path: Path) -> None:
+    calls = [TimedCall(collective, 1, 2, 8000) for collective in Collective]
+    for compiler in (library.compiler, None):
+        times = time_rounds(
+            ShapeLauncher(library), build(compiler, tmp_path), calls, Side(),
+            rounds=1, seconds=0.0005, directory=tmp_path,
+        )  # fmt: skip
+        assert not times.wrong
+        assert set(times.default) == {(call, name) for call in calls for name in CONDITIONS}
+        assert library.version().partition(" ")[2] in times.library
+
+
+def test_when_one_launch_dies_the_other_one_ends(launcher: Launcher, tmp_path: Path) -> None:
+    begun = time.monotonic()
+    broken = Side(settings={"pml": "missing"})
+    with pytest.raises(ProbeError):
+        time_rounds(
+            ShapeLauncher(launcher), build(launcher.compiler, tmp_path),
+            [TimedCall(BCAST, 1, 2, 4000)], broken, rounds=1, seconds=0.001, directory=tmp_path,
+        )  # fmt: skip
+    assert time.monotonic() - begun < 30
+
+
+def test_a_compiler_that_fails_leaves_the_python_program(tmp_path: Path) -> None:
+    broken = tmp_path / "mpicc"
+    broken.write_text("#!/bin/sh\necho no headers >&2\nexit 1\n")
+    broken.chmod(0o755)
+    program = build(broken, tmp_path)
+    assert program.program is None
+    assert program.reason == f"{broken} cannot compile MPI programs: no headers"
+    assert build(tmp_path / "nowhere", tmp_path).program is None

@@ -1,0 +1,178 @@
+"""Which parts of a rule stay, from times that are made up; the statistics behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from tests.support.ladders import table_of
+from tuner.collective import Collective
+from tuner.export.acceptance import (
+    MOST,
+    STEP,
+    Acceptance,
+    Trial,
+    accepted_table,
+    controls_of,
+    sizes_of,
+    trials_of,
+)
+from tuner.export.heldout import points
+from tuner.export.timing import CONDITIONS, TimedCall, Times
+from tuner.gain import chance_of_no_loss, holm
+from tuner.table import Choice, Evidence, Key, Rule, TuningTable
+
+ALLREDUCE, ALLGATHER, GATHER = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.GATHER
+RING = Choice("ring")
+
+
+def rule(lo: int, hi: float, collective: Collective = ALLREDUCE, p: int = 4) -> Rule:
+    return Rule(Key(collective, 1, p), lo, hi, RING, Evidence("measured", (lo,)))
+
+
+def times_of(gains: Mapping[TimedCall, float], rounds: int = 4) -> Times:
+    """Times in which every call has this gain under every condition, but for a little noise."""
+    made, noise = Times(), np.random.default_rng(1).normal(0, 1e-3, (len(gains), 4, rounds))
+    for number, (call, gain) in enumerate(gains.items()):
+        for place, condition in enumerate(CONDITIONS):
+            made.default[call, condition] = list(1e-5 * gain * np.exp(noise[number, place]))
+            made.tuned[call, condition] = [1e-5] * rounds
+    return made
+
+
+def acceptance_of(table: TuningTable, accepted: set[int]) -> Acceptance:
+    """What is found where just these sizes win."""
+    trials = tuple(trials_of(table, "any"))
+    times = times_of({t.call: 1.5 if t.nbytes in accepted else 0.9 for t in trials})
+    return Acceptance(trials, frozenset(t for t in trials if t.nbytes in accepted), times)
+
+
+@given(st.integers(0, 1 << 24), st.integers(1, 1 << 24), st.sampled_from([1, 3, 4, 64]))
+def test_a_rule_is_tried_all_over_its_range(lo: int, width: int, p: int) -> None:
+    for collective in (ALLREDUCE, ALLGATHER):
+        one = rule(lo, lo + width, collective, p)
+        sizes, item = sizes_of(one), 4 * (p if collective is ALLGATHER else 1)
+        assert all(lo <= n < lo + width and n % item == 0 and n > 0 for n in sizes)
+        assert list(sizes) == sorted(set(sizes))
+        whole = [n for n in range(item, 8 * item, item) if lo <= n < lo + width]
+        assert sizes or not whole
+        if sizes and lo >= item:
+            assert sizes[0] - lo < item
+            assert lo + width - sizes[-1] <= item
+        for low, high in pairwise(sizes):
+            assert high <= low * STEP + 4 * item or len(sizes) >= MOST - 1
+
+
+def test_sizes_inside_a_range_are_no_powers_of_two() -> None:
+    inside = sizes_of(rule(1024, 65537))[1:-1]
+    assert len(inside) > 8
+    assert not [n for n in inside if n & (n - 1) == 0]
+
+
+def test_a_rule_without_an_upper_bound_is_tried_beyond_its_largest_size() -> None:
+    open_ended = replace(rule(1000, math.inf), evidence=Evidence("measured", (1000, 50_000)))
+    assert max(sizes_of(open_ended)) == 100_000
+
+
+def test_rules_are_cut_at_the_sizes_that_win() -> None:
+    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (1000, RING), (100_000, Choice())]})
+    sizes = sizes_of(table.rules[1])
+    kept = {*sizes[2:5], *sizes[7:9], sizes[10]}
+    rules = accepted_table(table, "any", acceptance_of(table, kept)).rules
+    assert [(r.lo, r.hi, str(r.choice)) for r in rules] == [
+        (0, sizes[2], "default"), (sizes[2], sizes[4] + 1, "ring"),
+        (sizes[4] + 1, sizes[7], "default"), (sizes[7], sizes[8] + 1, "ring"),
+        (sizes[8] + 1, math.inf, "default"),
+    ]  # fmt: skip
+    assert rules[1].evidence.nbytes == sizes[2:5]
+    assert rules[1].evidence.gain == pytest.approx(1.5, rel=0.01)
+    low, high = rules[1].evidence.gain_ci95
+    assert low < rules[1].evidence.gain < high
+    assert rules[2].evidence.runner_up == "ring"
+
+
+def test_a_rule_that_wins_everywhere_keeps_its_bounds() -> None:
+    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (1003, RING), (100_002, Choice())]})
+    sizes = sizes_of(table.rules[1])
+    rules = accepted_table(table, "any", acceptance_of(table, set(sizes))).rules
+    assert [(r.lo, r.hi) for r in rules] == [(0, 1003), (1003, 100_002), (100_002, math.inf)]
+
+
+def test_a_collective_that_may_not_be_cut_keeps_all_or_nothing() -> None:
+    table = table_of({(GATHER, 4): [(0, RING)]}, probed=(4000, 40_000))
+    sizes = sizes_of(table.rules[0])
+    for kept in (set(sizes), set(sizes[1:])):
+        rules = accepted_table(table, "any", acceptance_of(table, kept), {GATHER}).rules
+        assert [str(r.choice) for r in rules] == [
+            "ring" if kept == set(sizes) else "default"
+        ] * len(rules)
+
+
+@given(st.data())
+def test_what_stays_is_within_what_was_asked_and_won(data: st.DataObject) -> None:
+    bounds = sorted(data.draw(st.sets(st.integers(4, 1 << 20), min_size=2, max_size=6)))
+    choices = [Choice(), RING, Choice("linear"), Choice(), RING, Choice("bruck")]
+    table = table_of({(ALLREDUCE, 4): [(0, Choice()), *zip(bounds, choices, strict=False)]})
+    trials = list(trials_of(table, "any"))
+    kept = data.draw(st.sets(st.sampled_from(trials))) if trials else set()
+    times = times_of({t.call: 1.5 if t in kept else 0.9 for t in trials})
+    found = accepted_table(table, "any", Acceptance(tuple(trials), frozenset(kept), times))
+    for trial in trials:
+        now = found.lookup(table.keys[0], trial.nbytes)
+        assert now is not None
+        assert now.choice == trial.rule.choice or now.choice.is_default
+        if trial not in kept:
+            assert now.choice.is_default
+    assert all(a.choice != b.choice for a, b in zip(found.rules, found.rules[1:], strict=False))
+
+
+def test_heldout_sizes_speak_for_nothing_in_the_table() -> None:
+    table = table_of(
+        {(ALLREDUCE, 4): [(0, Choice()), (1000, RING), (100_000, Choice())],
+         (ALLREDUCE, 2): [(0, Choice())]},
+        probed=(1200, 9600, 76_800),
+    )  # fmt: skip
+    wanted = points(table)
+    changed = [point for point in wanted if not point.rule.choice.is_default]
+    tried = {(t.rule, t.nbytes) for t in (*trials_of(table, "any"), *controls_of(table, "any"))}
+    probed = {(each, n) for each in table.rules for n in each.evidence.nbytes}
+    assert (tried | probed).isdisjoint((point.rule, point.nbytes) for point in wanted)
+    assert len(changed) >= 3
+    assert len(wanted) - len(changed) >= len(changed)
+    assert {point.rule.key.p for point in wanted} == {2, 4}
+    assert not [p for p in wanted if p.nbytes & (p.nbytes - 1) == 0 and p.nbytes > 32]
+
+
+@given(st.lists(st.floats(-0.2, 0.2), min_size=3, max_size=12, unique=True))
+def test_the_chance_of_no_loss_is_that_of_a_t_test(logs: list[float]) -> None:
+    default, chosen = [1.0] * len(logs), [math.exp(-x) for x in logs]
+    expected = stats.ttest_1samp(logs, 0.0, alternative="less").pvalue
+    assert chance_of_no_loss(default, chosen) == pytest.approx(expected, abs=1e-6)
+
+
+def test_equal_times_are_no_loss() -> None:
+    assert chance_of_no_loss([1.0, 2.0], [1.0, 2.0]) == 1.0
+    assert chance_of_no_loss([1.0, 1.0], [2.0, 2.0]) == 0.0
+    with pytest.raises(ValueError, match="two launches"):
+        chance_of_no_loss([1.0], [1.0])
+
+
+def test_holm_rejects_what_stays_small_after_correction() -> None:
+    # Example of Holm's own procedure: 0.05/3, 0.05/2 and 0.05/1 in ascending order.
+    assert holm([0.01, 0.04, 0.02]) == [True, True, True]
+    assert holm([0.01, 0.06, 0.03]) == [True, False, False]
+    assert holm([0.02, 0.001, 0.9]) == [True, True, False]
+    assert holm([0.03, 0.03]) == [False, False]
+    assert holm([]) == []
+
+
+def test_trials_know_the_ranks_of_their_rule() -> None:
+    assert Trial(rule(1000, 2000), 1500).call == TimedCall(ALLREDUCE, 1, 4, 1500)

@@ -1,0 +1,168 @@
+"""Timing the real library under a table's file: which of its rules stay, and what they gain."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tuner import libraries
+from tuner.cli import native
+from tuner.cli.progress import Report, counted
+from tuner.errors import ProbeError
+from tuner.export import openmpi
+from tuner.export.acceptance import Acceptance, accepted_table
+from tuner.export.acceptance import accept as accept_rules
+from tuner.export.formats import FORMATS, Wish
+from tuner.export.heldout import heldout, record
+from tuner.export.ladders import describe
+from tuner.export.mpich import proof as mpich_proof
+from tuner.export.openmpi import proof as openmpi_proof
+from tuner.export.openmpi.emitter import UNSPLIT
+from tuner.export.timing import CONDITIONS, Side, TimingProgram, build
+from tuner.rank_program import SINGLE
+from tuner.runtime.launch import LOCAL, Hosts, Launcher, ShapeLauncher
+from tuner.table import OPERATORS, Rule, TuningTable
+
+SECONDS = 0.004  # for each call, condition and side in a round
+SHELF = Path.home() / ".cache" / "tuner"  # which all hosts see
+
+
+def accept(
+    table: TuningTable, launcher: Launcher, report: Report, there: Hosts = LOCAL
+) -> TuningTable:
+    """Return the table with the rules that win against the library as its user has it.
+
+    there   hosts to start ranks on
+
+    Raises InputError where the environment decides in the library's place, ProbeError when the
+    ranks fail.
+    """
+    libraries.require_unset(libraries.named(launcher.library).DECIDING)
+    known, records = table, list[Mapping[str, Any]]()
+    with _workplace(there) as place:
+        program = build(launcher.compiler, place)
+        for operators in _classes(table):
+            part = _decided(known, operators)
+            found = accept_rules(
+                part, operators, ShapeLauncher(launcher, there), program,
+                side_of(part, operators, launcher, place),
+                seconds=SECONDS, directory=place, progress=counted(report),
+            )  # fmt: skip
+            _require_library(table, found)
+            whole = UNSPLIT if launcher.library == "openmpi" else ()
+            known = _with(known, accepted_table(part, operators, found, whole))
+            records.append(_record(operators, found))
+    provenance = {**table.provenance, "acceptance": {**_conditions(program), "files": records}}
+    return TuningTable(table.cluster, table.library, known.rules, provenance)
+
+
+def compare(
+    table: TuningTable, launcher: Launcher, report: Report, there: Hosts = LOCAL
+) -> list[dict[str, Any]]:
+    """Return tuned against default at sizes that were used for nothing else, a record per call.
+
+    Raises InputError where the environment decides in the library's place, ProbeError when the
+    ranks fail.
+    """
+    libraries.require_unset(libraries.named(launcher.library).DECIDING)
+    # MPICH's file tells operators apart, Open MPI's cannot: there every operator gets safe rules.
+    operators = "any" if launcher.library == "openmpi" else "commutative"
+    with _workplace(there) as place:
+        found = heldout(
+            table, ShapeLauncher(launcher, there), build(launcher.compiler, place),
+            side_of(table, operators, launcher, place),
+            operators=operators, seconds=SECONDS, directory=place, progress=counted(report),
+        )  # fmt: skip
+    return [record(one) for one in found]
+
+
+def side_of(table: TuningTable, operators: str, launcher: Launcher, place: Path) -> Side:
+    """Write the table's file into `place`; return what a launch needs to follow it."""
+    wish = Wish(
+        commutative_only=operators != OPERATORS[0] and launcher.library == "openmpi",
+        generic=native.generic_of(launcher.python),
+    )
+    file = place / f"{operators}.rules"
+    file.write_text(FORMATS[launcher.library].emit(table, wish)[0], encoding="utf-8")
+    if launcher.library == "openmpi":
+        return Side(settings=openmpi_proof.activation(file, _han(table, wish, place)))
+    return Side(environment=mpich_proof.activation(file))
+
+
+def _han(table: TuningTable, wish: Wish, place: Path) -> Path | None:
+    """Write the file that gives calls on several nodes to the rules, where one is needed."""
+    version = table.library.partition(" ")[2].partition(".")[0]
+    if version not in openmpi.han.READERS or all(key.nodes == 1 for key in table.keys):
+        return None
+    file = place / "han.rules"
+    text = openmpi.han.emit(table, commutative_only=wish.commutative_only)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@contextmanager
+def _workplace(there: Hosts) -> Iterator[Path]:
+    """Give a directory for what launches read: other hosts see the home directory, not /tmp."""
+    if not there.local:
+        SHELF.mkdir(parents=True, exist_ok=True)
+    shelf = None if there.local else SHELF
+    with tempfile.TemporaryDirectory(prefix="tuner-timing-", dir=shelf) as place:
+        yield Path(place)
+
+
+def _classes(table: TuningTable) -> list[str]:
+    """Return the classes of operators for which the table has rules of their own."""
+    own = {key.operators for key in table.keys}
+    return [operators for operators in OPERATORS if operators in own]
+
+
+def _decided(table: TuningTable, operators: str) -> TuningTable:
+    """Return the part of a table by which a file decides about these operators alone."""
+    if operators != OPERATORS[0]:
+        return table
+    rules = tuple(rule for rule in table.rules if rule.key.operators == operators)
+    return TuningTable(table.cluster, table.library, rules, table.provenance)
+
+
+def _with(table: TuningTable, part: TuningTable) -> TuningTable:
+    """Return the table with the rules of a part instead of its own for the same calls."""
+    rest = tuple(rule for rule in table.rules if rule.key not in part.keys)
+    return TuningTable(table.cluster, table.library, (*rest, *part.rules), table.provenance)
+
+
+def _require_library(table: TuningTable, found: Acceptance) -> None:
+    version = table.library.partition(" ")[2]
+    if found.times.library and version not in found.times.library:
+        raise ProbeError(
+            f"mpicc links another library ({found.times.library}) than the ranks have"
+            f" ({table.library}): put the mpicc of {table.library} beside its launcher"
+        )
+
+
+def _conditions(program: TimingProgram) -> dict[str, Any]:
+    return {
+        "program": program.description, "why_not_c": program.reason, "thread_level": SINGLE,
+        "conditions": list(CONDITIONS),
+    }  # fmt: skip
+
+
+def _record(operators: str, found: Acceptance) -> dict[str, Any]:
+    """Return what is kept of an acceptance: what was dropped, and what the file costs."""
+    dropped = dict[Rule, list[int]]()
+    for trial in found.trials:
+        if trial not in found.accepted:
+            dropped.setdefault(trial.rule, []).append(trial.nbytes)
+    return {
+        "operators": operators,
+        "tried": len(found.trials), "accepted": len(found.accepted),
+        "dropped": [{"rule": describe(rule), "sizes": sizes} for rule, sizes in dropped.items()],
+        "slower": [
+            {"collective": str(call.collective), "nodes": call.nodes, "ppn": call.ppn,
+             "nbytes": call.nbytes, "ratio": ratio}
+            for call, ratio in found.slower.items() if math.isfinite(ratio)
+        ],
+    }  # fmt: skip

@@ -1,0 +1,269 @@
+"""Which rules of a table stay: those that win in full, against the library as its user has it.
+
+A rule is timed at sizes all over its range, both ends included, in launches of a C program without
+and with the tuning file (`tuner.export.timing`). It stays where the file makes a call significantly
+faster under every condition: after a barrier and several times in a row, on the same buffers and on
+others. What a file brings with it is in every comparison; whether it also costs something where the
+table leaves the library alone is looked at, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+
+from tuner.collective import Collective
+from tuner.export.ladders import places_by_ranks
+from tuner.export.timing import CONDITIONS, Side, Starter, TimedCall, Times, TimingProgram
+from tuner.export.timing import time_rounds as time_calls
+from tuner.gain import holm
+from tuner.progress import Counted, quietly
+from tuner.table import MEASURED, Choice, Evidence, Rule, TuningTable
+
+ITEM = 4  # bytes of the elements of timed calls
+STEP = math.sqrt(2)  # from one tried size of a rule to the next, at most, up to MOST sizes
+MOST = 16
+BEYOND = 2.0  # times the largest probed size, up to which a rule without an upper bound is tried
+MIN_GAIN = 1.05  # the geometric mean over all conditions
+SCREENING, ROUNDS = 3, 7  # rounds that drop what does not look faster, and those that decide
+CONTROLS = 4  # sizes of a list of rules that are left to the library
+SMALLEST, LARGEST = 16, 1 << 22  # bytes of these
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A call that a rule decides. Default rules have trials, too: what the file costs there."""
+
+    rule: Rule
+    nbytes: int
+
+    @property
+    def call(self) -> TimedCall:
+        """Return what is timed."""
+        key = self.rule.key
+        return TimedCall(key.collective, key.nodes, key.ppn, self.nbytes)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What was found.
+
+    trials      of rules other than the default
+    accepted    those of them that win
+    times       of all calls that reached the deciding rounds
+    slower      calls that the table leaves to the library, but that its file makes slower:
+                default time over tuned time
+    """
+
+    trials: tuple[Trial, ...]
+    accepted: frozenset[Trial]
+    times: Times
+    slower: Mapping[TimedCall, float] = field(default_factory=dict)
+
+
+def accept(
+    table: TuningTable,
+    operators: str,
+    starter: Starter,
+    program: TimingProgram,
+    tuned: Side,
+    *,
+    seconds: float,
+    directory: Path,
+    progress: Counted = quietly,
+) -> Acceptance:
+    """Time the rules that hold for `operators` in a file, which `tuned` activates.
+
+    seconds     for each call, condition and side in a round
+
+    Raises ProbeError when the ranks fail.
+    """
+    trials, controls = tuple(trials_of(table, operators)), list(controls_of(table, operators))
+
+    def timed(calls: Sequence[Trial], rounds: int, done: int, total: int) -> Times:
+        return time_calls(
+            starter, program, list(dict.fromkeys(trial.call for trial in calls)), tuned,
+            rounds=rounds, seconds=seconds, directory=directory,
+            progress=lambda now, of: progress(done + round(rounds * now / of), total),
+        )  # fmt: skip
+
+    total = SCREENING + ROUNDS
+    screened = timed(trials, SCREENING, 0, total) if trials else Times()
+    promising = [trial for trial in trials if _looks_faster(screened, trial.call)]
+    if not promising:
+        return Acceptance(trials, frozenset(), screened)
+    times = timed([*promising, *controls], ROUNDS, SCREENING, total)
+    won = frozenset(trial for trial in promising if _wins(times, trial.call))
+    return Acceptance(trials, won, times, _slower(times, [control.call for control in controls]))
+
+
+def trials_of(table: TuningTable, operators: str) -> Iterator[Trial]:
+    """Yield the calls at which every rule other than the default is tried."""
+    for ladder in _ladders(table, operators):
+        for rule in ladder:
+            if not rule.choice.is_default and rule.key.operators == operators:
+                yield from (Trial(rule, nbytes) for nbytes in sizes_of(rule))
+
+
+def sizes_of(rule: Rule) -> tuple[int, ...]:
+    """Return the sizes at which a rule is tried, in bytes: its ends and evenly between them.
+
+    Sizes are whole elements, for every rank where buffers are divided; sizes inside a range are no
+    powers of two, at which libraries and caches behave as nowhere else.
+    """
+    item = ITEM * (rule.key.p if rule.key.collective.divided else 1)
+    low = -(-max(rule.lo, 1) // item) * item
+    probed = max(rule.evidence.nbytes, default=rule.lo)
+    high = (int(rule.hi) - 1 if rule.hi < math.inf else int(BEYOND * probed)) // item * item
+    if high <= low:
+        return (low,) if rule.lo <= low < rule.hi else ()
+    steps = min(max(1, math.ceil(math.log(high / low, STEP))), MOST - 1)
+    inside = (low * (high / low) ** (n / steps) for n in range(1, steps))
+    grid = {low, high, *(_uneven(int(size) // item * item, item) for size in inside)}
+    return tuple(sorted(size for size in grid if low <= size <= high))
+
+
+def _uneven(nbytes: int, item: int) -> int:
+    """Return the size, or the next one if it is a power of two."""
+    return nbytes + item if nbytes & (nbytes - 1) == 0 else nbytes
+
+
+def controls_of(table: TuningTable, operators: str) -> Iterator[Trial]:
+    """Yield calls that the table leaves to the library: the smallest ones, and some between."""
+    for ladder in _ladders(table, operators):
+        default = [r for r in ladder if r.choice.is_default and r.lo < LARGEST]
+        found = [
+            Trial(rule, nbytes)
+            for rule in default
+            for nbytes in sizes_of(
+                replace(rule, lo=max(rule.lo, SMALLEST), hi=min(rule.hi, LARGEST))
+            )
+        ]
+        step = max(1, len(found) // CONTROLS)
+        yield from found[::step]
+
+
+def _ladders(table: TuningTable, operators: str) -> Iterator[tuple[Rule, ...]]:
+    for sizes in places_by_ranks(table, operators).values():
+        for places in sizes.values():
+            yield from places.values()
+
+
+def _looks_faster(times: Times, call: TimedCall) -> bool:
+    return call not in times.wrong and all(times.gain(call, c)[0] > 1 for c in CONDITIONS)
+
+
+def _wins(times: Times, call: TimedCall) -> bool:
+    faster = call not in times.wrong and all(times.gain(call, c)[1] > 1 for c in CONDITIONS)
+    return faster and times.mean_gain(call)[0] >= MIN_GAIN
+
+
+def _slower(times: Times, calls: Sequence[TimedCall]) -> dict[TimedCall, float]:
+    """Return the calls that are significantly slower, after Holm's correction over all of them."""
+    compared = [(call, c) for call in calls for c in CONDITIONS]
+    rejected = holm([times.chance_of_no_loss(*one) for one in compared])
+    slower = {call for (call, _), sure in zip(compared, rejected, strict=True) if sure}
+    return {call: times.mean_gain(call)[0] for call in calls if call in slower}
+
+
+def accepted_table(
+    table: TuningTable, operators: str, found: Acceptance, whole: Collection[Collective] = ()
+) -> TuningTable:
+    """Return the table with the accepted parts of its rules, the default instead of the others.
+
+    whole   collectives of which a rule stays as it is or not at all
+    """
+    tried = {key for key in table.keys for t in found.trials if t.rule.key == key}
+    rules = list[Rule]()
+    for key in table.keys:
+        pieces: Iterator[Rule] = iter(table.ladder(key))
+        if key in tried:
+            pieces = _pieces(table.ladder(key), found, whole)
+        rules += _merged(pieces)
+    return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
+
+
+def _pieces(
+    ladder: Sequence[Rule], found: Acceptance, whole: Collection[Collective]
+) -> Iterator[Rule]:
+    for rule in ladder:
+        own = [trial for trial in found.trials if trial.rule == rule]
+        if rule.choice.is_default:
+            yield rule
+        elif rule.key.collective in whole:
+            stays = bool(own) and found.accepted.issuperset(own)
+            yield rule if stays else _rejected(rule, rule.lo, rule.hi, own, found.times)
+        else:
+            yield from _cut(rule, own, found)
+
+
+def _cut(rule: Rule, own: Sequence[Trial], found: Acceptance) -> Iterator[Rule]:
+    """Yield a rule from the first to the last of neighbouring sizes that were accepted, and the
+    default before, between and after.
+    """
+    place = rule.lo
+    for accepted, group in groupby(own, key=found.accepted.__contains__):
+        run = list(group)
+        lone = len(run) == 1 and len(own) > 1
+        if not accepted or lone:
+            continue
+        start = rule.lo if run[0] == own[0] else run[0].nbytes
+        end = rule.hi if run[-1] == own[-1] and rule.hi < math.inf else run[-1].nbytes + 1
+        if place < start:
+            yield _rejected(rule, place, start, own, found.times)
+        yield replace(rule, lo=start, hi=end, evidence=_evidence(rule, run, found.times))
+        place = int(end)
+    if place < rule.hi:
+        yield _rejected(rule, place, rule.hi, own, found.times)
+
+
+def _evidence(rule: Rule, run: Sequence[Trial], times: Times) -> Evidence:
+    gains = [times.mean_gain(trial.call) for trial in run]
+    mean, low, high = (_geometric(column) for column in zip(*gains, strict=True))
+    return Evidence(
+        MEASURED, tuple(trial.nbytes for trial in run),
+        tuple(_geometric(times.typical(trial.call, tuned=False)) for trial in run),
+        tuple(_geometric(times.typical(trial.call, tuned=True)) for trial in run),
+        gain=mean, gain_ci95=(low, high), runner_up=rule.evidence.runner_up,
+    )  # fmt: skip
+
+
+def _rejected(rule: Rule, low: int, high: float, own: Sequence[Trial], times: Times) -> Rule:
+    """Return the default for a part of a rule that did not win there."""
+    timed = {call for call, _ in times.default}
+    known = [t for t in own if low <= t.nbytes < high and t.call in timed]
+    seconds = tuple(_geometric(times.typical(trial.call, tuned=False)) for trial in known)
+    evidence = Evidence(
+        MEASURED, tuple(trial.nbytes for trial in known), seconds, seconds,
+        runner_up=str(rule.choice),
+    )  # fmt: skip
+    return replace(rule, lo=low, hi=high, choice=Choice(), evidence=evidence)
+
+
+def _merged(rules: Iterator[Rule]) -> list[Rule]:
+    """Return the rules with neighbours of one choice as one."""
+    return [_one(list(group)) for _, group in groupby(rules, key=lambda rule: rule.choice)]
+
+
+def _one(rules: Sequence[Rule]) -> Rule:
+    first, last = rules[0], rules[-1]
+    if len(rules) == 1:
+        return first
+    known = [rule.evidence for rule in rules]
+    timed = [each for each in known if len(each.default_s) == len(each.nbytes)]
+    evidence = replace(
+        first.evidence,
+        basis=next((each.basis for each in timed if each.nbytes), first.evidence.basis),
+        nbytes=tuple(n for each in timed for n in each.nbytes),
+        default_s=tuple(s for each in timed for s in each.default_s),
+        chosen_s=tuple(s for each in timed for s in each.chosen_s),
+        predicted_s=(),
+    )  # fmt: skip
+    return replace(first, hi=last.hi, evidence=evidence)
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, values)) / len(values))

@@ -1,0 +1,301 @@
+/* Time collectives as an application calls them, in turn with another launch of the same program.
+
+     collectives TURN SIDE SECONDS CALLS
+
+   CALLS is a file with a line "COLLECTIVE BYTES FIRST" for each call on MPI_COMM_WORLD; BYTES is the
+   size of a whole buffer. Every call is timed under four conditions: after a barrier or several times
+   in a row, on the same buffers or on others each time. SECONDS is the time for each call and
+   condition.
+
+   Two launches (SIDE 0 and 1) share the file TURN on every host and measure one after the other, call
+   by call, so that whatever the machine does meanwhile hits both alike. FIRST is the side that begins.
+   The ranks of the side that waits sleep. With TURN "-" the program runs by itself.
+
+   Rank 0 prints the library's version and then a line "CALL CONDITION SECONDS" for each measurement:
+   the mean of the middle half of the calls, of each call the time of the slowest rank. A call that
+   gives a wrong result has a line "CALL wrong 0" instead. */
+
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { IN_A_ROW = 8, FEWEST = 10, FEWEST_ROWS = 4, MOST = 4000, WARM_UP = 16 };
+enum { PAGE = 4096, LINE = 64 };
+static const size_t POOL = 16 << 20;  /* bytes that fresh buffers are taken from, in turn */
+static const double PATIENCE = 120.0; /* seconds that a launch waits for its turn */
+
+struct call {
+    char name[32];
+    size_t nbytes;
+    int first;
+};
+
+struct buffers {
+    char *send, *receive;
+    size_t stride, room; /* bytes from one buffer to the next, and of all of them */
+};
+
+static int rank, ranks;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void give_up(const char *why)
+{
+    fprintf(stderr, "collectives: %s\n", why);
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+/* Turns */
+
+/* In memory that both launches share on a host; NULL without another launch. */
+static struct turns {
+    int number;   /* of the measurement that is under way */
+    int stop;     /* not 0: both launches end */
+    int ready[2]; /* whether each launch has started */
+} *turns;
+static int leads_on_host; /* whether this rank ends the turns of its launch on its host */
+
+static void sleep_while(const int *value, int seen)
+{
+    const struct timespec look = {0, 500 * 1000 * 1000};
+    syscall(SYS_futex, value, FUTEX_WAIT, seen, &look, NULL, 0);
+}
+
+static void increment(int *value)
+{
+    __atomic_add_fetch(value, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void wait_until(int *value, int number)
+{
+    const double end = now() + PATIENCE;
+    for (int seen; (seen = __atomic_load_n(value, __ATOMIC_ACQUIRE)) != number;) {
+        if (__atomic_load_n(&turns->stop, __ATOMIC_ACQUIRE) || now() > end)
+            give_up("the other launch has ended");
+        sleep_while(value, seen);
+    }
+}
+
+static void open_turns(const char *path, int side)
+{
+    MPI_Comm host;
+    int local;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &local);
+    leads_on_host = local == 0;
+    MPI_Comm_free(&host);
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, sizeof *turns) != 0)
+        give_up("cannot open the file of turns");
+    turns = mmap(NULL, sizeof *turns, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (turns == MAP_FAILED)
+        give_up("cannot map the file of turns");
+    close(file);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (leads_on_host)
+        increment(&turns->ready[side]);
+    wait_until(&turns->ready[0], 1);
+    wait_until(&turns->ready[1], 1);
+}
+
+static void wait_for_turn(int number)
+{
+    if (turns)
+        wait_until(&turns->number, number);
+}
+
+static void end_turn(void)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (turns && leads_on_host)
+        increment(&turns->number);
+}
+
+/* Calls */
+
+static void perform(const struct call *call, char *send, char *receive)
+{
+    const int count = (int)(call->nbytes / sizeof(float)), share = count / ranks;
+    const MPI_Comm world = MPI_COMM_WORLD;
+    if (!strcmp(call->name, "allreduce"))
+        MPI_Allreduce(send, receive, count, MPI_FLOAT, MPI_SUM, world);
+    else if (!strcmp(call->name, "bcast"))
+        MPI_Bcast(rank ? receive : send, count, MPI_FLOAT, 0, world);
+    else if (!strcmp(call->name, "reduce"))
+        MPI_Reduce(send, receive, count, MPI_FLOAT, MPI_SUM, 0, world);
+    else if (!strcmp(call->name, "allgather"))
+        MPI_Allgather(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, world);
+    else if (!strcmp(call->name, "gather"))
+        MPI_Gather(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, 0, world);
+    else if (!strcmp(call->name, "scatter"))
+        MPI_Scatter(send, share, MPI_FLOAT, receive, share, MPI_FLOAT, 0, world);
+    else if (!strcmp(call->name, "reduce_scatter"))
+        MPI_Reduce_scatter_block(send, receive, share, MPI_FLOAT, MPI_SUM, world);
+    else
+        give_up("unknown collective");
+}
+
+static int is_right(const struct call *call, float *send, float *receive)
+{
+    const int count = (int)(call->nbytes / sizeof(float)), share = count / ranks;
+    const int reduces = strstr(call->name, "reduce") != NULL;
+    const int gathers = strstr(call->name, "gather") != NULL;
+    const int scatters = strstr(call->name, "scatter") != NULL;
+    const int everyone = !strncmp(call->name, "all", 3) || !strcmp(call->name, "reduce_scatter");
+    for (int i = 0; i < count; i++) {
+        const int place = gathers ? rank * share + i : i;
+        send[i] = (float)(place % 1009 + (reduces ? rank : 0));
+        receive[i] = -1.0f;
+    }
+    perform(call, (char *)send, (char *)receive);
+    if (!strcmp(call->name, "bcast") ? rank == 0 : rank && !everyone && !scatters)
+        return 1; /* has nothing to receive */
+    int wrong = 0;
+    for (int i = 0; i < (scatters ? share : gathers ? share * ranks : count); i++) {
+        const int place = (scatters ? rank * share : 0) + i;
+        const float sum = (float)(place % 1009 * ranks + ranks * (ranks - 1) / 2);
+        wrong |= receive[i] != (reduces ? sum : (float)(place % 1009));
+    }
+    return !wrong;
+}
+
+/* Timing */
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double middle_half(double *times, int count)
+{
+    qsort(times, (size_t)count, sizeof *times, ascending);
+    const int cut = count / 4;
+    double sum = 0.0;
+    for (int i = cut; i < count - cut; i++)
+        sum += times[i];
+    return sum / (count - 2 * cut);
+}
+
+/* Seconds of `times` calls, one after the other, on buffers that begin at `*at`. */
+static double run(const struct call *call, const struct buffers *given, int fresh, size_t *at, int times)
+{
+    const double begin = now();
+    for (int i = 0; i < times; i++) {
+        perform(call, given->send + *at, given->receive + *at);
+        if (fresh)
+            *at = *at + 2 * given->stride > given->room ? 0 : *at + given->stride;
+    }
+    return (now() - begin) / times;
+}
+
+static double measure(
+    const struct call *call, const struct buffers *given, int fresh, int times, double seconds)
+{
+    size_t at = 0;
+    run(call, given, fresh, &at, 3);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double each = run(call, given, fresh, &at, 4) * times;
+    MPI_Allreduce(MPI_IN_PLACE, &each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    const int fewest = times > 1 ? FEWEST_ROWS : FEWEST;
+    int count = (int)(seconds / each);
+    count = count < fewest ? fewest : count > MOST ? MOST : count;
+    double taken[MOST];
+    for (int i = 0; i < count; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        taken[i] = run(call, given, fresh, &at, times);
+    }
+    MPI_Allreduce(MPI_IN_PLACE, taken, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return middle_half(taken, count);
+}
+
+/* Memory for `nbytes`-byte buffers; it is kept, and replaced only where more is needed. */
+static struct buffers buffers_for(size_t nbytes)
+{
+    static struct buffers kept;
+    kept.stride = (nbytes + LINE - 1) / LINE * LINE;
+    const size_t room = kept.stride * 4 > POOL ? kept.stride * 4 : POOL;
+    if (room > kept.room) {
+        free(kept.send);
+        free(kept.receive);
+        kept.room = (room + PAGE - 1) / PAGE * PAGE;
+        kept.send = aligned_alloc(PAGE, kept.room);
+        kept.receive = aligned_alloc(PAGE, kept.room);
+        if (!kept.send || !kept.receive)
+            give_up("out of memory");
+        memset(kept.send, 0, kept.room);
+        memset(kept.receive, 0, kept.room);
+    }
+    return kept;
+}
+
+static void time_call(int number, const struct call *call, int side, double seconds)
+{
+    static const char *const names[] = {"barrier reused", "barrier fresh", "row reused", "row fresh"};
+    const struct buffers given = buffers_for(call->nbytes);
+    for (int condition = 0; condition < 4; condition++) {
+        const int step = 2 * (4 * number + condition) + (side != call->first);
+        wait_for_turn(step);
+        int right = 1;
+        if (condition == 0) {
+            for (int i = 0; i < WARM_UP; i++)
+                perform(call, given.send, given.receive);
+            right = is_right(call, (float *)given.send, (float *)given.receive);
+        }
+        MPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+        const int times = condition < 2 ? 1 : IN_A_ROW;
+        const double taken = measure(call, &given, condition % 2, times, seconds);
+        if (rank == 0 && !right)
+            printf("%d wrong 0\n", number);
+        if (rank == 0)
+            printf("%d %s %.9g\n", number, names[condition], taken);
+        fflush(stdout);
+        end_turn();
+    }
+}
+
+static void time_calls(FILE *calls, int side, double seconds)
+{
+    struct call call;
+    int number = 0;
+    for (; fscanf(calls, "%31s %zu %d", call.name, &call.nbytes, &call.first) == 3; number++)
+        time_call(number, &call, side, seconds);
+    wait_for_turn(2 * 4 * number); /* not to end while the other launch measures */
+}
+
+int main(int argc, char **argv)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    FILE *calls = argc == 5 ? fopen(argv[4], "r") : NULL;
+    if (!calls)
+        give_up("usage: collectives TURN SIDE SECONDS CALLS");
+    if (strcmp(argv[1], "-"))
+        open_turns(argv[1], atoi(argv[2]));
+    MPI_Get_library_version(version, &length);
+    version[strcspn(version, "\n")] = '\0';
+    if (rank == 0)
+        printf("%s\n", version);
+    time_calls(calls, atoi(argv[2]), atof(argv[3]));
+    fclose(calls);
+    MPI_Finalize();
+    return 0;
+}

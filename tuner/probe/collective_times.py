@@ -1,0 +1,150 @@
+"""Time collectives in turn with another launch, where there is no C compiler (rank side).
+
+    collective_times TURN SIDE SECONDS CALLS
+
+It takes the same arguments and prints the same lines as `tuner/export/timing/collectives.c`, where
+both are described; the conditions are in the same order. What Python adds to every call is in the
+times of both launches.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.collective import Collective
+from tuner.probe.collectives import Call
+from tuner.statistics import midmean
+
+CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
+IN_A_ROW, FEWEST, FEWEST_ROWS, MOST, WARM_UP = 8, 10, 4, 4000, 16
+POOL, MOST_BUFFERS = 16 << 20, 64  # bytes, and pairs of buffers, that fresh ones are taken from
+LOOK, PATIENCE = 0.002, 120.0  # seconds between two looks whose turn it is, and until that fails
+NUMBER, STOP, READY = range(3)  # places in the file of turns (`struct turns`)
+SEED = 7
+
+
+class Turns:
+    """The file that says which launch measures; without one, this launch always does."""
+
+    def __init__(self, path: str, side: int, comm: MPI.Intracomm) -> None:
+        host = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
+        self._leads, self._comm = host.rank == 0, comm
+        host.Free()
+        self._values: memoryview | None = None
+        if path != "-":
+            self._values = self._opened(path)
+            comm.Barrier()
+            if self._leads:
+                self._values[READY + side] = 1
+            self._wait(READY, 1)
+            self._wait(READY + 1, 1)
+
+    def wait(self, number: int) -> None:
+        """Sleep until it is the turn of measurement `number`."""
+        if self._values is not None:
+            self._wait(NUMBER, number)
+
+    def end(self) -> None:
+        """Let the next measurement begin."""
+        self._comm.Barrier()
+        if self._values is not None and self._leads:
+            self._values[NUMBER] += 1
+
+    @staticmethod
+    def _opened(path: str) -> memoryview:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(descriptor, 16)
+        values = memoryview(mmap.mmap(descriptor, 16)).cast("i")
+        os.close(descriptor)
+        return values
+
+    def _wait(self, place: int, number: int) -> None:
+        assert self._values is not None
+        end = time.monotonic() + PATIENCE
+        while self._values[place] != number:
+            if self._values[STOP] or time.monotonic() > end:
+                raise RuntimeError("the other launch has ended")
+            time.sleep(LOOK)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A collective with the buffers that it is called on."""
+
+    comm: MPI.Intracomm
+    reused: Callable[[], object]
+    fresh: tuple[Callable[[], object], ...]
+
+    @classmethod
+    def of(cls, comm: MPI.Intracomm, collective: Collective, nbytes: int) -> Timed:
+        """Make the buffers of one call and of many."""
+        number = min(MOST_BUFFERS, max(4, POOL // max(nbytes, 1)))
+        made = [Call(collective, nbytes).timed([comm])[0] for _ in range(number)]
+        return cls(comm, made[0], tuple(made))
+
+    def seconds(self, fresh: bool, times: int, seconds: float) -> float:
+        """Return the mean of the middle half, of each call the slowest rank's time."""
+        calls = cycle(self.fresh) if fresh else cycle((self.reused,))
+        self._run(calls, 3)
+        self.comm.Barrier()
+        each = self.comm.allreduce(self._run(calls, 4) * times, MPI.MAX)
+        fewest = FEWEST_ROWS if times > 1 else FEWEST
+        taken = np.zeros(min(max(int(seconds / each), fewest), MOST))
+        for number in range(len(taken)):
+            self.comm.Barrier()
+            taken[number] = self._run(calls, times)
+        self.comm.Allreduce(MPI.IN_PLACE, taken, MPI.MAX)
+        return float(midmean(taken))
+
+    @staticmethod
+    def _run(calls: cycle[Callable[[], object]], times: int) -> float:
+        """Return the seconds of each of `times` calls, one after the other."""
+        some = [next(calls) for _ in range(times)]
+        begin = time.perf_counter()
+        for call in some:
+            call()
+        return (time.perf_counter() - begin) / times
+
+
+def main(turn: str, side: str, seconds: str, listed: str) -> None:
+    """Time every call of the file under every condition."""
+    world = MPI.COMM_WORLD
+    turns = Turns(turn, int(side), world)
+    lines = [line.split() for line in Path(listed).read_text(encoding="utf-8").splitlines()]
+    if world.rank == 0:
+        print(" ".join(MPI.Get_library_version().split()), flush=True)
+    for number, (name, nbytes, first) in enumerate(lines):
+        collective, size = Collective(name), int(nbytes)
+        timed = Timed.of(world, collective, size)
+        for condition in range(len(CONDITIONS)):
+            turns.wait(2 * (4 * number + condition) + (side != first))
+            right = condition > 0 or _warmed_up(timed, Call(collective, size))
+            right = world.allreduce(right, MPI.LAND)
+            taken = timed.seconds(condition % 2 == 1, 1 if condition < 2 else IN_A_ROW,
+                                  float(seconds))  # fmt: skip
+            if world.rank == 0:
+                wrong = "" if right else f"{number} wrong 0\n"
+                print(f"{wrong}{number} {CONDITIONS[condition]} {taken:.9g}", flush=True)
+            turns.end()
+    turns.wait(2 * 4 * len(lines))
+
+
+def _warmed_up(timed: Timed, call: Call) -> bool:
+    """Return whether the result is right, after what a library does in its first calls only."""
+    for _ in range(WARM_UP):
+        timed.reused()
+    return call.correct(timed.comm, SEED)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,36 @@
+"""Ranks of a launcher on as many hosts, and as many on each, as a call wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.runtime.launch.failures import CompletedRun
+from tuner.runtime.launch.hosts import LOCAL, Hosts
+from tuner.runtime.launch.launcher import Launcher
+
+
+@dataclass(frozen=True)
+class ShapeLauncher:
+    """Starts `ppn` ranks on each of the first `nodes` hosts, and no others."""
+
+    launcher: Launcher
+    hosts: Hosts = LOCAL
+
+    @property
+    def local(self) -> bool:
+        """Whether all ranks are on this computer."""
+        return self.hosts.local
+
+    def run(
+        self, nodes: int, ppn: int, arguments: Sequence[str], *, program: Path | None,
+        settings: Mapping[str, str], environment: Mapping[str, str],
+        on_line: Callable[[str], None], timeout: float,
+    ) -> CompletedRun:  # fmt: skip
+        """Run the program to its end; see `Launcher.run`."""
+        hosts = self.hosts if self.local else self.hosts.first(nodes)
+        return self.launcher.run(
+            nodes * ppn, arguments, hosts=hosts, ppn=ppn, settings=settings,
+            environment=environment, on_line=on_line, timeout=timeout, program=program,
+        )  # fmt: skip
