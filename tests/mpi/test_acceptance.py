@@ -84,7 +84,7 @@ def test_a_rule_stays_where_it_wins(
 ) -> None:
     table = table_for(library)
     program = build(library.compiler, tmp_path)
-    assert program.description == "C program, one thread"
+    assert program.description == "C program"
     preloaded(library)
     seen = list[tuple[int, int]]()
     found = accept(

@@ -44,7 +44,7 @@ def accept(
     libraries.require_unset(libraries.named(launcher.library).DECIDING)
     known, records = table, list[Mapping[str, Any]]()
     with _workplace(there) as place:
-        program = build(launcher.compiler, place)
+        program = build(launcher.compiler, place, thread_level_of(table))
         for operators in _classes(table):
             part = _decided(known, operators)
             found = accept_rules(
@@ -73,11 +73,18 @@ def compare(
     operators = "any" if launcher.library == "openmpi" else "commutative"
     with _workplace(there) as place:
         found = heldout(
-            table, ShapeLauncher(launcher, there), build(launcher.compiler, place),
+            table, ShapeLauncher(launcher, there),
+            build(launcher.compiler, place, thread_level_of(table)),
             side_of(table, operators, launcher, place),
             operators=operators, seconds=SECONDS, directory=place, progress=counted(report),
         )  # fmt: skip
     return [record(one) for one in found]
+
+
+def thread_level_of(table: TuningTable) -> str:
+    """Return the thread level that the table was measured at."""
+    probe = table.provenance.get("probe", {})
+    return str(probe.get("thread_level", SINGLE))
 
 
 def side_of(table: TuningTable, operators: str, launcher: Launcher, place: Path) -> Side:
@@ -145,7 +152,8 @@ def _require_library(table: TuningTable, found: Acceptance) -> None:
 
 def _conditions(program: TimingProgram) -> dict[str, Any]:
     return {
-        "program": program.description, "why_not_c": program.reason, "thread_level": SINGLE,
+        "program": program.description, "why_not_c": program.reason,
+        "thread_level": program.thread_level,
         "conditions": list(CONDITIONS),
     }  # fmt: skip
 

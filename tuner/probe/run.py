@@ -94,7 +94,8 @@ def carry_out(
     """
     version = launcher.version()
     known = {"plan": plan.fingerprint, **about, "ranks": plan.ranks, "target": plan.target,
-             "operators": plan.operators, "budget": budget, "excluded": []}  # fmt: skip
+             "operators": plan.operators, "thread_level": plan.thread_level, "budget": budget,
+             "excluded": []}  # fmt: skip
     file = ProbeFile(out, cluster, version, plan, known)
     left = file.resume()
     if not file.ended:

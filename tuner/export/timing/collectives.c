@@ -1,7 +1,8 @@
 /* Time collectives as an application calls them, in turn with another launch of the same program.
 
-     collectives TURN SIDE SECONDS CALLS
+     collectives TURN SIDE SECONDS CALLS [LEVEL]
 
+   MPI starts with MPI_Init, or with MPI_Init_thread where LEVEL is funneled, serialized or multiple.
    CALLS is a file with a line "COLLECTIVE BYTES FIRST" for each call on MPI_COMM_WORLD; BYTES is the
    size of a whole buffer. Every call is timed under four conditions: after a barrier or several times
    in a row, on the same buffers or on others each time. SECONDS is the time for each call and
@@ -278,16 +279,34 @@ static void time_calls(FILE *calls, int side, double seconds)
     wait_for_turn(2 * 4 * number); /* not to end while the other launch measures */
 }
 
+/* As a program with this thread level does. */
+static void start(int argc, char **argv)
+{
+    static const struct { const char *name; int level; } levels[] = {
+        {"funneled", MPI_THREAD_FUNNELED},
+        {"serialized", MPI_THREAD_SERIALIZED},
+        {"multiple", MPI_THREAD_MULTIPLE},
+    };
+    for (size_t i = 0; argc > 5 && i < sizeof levels / sizeof *levels; i++) {
+        int provided;
+        if (!strcmp(argv[5], levels[i].name)) {
+            MPI_Init_thread(&argc, &argv, levels[i].level, &provided);
+            return;
+        }
+    }
+    MPI_Init(&argc, &argv);
+}
+
 int main(int argc, char **argv)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int length;
-    MPI_Init(&argc, &argv);
+    start(argc, argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    FILE *calls = argc == 5 ? fopen(argv[4], "r") : NULL;
+    FILE *calls = argc >= 5 ? fopen(argv[4], "r") : NULL;
     if (!calls)
-        give_up("usage: collectives TURN SIDE SECONDS CALLS");
+        give_up("usage: collectives TURN SIDE SECONDS CALLS [LEVEL]");
     if (strcmp(argv[1], "-"))
         open_turns(argv[1], atoi(argv[2]));
     MPI_Get_library_version(version, &length);

@@ -194,7 +194,7 @@ class _Pair:
         nodes, ppn = self.calls[0].shape
         spent = 4 * self.seconds * 2 * len(CONDITIONS) * len(self.calls)
         self.starter.run(
-            nodes, ppn, [*self.program.arguments, *arguments], program=self.program.program,
+            nodes, ppn, self.program.arguments(*arguments), program=self.program.program,
             settings=side.settings, environment=side.environment, on_line=take,
             timeout=TIMEOUT + spent,
         )  # fmt: skip

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.rank_program import rank_program
+from tuner.rank_program import SINGLE, rank_program
 
 SOURCE = Path(__file__).with_name("collectives.c")
 INTERPRETED = "tuner.probe.collective_times"  # takes the same arguments, prints the same lines
@@ -17,43 +17,47 @@ PATIENCE = 60.0  # seconds for the compiler
 class TimingProgram:
     """What every rank runs.
 
-    program     compiled program; None: the interpreter of the ranks
-    arguments   that come before its own
-    reason      why it is not a C program; "" when it is
+    program         compiled program; None: the interpreter of the ranks
+    thread_level    with which MPI is initialised
+    reason          why it is not a C program; "" when it is
     """
 
     program: Path | None
-    arguments: tuple[str, ...] = ()
+    thread_level: str = SINGLE
     reason: str = ""
 
     @property
     def description(self) -> str:
         """Return the kind of program, for people."""
-        return "mpi4py program, one thread" if self.reason else "C program, one thread"
+        return "mpi4py program" if self.reason else "C program"
+
+    def arguments(self, *own: str) -> list[str]:
+        """Return the words after the program's name that run it with these arguments."""
+        if self.program is None:
+            return [*rank_program(INTERPRETED, self.thread_level), *own]
+        return [*own, self.thread_level]
 
 
-def build(compiler: Path | None, directory: Path) -> TimingProgram:
+def build(compiler: Path | None, directory: Path, thread_level: str = SINGLE) -> TimingProgram:
     """Compile the program into `directory`, which all hosts see.
 
-    compiler    the MPI library's own `mpicc`; None where there is none
+    compiler        the MPI library's own `mpicc`; None where there is none
+    thread_level    of MPI_Init_thread, that of the programs which a table is for
 
     Without a compiler, or where compiling fails, the program is the Python one.
     """
     if compiler is None:
-        return _interpreted("no mpicc was found")
+        return TimingProgram(None, thread_level, "no mpicc was found")
     target = directory.resolve() / "collectives"
     command = [str(compiler), "-O2", "-o", str(target), str(SOURCE)]
     try:
         built = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
-    except (OSError, subprocess.TimeoutExpired) as reason:
-        return _interpreted(f"{compiler} cannot be used: {reason}")
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        return TimingProgram(None, thread_level, f"{compiler} cannot be used: {failure}")
     if built.returncode != 0:
         first = next(iter(built.stderr.splitlines()), "no message")
-        return _interpreted(f"{compiler} cannot compile MPI programs: {first}")
-    return TimingProgram(target)
-
-
-def _interpreted(reason: str) -> TimingProgram:
-    return TimingProgram(None, rank_program(INTERPRETED), reason)
+        reason = f"{compiler} cannot compile MPI programs: {first}"
+        return TimingProgram(None, thread_level, reason)
+    return TimingProgram(target, thread_level)
