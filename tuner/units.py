@@ -18,7 +18,10 @@ TIMES = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 RATES = {f"{unit}/s": factor for unit, factor in SIZES.items() if unit} | {
     "Mb/s": 1e6 / 8, "Gb/s": 1e9 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
 }  # fmt: skip
+FLOAT = 4  # bytes; a rounded size is a whole number of them
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
+_PARAMETERS = re.compile(r"(?<=\w)\((?=\w+=)")
+_EXACT = re.compile(r"(?<![\w.+-])(segment=)?([0-9]+)(?(1)(?!\w)| ?B(?![\w/]))")
 
 
 def _parse(text: object, units: dict[str, float], what: str, example: str) -> float:
@@ -32,11 +35,16 @@ def _parse(text: object, units: dict[str, float], what: str, example: str) -> fl
 
 
 def parse_size(text: object) -> int:
-    """Bytes of `64KiB`, `1.5MiB`, `4096`; raises InputError for anything else."""
+    """Return the bytes of `64KiB`, `1.5MiB` or `4096`; raises InputError for anything else.
+
+    What `format_size` rounded, such as `22.6KiB`, is rounded to whole floats.
+    """
     value = _parse(text, SIZES, "size", "64KiB")
-    if value != int(value):
+    if value == int(value):
+        return int(value)
+    if value < SIZES["KiB"]:
         raise InputError(f"{quoted(text)} is not a whole number of bytes: write it like 64KiB")
-    return int(value)
+    return FLOAT * round(value / FLOAT)
 
 
 def parse_time(text: object) -> float:
@@ -58,13 +66,45 @@ def parse_bandwidth(text: object) -> float:
 
 
 def format_size(nbytes: float) -> str:
-    """`64KiB` for 65536; exact: a size that is no multiple of a larger unit stays in bytes."""
+    """Return a size to three significant figures: `404B`, `22.6KiB`; `64KiB` where it is exact."""
+    if math.isinf(nbytes):
+        return "inf"
+    size = int(nbytes)
+    if size < SIZES["KiB"]:
+        return f"{size}B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value = size / SIZES[unit]
+        if value < SIZES["KiB"] and value.is_integer():
+            return f"{value:.0f}{unit}"
+        if float(f"{value:.3g}") < 1000:
+            return f"{value:#.3g}".rstrip(".") + unit
+    return f"{value:.0f}{unit}"
+
+
+def format_exact_size(nbytes: float) -> str:
+    """Return a size to the byte: `64KiB`, `23168B`, `inf`."""
     if math.isinf(nbytes):
         return "inf"
     for unit in ("GiB", "MiB", "KiB"):
         if nbytes >= SIZES[unit] and nbytes % SIZES[unit] == 0:
             return f"{int(nbytes // SIZES[unit])}{unit}"
     return f"{int(nbytes)}B"
+
+
+def format_range(lo: float, hi: float) -> str:
+    """Return the sizes from `lo` to below `hi`: `64KiB to 1MiB`, `below 4KiB`, `from 1MiB`."""
+    first, end = format_size(lo), format_size(hi)
+    if math.isinf(hi):
+        return f"from {first}" if lo else "all"
+    return f"{first} to {end}" if lo else f"below {end}"
+
+
+def readable(text: str) -> str:
+    """Return a text for people: `p=4 22.6KiB` of `p=4 23168 B`, `ring (segment=64KiB)` of
+    `ring(segment=65536)`.
+    """
+    sized = _EXACT.sub(lambda found: f"{found[1] or ''}{format_size(int(found[2]))}", text)
+    return _PARAMETERS.sub(" (", sized)
 
 
 def format_time(seconds: float) -> str:

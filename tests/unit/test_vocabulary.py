@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import resource
 import subprocess
 import sys
@@ -34,12 +35,15 @@ from tuner.measurement import (
     series_line,
 )
 from tuner.units import (
+    format_exact_size,
+    format_range,
     format_size,
     format_time,
     parse_bandwidth,
     parse_duration,
     parse_size,
     parse_time,
+    readable,
 )
 
 LAB = Cluster("lab", 1, 4, "a CPU", 2**34)
@@ -54,6 +58,7 @@ LAB = Cluster("lab", 1, 4, "a CPU", 2**34)
         ("1.5MiB", 1572864),
         ("1 kB", 1000),
         ("2GiB", 2**31),
+        ("22.6KiB", 23144),
     ],
 )
 def test_sizes(text: str, nbytes: int) -> None:
@@ -61,7 +66,7 @@ def test_sizes(text: str, nbytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "k", "-1", "1.5", "64k", "1e400", "NaN", "64 KiB s", None, []]
+    "text", ["", "k", "-1", "1.5", "0.3KiB", "64k", "1e400", "NaN", "64 KiB s", None, []]
 )
 def test_bad_sizes(text: object) -> None:
     with pytest.raises(InputError, match="write it like 64KiB"):
@@ -80,9 +85,56 @@ def test_times_and_rates() -> None:
             parse(text)
 
 
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0B"), (404, "404B"), (1023, "1023B"), (65536, "64KiB"), (23168, "22.6KiB"),
+        (1536, "1.50KiB"), (1572864, "1.50MiB"), (1000 * 1024, "1000KiB"), (10236, "10.0KiB"),
+        (2**20 - 1, "1.00MiB"), (2**40, "1TiB"), (2965820, "2.83MiB"), (2**50, "1024TiB"),
+    ],
+)  # fmt: skip
+def test_sizes_for_people_have_three_significant_figures(nbytes: int, text: str) -> None:
+    assert format_size(nbytes) == text
+
+
 @given(st.integers(0, 2**50))
-def test_sizes_survive_being_written(nbytes: int) -> None:
-    assert parse_size(format_size(nbytes)) == nbytes
+def test_sizes_that_people_read_can_be_typed(nbytes: int) -> None:
+    read = parse_size(format_size(nbytes))
+    assert read == pytest.approx(nbytes, rel=0.005, abs=0.5)
+    assert read == nbytes or read % 4 == 0  # as probes want it
+    assert len(re.sub(r"^0\.|\D", "", format_size(nbytes))) <= 4
+
+
+@given(st.integers(0, 2**50))
+def test_exact_sizes_survive_being_written(nbytes: int) -> None:
+    assert parse_size(format_exact_size(nbytes)) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "text"),
+    [
+        (0, math.inf, "all"), (0, 4096, "below 4KiB"), (23168, math.inf, "from 22.6KiB"),
+        (4096, 1 << 20, "4KiB to 1MiB"),
+    ],
+)  # fmt: skip
+def test_ranges_of_sizes(lo: float, hi: float, text: str) -> None:
+    assert format_range(lo, hi) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("collective bcast p=3 65536 B", "collective bcast p=3 64KiB"),
+        ("binomial(segment=8192)", "binomial (segment=8KiB)"),
+        ("chain(chains=4, segment=131072) via schedule",
+         "chain (chains=4, segment=128KiB) via schedule"),
+        ("ring", "ring"),
+        ("20 Bcasts of (3) at 12 B/s", "20 Bcasts of (3) at 12 B/s"),
+        ("up to 1024 B messages queue", "up to 1KiB messages queue"),
+    ],
+)  # fmt: skip
+def test_technical_names_become_readable(text: str, shown: str) -> None:
+    assert readable(text) == shown
 
 
 def test_times_are_readable() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner.cost import Calibration, Estimate, PathCost, Segment
 from tuner.errors import InputError
-from tuner.units import format_size
+from tuner.units import format_exact_size
 
 DRIFT = 0.02  # a smaller change is none, however narrow the intervals
 
@@ -106,7 +106,7 @@ def _of_path(
         yield f"{name}: acknowledged from", Estimate.exact(cost.acknowledged_from)
     for both in pairs or [(own, own) for own in cost.segments]:
         # called after the segment of the first calibration, so that both names are equal
-        span = f"[{format_size(round(both[0].lo))}, {format_size(_whole(both[0].hi))})"
+        span = f"[{format_exact_size(round(both[0].lo))}, {format_exact_size(_whole(both[0].hi))})"
         yield f"{name} {span}: alpha", both[side].alpha
         yield f"{name} {span}: beta", both[side].beta
         if any(segment.lag.value > 0.0 for segment in both):
