@@ -11,9 +11,16 @@ import pytest
 
 from tuner.collective import Collective
 from tuner.measurement import Cluster, Measurement, Measurements
-from tuner.report import LibraryResult, geometric_mean, render_page, split, summarise
+from tuner.report import (
+    LibraryResult,
+    cautions,
+    geometric_mean,
+    render_page,
+    split,
+    summarise,
+)
 from tuner.report.curves import measured, off, predicted
-from tuner.report.summary import verdict
+from tuner.report.summary import outcome
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
 CLUSTER = Cluster("box", 1, 2, "A CPU & more", 8 << 30)
@@ -98,15 +105,50 @@ def test_figures_count_rules_and_name_what_is_not_confirmed(result: LibraryResul
         ([held(1.3), held(0.5), held(1.5)], "Some calls gained, but not all"),
     ],
 )
-def test_verdict_opens_with_the_truth(heldout: list[dict[str, Any]], opening: str) -> None:
-    assert verdict(heldout).startswith(opening)
+def test_the_result_opens_with_the_truth(heldout: list[dict[str, Any]], opening: str) -> None:
+    assert outcome(heldout).startswith(opening)
 
 
-def test_verdict_warns_when_the_same_code_seems_to_differ_from_itself() -> None:
-    unequal = [held(1.24, algorithm="default")] * 8
-    assert "came out at 1.24 to 1.24. Caution" in verdict([held(1.3), *unequal])
+def test_cautions_come_before_the_result(result: LibraryResult) -> None:
+    record = summarise([result])["libraries"]["openmpi"]
+    assert record["cautions"] == [
+        "1 call became slower, at most 2.00 times (allreduce of 2.93KiB on 4 ranks).",
+        "1 of 2 rules is not confirmed.",
+        "The ranks were launched only once, so only gains that hardly vary are seen. Measure with"
+        " more launches.",
+    ]
+    assert record["verdict"] == " ".join([*record["cautions"], record["result"]])
+    page = render_page([result])
+    assert page.index("Caution: 1 call became slower") < page.index(record["result"][:40])
+
+
+@pytest.mark.parametrize(
+    ("heldout", "opening"),
+    [
+        ([held(1.3), *[held(1.24, algorithm="default")] * 8], "Calls that ran the same code on"),
+        ([held(1.3, width=1.2)], "The comparison is too noisy: in half of the calls a difference"
+         " below 18% cannot be seen."),
+        ([held(1.3), held(0.8), held(0.7)], "2 calls became slower, at most 1.43 times"),
+    ],
+)  # fmt: skip
+def test_what_makes_a_comparison_doubtful_is_said(
+    heldout: list[dict[str, Any]], opening: str
+) -> None:
+    (caution,) = cautions.of_comparison(*split(heldout))
+    assert caution.startswith(opening)
+
+
+def test_a_quiet_comparison_needs_no_caution() -> None:
     equal = [held(1.01, algorithm="default")] * 8
-    assert "Caution" not in verdict([held(1.3), *equal])
+    assert cautions.of_comparison(*split([held(1.3), *equal])) == []
+    assert cautions.of_proofs([proof(True)]) == []
+
+
+def test_what_a_probe_noticed_is_a_caution(result: LibraryResult) -> None:
+    launched = tuple(replace(one, launch=n) for n in range(3) for one in result.measurements.series)
+    notes = {"notes": ["too noisy: 65536 B messages are known to 12% only"]}
+    noticed = replace(result.measurements, series=launched, provenance=notes)
+    assert cautions.of_measurements(noticed) == ["Too noisy: 64KiB messages are known to 12% only."]
 
 
 def test_control_is_what_the_table_leaves_alone() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -12,7 +11,7 @@ from tuner.report.curves import measured, off, predicted, shapes
 from tuner.report.figures import heldout_figure, times_figure
 from tuner.report.summary import LibraryResult, split, summarise
 from tuner.table import Key, Rule
-from tuner.units import format_size, format_sizes
+from tuner.units import format_range, format_sizes, readable
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1080px; margin: 2rem auto;
@@ -25,6 +24,8 @@ th, td { text-align: left; padding: .2rem .9rem .2rem 0; border-bottom: 1px soli
 th { font-weight: 600; border-bottom: 1px solid #999; }
 .n { text-align: right; font-variant-numeric: tabular-nums; }
 .verdict { background: #f3f3ee; border-left: 4px solid #332288; padding: .6rem 1rem; }
+.caution { background: #fdeee6; border-left: 4px solid #cc3311; padding: .6rem 1rem;
+           font-weight: 600; }
 .no { color: #882255; font-weight: 600; } .faint { color: #666; }
 """
 
@@ -40,7 +41,9 @@ def render_page(results: Sequence[LibraryResult]) -> str:
     for result in results:
         figures = record["libraries"][result.name]
         parts.append(f"<h2>{escape(result.table.library)}</h2>")
-        parts.append(f"<p class='verdict'>{escape(figures['verdict'])}</p>")
+        for sentence in figures["cautions"]:
+            parts.append(f"<p class='caution'>Caution: {escape(sentence)}</p>")
+        parts.append(f"<p class='verdict'>{escape(figures['result'])}</p>")
         parts.append(_heldout(result))
         parts.append(_times(result))
         parts.append(_rules(result))
@@ -112,10 +115,9 @@ def _rule_cells(key: Key, rule: Rule) -> tuple[str, ...]:
         f"{rule.evidence.gain:.2f}", f"{low:.2f} to {high:.2f}"
     )  # fmt: skip
     operators = key.operators if Collective(key.collective).reduces else ""
-    top = "and more" if rule.hi == math.inf else f"to below {format_size(rule.hi)}"
     return (
-        str(key.collective), str(key.p), operators, f"{format_size(rule.lo)} {top}",
-        str(rule.choice), *gain, rule.evidence.basis,
+        str(key.collective), str(key.p), operators, format_range(rule.lo, rule.hi),
+        readable(str(rule.choice)), *gain, rule.evidence.basis,
     )  # fmt: skip
 
 
@@ -126,8 +128,9 @@ def _proofs(result: LibraryResult, figures: Mapping[str, Any]) -> str:
     rows = [
         (
             proof["collective"], str(proof["p"]),
-            format_sizes(proof.get("sizes") or [proof["nbytes"]]), proof["expected"],
-            proof["executed"], "yes" if proof["confirmed"] else f"no: {proof['reason']}",
+            format_sizes(proof.get("sizes") or [proof["nbytes"]]), readable(proof["expected"]),
+            readable(proof["executed"]),
+            "yes" if proof["confirmed"] else f"no: {readable(proof['reason'])}",
         )
         for proof in result.proofs
     ]  # fmt: skip

@@ -9,14 +9,15 @@ from statistics import fmean
 from typing import Any
 
 from tuner.measurement import Measurements
+from tuner.report import cautions
+from tuner.report.cautions import departure
 from tuner.table import DEFAULT, TuningTable
-from tuner.units import format_size
+from tuner.units import format_size, readable
 
 Record = Mapping[str, Any]
 UNPROVED = "the file that was proved does not hold it"
 # what tells rules apart in a proof
 _RULE = ("collective", "nodes", "ppn", "p", "operators", "lo")
-QUIET = 0.05  # typical departure of the control from 1 above which the comparison is in doubt
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ class LibraryResult:
 
 def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
     """The content of report.json: all libraries together, then each by itself."""
+    noticed = {result.name: cautions.of_measurements(result.measurements) for result in results}
     libraries = {
-        result.name: _figures(proofs_of(result.table, result.proofs), result.heldout)
-        for result in results
+        r.name: _figures(proofs_of(r.table, r.proofs), r.heldout, noticed[r.name]) for r in results
     }
     for result in results:
         libraries[result.name]["library"] = result.table.library
@@ -53,7 +54,8 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
     heldout = [{"library": r.name, **held} for r in results for held in r.heldout]
     verdict = " ".join(f"{result.table.library}: {libraries[result.name]['verdict']}"
                        for result in results)  # fmt: skip
-    return {**_figures(proofs, heldout), "verdict": verdict, "libraries": libraries}
+    every = [sentence for sentences in noticed.values() for sentence in sentences]
+    return {**_figures(proofs, heldout, every), "verdict": verdict, "libraries": libraries}
 
 
 def proofs_of(table: TuningTable, proofs: Sequence[Record]) -> list[Record]:
@@ -72,15 +74,21 @@ def proofs_of(table: TuningTable, proofs: Sequence[Record]) -> list[Record]:
     return [*proofs, *(o for o in others if tuple(o[name] for name in _RULE) not in proved)]
 
 
-def _figures(proofs: Sequence[Record], heldout: Sequence[Record]) -> dict[str, Any]:
+def _figures(
+    proofs: Sequence[Record], heldout: Sequence[Record], noticed: Sequence[str]
+) -> dict[str, Any]:
     changed, control = split(heldout)
+    warnings = [
+        *cautions.of_comparison(changed, control), *cautions.of_proofs(proofs), *noticed
+    ]  # fmt: skip
+    result = outcome(heldout)
     unconfirmed = [
         {"rule": rule_name(proof), "executed": proof["executed"], "reason": proof["reason"]}
         for proof in proofs
         if not proof["confirmed"]
     ]
     return {
-        "verdict": verdict(heldout),
+        "verdict": " ".join([*warnings, result]), "cautions": warnings, "result": result,
         **_mean(heldout),
         "changed": {"calls": len(changed), "faster": len(_faster(changed)),
                     "slower": len(_slower(changed)), **_mean(changed)},
@@ -115,10 +123,10 @@ def _slower(heldout: Sequence[Record]) -> list[Record]:
 
 
 def rule_name(proof: Record) -> str:
-    """`bcast on 4 ranks at 64KiB: binomial(segment=8192)`."""
+    """Return `bcast on 4 ranks at 64KiB: binomial (segment=8KiB)`."""
     return (
         f"{proof['collective']} on {proof['p']} ranks at {format_size(proof['nbytes'])}:"
-        f" {proof['expected']}"
+        f" {readable(proof['expected'])}"
     )
 
 
@@ -135,17 +143,15 @@ def geometric_mean(heldout: Sequence[Record]) -> tuple[float, float, float]:
     return mean, low, high
 
 
-def verdict(heldout: Sequence[Record]) -> str:
-    """Plain words: what was gained, what was lost, or that nothing was gained; and how far the
-    control lets one trust that.
-    """
+def outcome(heldout: Sequence[Record]) -> str:
+    """Return in words what was gained or lost, and how far the control departed from 1."""
     changed, control = split(heldout)
     if not heldout:
         return "Nothing was compared, so nothing is known about the gain."
     if not changed:
         opening = (
-            f"Nothing was gained and nothing lost: the table leaves all {len(heldout)} compared"
-            " calls to the library's default, because no other algorithm was significantly faster."
+            "Nothing was gained and nothing lost: no other algorithm was significantly faster, so"
+            f" the table leaves all {len(heldout)} compared calls to the library's default."
         )
     else:
         opening = f"{_opening(changed)} {_counts(changed, len(heldout))}"
@@ -154,49 +160,40 @@ def verdict(heldout: Sequence[Record]) -> str:
 
 def _opening(changed: Sequence[Record]) -> str:
     mean, low, high = geometric_mean(changed)
-    figures = f"(geometric mean {mean:.2f}, 95 % interval {low:.2f} to {high:.2f})"
+    interval = f"95 % interval {low:.2f} to {high:.2f}"
+    figures = f"(geometric mean {mean:.2f}, {interval})"
     if low > 1:
-        return f"Calls whose algorithm the table changes became {mean:.2f} times as fast {figures}:"
+        return (
+            f"Calls whose algorithm the table changes became {mean:.2f} times as fast (geometric"
+            f" mean, {interval})."
+        )
     if high < 1:
         return (
-            f"Something was lost: calls whose algorithm the table changes became slower {figures}:"
+            f"Something was lost: calls whose algorithm the table changes became slower {figures}."
         )
     if _faster(changed):
-        return f"Some calls gained, but not all changed calls taken together {figures}:"
-    return f"Nothing was gained by the changed calls {figures}:"
+        return f"Some calls gained, but not all changed calls taken together {figures}."
+    return f"Nothing was gained by the changed calls {figures}."
 
 
 def _counts(changed: Sequence[Record], total: int) -> str:
     faster, slower = _faster(changed), _slower(changed)
     rest = len(changed) - len(faster) - len(slower)
     return (
-        f"{len(changed)} of {total} compared calls, all of sizes that were not probed,"
-        f" {_count(faster, 'faster')}, {_count(slower, 'slower')}, {rest} not distinguishable from"
-        " the default."
+        f"The table changes {len(changed)} of {total} compared calls, all of sizes that were not"
+        f" probed: {_count(faster, 'faster')}, {_count(slower, 'slower')}, {rest or 'none'} within"
+        " noise."
     )
-
-
-def departure(control: Sequence[Record]) -> float:
-    """How far calls of the same code typically seem to differ: root mean square of ln(ratio)."""
-    if not control:
-        return 0.0
-    return math.sqrt(sum(math.log(record["ratio"]) ** 2 for record in control) / len(control))
 
 
 def _control(control: Sequence[Record]) -> str:
     if not control:
         return ""
     ratios = [record["ratio"] for record in control]
-    text = (
+    return (
         f" Control: {len(control)} calls ran the same code on both sides and came out at"
         f" {min(ratios):.2f} to {max(ratios):.2f}."
     )
-    if departure(control) > QUIET:
-        text += (
-            f" Caution: they typically departed from 1 by {departure(control):.0%}, so a difference"
-            " of that size in one call means nothing; measure again on a quiet machine."
-        )
-    return text
 
 
 def _count(records: Sequence[Record], word: str) -> str:
@@ -205,6 +202,6 @@ def _count(records: Sequence[Record], word: str) -> str:
     extreme = max(records, key=lambda record: abs(math.log(record["ratio"])))
     ratio = max(extreme["ratio"], 1 / extreme["ratio"])
     return (
-        f"{len(records)} {word} (at most {ratio:.2f} times, {extreme['collective']} of"
+        f"{len(records)} {word} (at most {ratio:.2f} times: {extreme['collective']} of"
         f" {format_size(extreme['nbytes'])} on {extreme['p']} ranks)"
     )

@@ -1,0 +1,90 @@
+"""What a reader must know before the gain: losses, noise, and rules that nobody saw at work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from tuner.measurement import Measurements
+from tuner.units import format_size, plural, readable
+
+Record = Mapping[str, Any]
+QUIET = 0.05  # typical departure of the control from 1 above which the comparison is in doubt
+NOISY = 0.10  # typical half-width of a ratio's 95 % interval above which little can be told apart
+FEW_LAUNCHES = 3  # fewer show only gains that hardly vary from launch to launch
+
+
+def of_comparison(changed: Sequence[Record], control: Sequence[Record]) -> list[str]:
+    """Return sentences on calls that became slower, and on how far the comparison is trusted."""
+    return [*_losses(changed), *_departures(control), *_noise([*changed, *control])]
+
+
+def _losses(changed: Sequence[Record]) -> list[str]:
+    slower = [record for record in changed if record["ci95"][1] < 1]
+    if not slower:
+        return []
+    worst = min(slower, key=lambda record: float(record["ratio"]))
+    return [
+        f"{plural(len(slower), 'call')} became slower, at most {1 / worst['ratio']:.2f} times"
+        f" ({worst['collective']} of {format_size(worst['nbytes'])} on {worst['p']} ranks)."
+    ]
+
+
+def departure(control: Sequence[Record]) -> float:
+    """How far calls of the same code typically seem to differ: root mean square of ln(ratio)."""
+    if not control:
+        return 0.0
+    return math.sqrt(sum(math.log(record["ratio"]) ** 2 for record in control) / len(control))
+
+
+def _departures(control: Sequence[Record]) -> list[str]:
+    typical = departure(control)
+    if typical <= QUIET:
+        return []
+    return [
+        f"Calls that ran the same code on both sides differed by {typical:.0%}. A difference of"
+        " that size in one call means nothing. Measure again on a quiet machine."
+    ]
+
+
+def _noise(compared: Sequence[Record]) -> list[str]:
+    if not compared:
+        return []
+    width = median(math.log(record["ci95"][1] / record["ci95"][0]) / 2 for record in compared)
+    if width <= NOISY:
+        return []
+    return [
+        f"The comparison is too noisy: in half of the calls a difference below {width:.0%} cannot"
+        " be seen. Measure again on a quiet machine, or with a larger --budget."
+    ]
+
+
+def of_proofs(proofs: Sequence[Record]) -> list[str]:
+    """Return a sentence on rules that were not seen at work."""
+    missing = sum(not proof["confirmed"] for proof in proofs)
+    if not missing:
+        return []
+    are = "is" if missing == 1 else "are"
+    return [f"{missing} of {plural(len(proofs), 'rule')} {are} not confirmed."]
+
+
+def of_measurements(measurements: Measurements) -> list[str]:
+    """Return sentences on what was noticed while measuring, and on too few launches."""
+    noticed = [_sentence(readable(note)) for note in measurements.provenance.get("notes", ())]
+    launches = {one.launch for one in measurements.series if one.kind == "collective"}
+    if 0 < len(launches) < FEW_LAUNCHES:
+        noticed.append(
+            f"The ranks were launched only {_times(len(launches))}, so only gains that hardly vary"
+            " are seen. Measure with more launches."
+        )
+    return noticed
+
+
+def _sentence(note: str) -> str:
+    return f"{note[:1].upper()}{note[1:].removesuffix('.')}."
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else "twice" if number == 2 else f"{number} times"
