@@ -81,9 +81,9 @@ def test_a_size_far_off_is_named_and_drawn_with_its_residual(
         ({"acknowledged_from": 181.02}, ["senders of about 181B and more wait for an ack"]),
         (
             {"ahead_limit": math.inf},
-            ["messages of 60000B and more set out at once, but their senders"],
+            ["messages of 58.6KiB and more set out at once, but their senders"],
         ),
-        ({"ahead_limit": 2.0**17}, ["messages of 60000B and more, below 128KiB, set out at once"]),
+        ({"ahead_limit": 2.0**17}, ["messages of 58.6KiB and more, below 128KiB, set out at once"]),
     ],
 )
 def test_what_senders_wait_for_is_said(
@@ -124,7 +124,7 @@ def test_latency_and_rate_of_the_links_are_shown(
     for name, shown in (("2 links, 2us, 1.25e+07B/s", "2 links, 2us, 12.5 MB/s"), ("node", "node")):
         cost = {(name, "host"): truth().path("network")}
         print_calibration(replace(truth(), paths=cost))
-        assert f" {shown} host " in " ".join(capsys.readouterr().out.split())
+        assert f" {shown} below 58.6KiB " in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_cannot_be_calibrated_is_not_sent_there(
@@ -251,7 +251,7 @@ def test_the_ratio_is_that_of_the_figures_beside_it(
         write_calibration(replace(truth(), paths=cost), Path(path))
     assert main(["calibrate", "compare", *files]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "network [0B, inf): 1/beta 1 GB/s (1 to 1) 0.5 GB/s (0.5 to 0.5) 0.500" in said
+    assert "network, all: 1/beta 1 GB/s (1 to 1) 0.5 GB/s (0.5 to 0.5) 0.500" in said
     assert main(["calibrate", "compare", *files, "--json"]) == 0
     (change,) = [c for c in json.loads(capsys.readouterr().out) if "beta" in c["parameter"]]
     assert (change["parameter"], change["ratio"]) == ("network [0B, inf): beta", 2.0)

@@ -143,7 +143,7 @@ def test_the_plan_is_shown_without_measuring(capsys: pytest.CaptureFixture[str])
     assert sum(row["seconds"] for row in record["points"]) == pytest.approx(60, rel=0.01)
     assert main(words) == 0
     every, _, of_gpus = capsys.readouterr().out.partition("more where hosts have GPUs")
-    assert "collective bcast 4x1 1024 B" in every
+    assert "collective bcast 4x1 1KiB" in every
     assert ", 1 launch, " in every
     assert "cuda" not in every + of_gpus
     assert re.search(r"^ +1 +sentinel network", every, re.MULTILINE)  # numbered as listed

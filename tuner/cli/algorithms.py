@@ -7,8 +7,10 @@ from typing import Any
 
 from tuner.algorithms import NEEDS, Algorithm, describe, names
 from tuner.cli import parsing
-from tuner.cli.output import add_json, console, emit
+from tuner.cli.output import add_json, emit, print_text
 from tuner.collective import Collective
+from tuner.table import Choice
+from tuner.units import readable
 
 EXAMPLES = """examples:
   tuner algorithms
@@ -44,18 +46,16 @@ def _record(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _print(algorithms: list[Algorithm]) -> None:
-    out = console()
     previous = None
     for algorithm in algorithms:
         if algorithm.collective != previous:
-            out.print(f"\n[bold]{algorithm.collective}[/bold]")
+            print_text(f"\n{algorithm.collective}", style="bold")
             previous = algorithm.collective
-        params = ", ".join(f"{name}={value}" for name, value in algorithm.params.items())
-        out.print(f"  [bold]{algorithm.name}[/bold]{f'  ({params})' if params else ''}")
+        print_text(f"  {readable(str(Choice(algorithm.name, algorithm.params)))}", style="bold")
         needs = "; ".join(NEEDS[need] for need in algorithm.needs)
         for label, text in (
             ("", algorithm.summary), ("needs   ", needs),
             ("cost    ", algorithm.formula), ("source  ", algorithm.source),
         ):  # fmt: skip
             if text:
-                out.print(f"      {label}{text}", markup=False)
+                print_text(f"      {label}{text}")

@@ -13,7 +13,15 @@ from tuner.calibrate import Fit, fit
 from tuner.calibrate.compare import Change, compare
 from tuner.calibrate.refine import Refined, refine
 from tuner.cli.clusters import read_measured
-from tuner.cli.output import add_json, console, emit, print_table
+from tuner.cli.output import (
+    add_json,
+    console,
+    emit,
+    print_cautions,
+    print_command,
+    print_table,
+    print_text,
+)
 from tuner.cli.parameters import figure, print_calibration, shown_name, shown_ratio
 from tuner.cli.progress import Display, counted
 from tuner.cost import (
@@ -92,9 +100,9 @@ def run(options: argparse.Namespace) -> None:
         if refined:
             _print_refined(refined)
         if options.out:
-            console().print(f"{options.out}: written", markup=False, soft_wrap=True)
+            print_text(f"{options.out}: written")
         if options.out and _tunable(measurements):
-            console().print(f"next: {_tuning(options)}", markup=False, soft_wrap=True)
+            print_command("next:", _tuning(options))
 
     emit(options, calibration_record(calibration), text)
 
@@ -132,16 +140,19 @@ def _print_refined(refined: Refined) -> None:
             for name, own in (("ping-pongs", refined.before), ("refined", refined.after))
         ],
         right=("calls", "median error", "mean", "p95", "regret", "tau", "within 5 %"),
+        spare=("p95", "mean", "within 5 %"),
     )  # fmt: skip
-    used = "refined" if refined.accepted else "not refined"
-    console().print(f"{used}: {refined.reason}")
+    if refined.accepted:
+        print_text(f"refined: {refined.reason}")
+    else:
+        print_cautions([f"not refined: {refined.reason}"])
 
 
 def _draw(found: Fit, refined: Calibration | None, folder: Path) -> None:
     from tuner.report.fit_plots import save_fit  # matplotlib takes its time
 
     for path in save_fit(found, folder, refined):
-        console(error=True).print(f"wrote {path}")
+        print_text(f"{path}: written", error=True)
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -170,7 +181,7 @@ def _print(changes: list[Change]) -> None:
             )
             for change in changes
         ],
-        right=("ratio",),
+        right=("ratio",), prose=("parameter", "before", "after"),
     )  # fmt: skip
     number = sum(change.significant for change in changes)
-    console().print(f"{number} of {len(changes)} parameters changed significantly")
+    print_text(f"{number} of {len(changes)} parameters changed significantly")

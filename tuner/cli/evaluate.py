@@ -6,13 +6,13 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.output import add_json, console, emit, print_table, warn
+from tuner.cli.output import add_json, console, emit, print_cautions, print_table, print_text, warn
 from tuner.cli.parsing import names
 from tuner.cli.progress import Display, timed, within
 from tuner.collective import Collective
@@ -38,7 +38,16 @@ from tuner.select.cases import (
     without,
 )
 from tuner.select.dataset import Point, Simulate
-from tuner.select.evaluate import DEFAULT, OURS, Score, blind, contestants, evaluate, with_choice
+from tuner.select.evaluate import (
+    DEFAULT,
+    OURS,
+    SURE,
+    Score,
+    blind,
+    contestants,
+    evaluate,
+    with_choice,
+)
 from tuner.select.predict import Simulator
 from tuner.table import Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
@@ -49,6 +58,7 @@ ONE_ALONE = (
     "nothing to choose from: every call was measured with one algorithm alone, as far as the files"
     " name algorithms; to choose among the libraries in a file: --libraries together"
 )
+NOTABLE = 0.005  # of mean regret; less is no difference to speak of
 MEANS = ("mean_", "avg_")  # with a unit: columns of a table, whose writer had the choice
 EXAMPLES = """examples:
   tuner evaluate results.csv
@@ -263,10 +273,32 @@ def _print(found: dict[str, dict[str, Score]], protocol: str) -> None:
     columns = ("selector", "mean", "p95", "worst", "slower", "headroom", "calls")
     for name, scores in found.items():
         rows = [(key, *_cells(score)) for key, score in scores.items()]
-        print_table(f"{name}: regret, %, {protocol}", columns, rows, right=columns[1:])
+        print_table(f"{name}: regret, %, {protocol}", columns, rows, right=columns[1:],
+                    spare=("p95", "headroom", "worst"), prose=("selector",))  # fmt: skip
+    print_cautions(f"{name}: {one}." for name, scores in found.items() for one in _losses(scores))
     if any(DEFAULT not in scores for scores in found.values()):
-        print("Where the library's default was not measured, or is left out, nothing tells what is"
-              " slower than it, nor which part of its regret is saved.")  # fmt: skip
+        print_text(
+            "Where the library's default was not measured, or is left out, nothing tells what is"
+            " slower than it, nor which part of its regret is saved."
+        )
+
+
+def _losses(scores: Mapping[str, Score]) -> Iterator[str]:
+    """Yield where our selector is slower than the default, or has more regret than another."""
+    ours = scores.get(OURS)
+    if ours is None:
+        return
+    calls = ours.regret.points
+    if ours.slower > 0:
+        share = f"{ours.slower:.0%} of {plural(calls, 'call')}"
+        yield f"{OURS} chose something slower than the default in {share}"
+    for name, score in scores.items():
+        better = score.regret.mean < ours.regret.mean - NOTABLE
+        if name != SURE and better and score.regret.points == calls:
+            yield (
+                f"{name} has less regret than {OURS}, {score.regret.mean:.1%} against"
+                f" {ours.regret.mean:.1%}"
+            )
 
 
 def _cells(score: Score) -> tuple[str, ...]:

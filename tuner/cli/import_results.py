@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.cli import parsing
-from tuner.cli.output import add_json, console, emit
+from tuner.cli.output import add_json, emit, print_cautions, print_text
 from tuner.errors import InputError
 from tuner.measurement import Measurements
 from tuner.results import (
@@ -22,6 +22,7 @@ from tuner.results import (
     write_measurements,
 )
 from tuner.results.names import library_name, require_names
+from tuner.units import readable
 
 PURPOSE = (
     "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"
@@ -110,18 +111,16 @@ def _summary(found: Measurements) -> dict[str, object]:
 
 
 def _print(found: Measurements, readings: int, out: Path) -> None:
-    screen = console()
-    screen.print(
+    print_text(
         f"{found.library} on {found.cluster}: {len(found.series)} series of {readings}"
-        f" readings in {out}",
-        markup=False,
+        f" readings in {out}"
     )
     for line in found.provenance["excluded"]:
-        screen.print(f"left out: {line}", markup=False)
+        print_text(f"left out: {readable(line)}")
     single = sum(len(series.samples) == 1 for series in found.series)
     if single:
-        screen.print(
+        print_cautions([
             f"One sample alone is in {single} of {len(found.series)} series: such can be compared"
-            " with predictions, but no rule rests on them.", markup=False,
-        )  # fmt: skip
-    screen.print(PURPOSE, markup=False)
+            " with predictions, but no rule rests on them."
+        ])  # fmt: skip
+    print_text(PURPOSE)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
 from tuner.cli import parsing
-from tuner.cli.output import add_action, emit, print_table
+from tuner.cli.output import add_action, emit, print_table, print_text, warn
+from tuner.cli.parser import Parser
 from tuner.lab import Lab, Status, emulation, launch, prefix_for, take_down
 from tuner.topologies import load_topology
 from tuner.units import format_time, parse_duration
@@ -34,7 +34,7 @@ another one."""
 AFTER_DASHES = "write the command after --: tuner lab run FILE -- mpirun -n 8 ./program"
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     """Says where a command begins when it misses one."""
 
     def error(self, message: str) -> NoReturn:
@@ -78,7 +78,9 @@ def run_up(options: argparse.Namespace) -> None:
     lab = _lab(options)
     made = _up(lab)
     record = {"prefix": lab.prefix, "made": made, "hosts": list(lab.emulation.hosts)}
-    emit(options, record, lambda: print(f"{_said(lab)} {'is up' if made else 'was up already'}"))
+    emit(
+        options, record, lambda: print_text(f"{_said(lab)} {'is up' if made else 'was up already'}")
+    )
 
 
 def run_down(options: argparse.Namespace) -> None:
@@ -86,7 +88,11 @@ def run_down(options: argparse.Namespace) -> None:
     prefix = _prefix(options)
     removed = take_down(prefix)
     record = {"prefix": prefix, "removed": removed}
-    emit(options, record, lambda: print(f"lab {prefix} {'is down' if removed else 'was not up'}"))
+    emit(
+        options,
+        record,
+        lambda: print_text(f"lab {prefix} {'is down' if removed else 'was not up'}"),
+    )
 
 
 def run_status(options: argparse.Namespace) -> None:
@@ -120,7 +126,7 @@ def _prefix(options: argparse.Namespace) -> str:
 def _up(lab: Lab) -> bool:
     made = lab.up()
     for warning in lab.emulation.warnings if made else ():
-        print(f"tuner: {warning}", file=sys.stderr)
+        warn(warning)
     return made
 
 
@@ -132,7 +138,7 @@ def _print_status(lab: Lab, status: Status) -> None:
     counters = status.counters
     if counters is None:
         part = "is partly there: take it down, or up again" if status.partly else "is not up"
-        print(f"{_said(lab)} {part}")
+        print_text(f"{_said(lab)} {part}")
         return
     rows = (
         [link.source, link.target, f"{8e-6 * wire.capacity:g}Mbit/s", format_time(wire.latency),
@@ -141,8 +147,8 @@ def _print_status(lab: Lab, status: Status) -> None:
     )  # fmt: skip
     columns = ("from", "to", "rate", "latency", "bytes", "frames", "longest wait")
     print_table(f"{_said(lab)} is up", columns, rows, right=columns[2:])
-    print(f"{counters.frames:,} frames, {counters.lost} lost; late by at most"
+    print_text(f"{counters.frames:,} frames, {counters.lost} lost; late by at most"
           f" {format_time(counters.lag(0.5))} (half of them), {format_time(counters.lag(0.99))}"
           f" (99 %), {format_time(counters.worst_lag)} (all)")  # fmt: skip
     if not counters.real_time:
-        print("the switch has no real-time priority, which makes its times less exact")
+        print_text("the switch has no real-time priority, which makes its times less exact")

@@ -8,14 +8,15 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from tuner.cli.output import console, print_table
+from tuner.cli.output import print_table, print_text
 from tuner.files import finite
 from tuner.topologies.presets import Design, Machine, Sourced
-from tuner.topology import Interior, Link, Topology
-from tuner.units import format_size, format_time
+from tuner.topology import HOST, Interior, Link, Topology
+from tuner.units import format_size, format_time, readable
 
 SAID = "as the topology says"
 READ = "as the file says, or nominal"
+SOURCE = "source of the rate"
 Row = tuple[str, ...]
 
 
@@ -75,33 +76,33 @@ def _rates(known: Design | None) -> dict[frozenset[str], Sourced]:
 def print_machine(machine: Machine) -> None:
     """For people."""
     topology, known = machine.topology, machine.design
-    out = console()
-    out.print(f"{machine.name}: {known.title}" if known else machine.name, style="bold",
-              markup=False)  # fmt: skip
+    print_text(f"{machine.name}: {known.title}" if known else machine.name, style="bold")
     if known:
-        out.print(f"  sources: {known.source}", markup=False)
+        print_text(f"  sources: {known.source}")
     _print_network(topology, known)
     interior = topology.nodes[0].interior
     if interior is not None:
         _print_devices(interior)
         _print_links(interior, known)
     if known is None:
-        out.print(f"\ncosts: {SAID}", markup=False)
+        print_text(f"costs: {SAID}")
     else:
         _print_paths(known)
         _print_numbers(known)
 
 
 def _print_network(topology: Topology, known: Design | None) -> None:
-    out = console()
     nodes, switches = len(topology.nodes), len(topology.switches)
-    out.print(f"  {_many(nodes, 'node')} of {_many(topology.nodes[0].cores, 'core')},"
-              f" {_many(switches, 'switch', 'es')}", markup=False)  # fmt: skip
+    print_text(
+        f"  {_many(nodes, 'node')} of {_many(topology.nodes[0].cores, 'core')},"
+        f" {_many(switches, 'switch', 'es')}"
+    )
     if known:
         source, certainty = known.shape
-        out.print(f"  {known.fabric.summary} ({certainty}: {source})", markup=False)
+        print_text(f"  {known.fabric.summary} ({certainty}: {source})")
     if topology.offers:
-        out.print(f"  the network offers {', '.join(sorted(topology.offers))}", markup=False)
+        print_text(f"  the network offers {', '.join(sorted(topology.offers))}")
+    print_text("")
     rows = [
         (f"{entry['cables']:,}", _rate(entry["capacity"]), format_time(entry["latency"]))
         for entry in _summed(topology.links)
@@ -119,8 +120,10 @@ def _print_devices(interior: Interior) -> None:
     alike = Counter((device.kind, device.product, device.cores) for device in interior.devices)
     rows = [(kind, product, str(cores or ""), str(number))
             for (kind, product, cores), number in alike.items()]  # fmt: skip
-    print_table("inside each node", ("device", "product", "cores", "number"), rows,
-                right=("cores", "number"))  # fmt: skip
+    columns = ("device", "product", "cores", "number")
+    print_table(
+        "inside each node", columns, rows, right=("cores", "number"), prose=("device", "product")
+    )
 
 
 def _print_links(interior: Interior, known: Design | None) -> None:
@@ -135,8 +138,9 @@ def _print_links(interior: Interior, known: Design | None) -> None:
         alike.setdefault(row, []).append(f"{link.target}-{link.source}")
     rows = [(kind, count, together, _few(ends), source)
             for (kind, count, together, source), ends in alike.items()]  # fmt: skip
-    print_table("links inside", ("kind", "cables", "together", "between", "source of the rate"),
-                rows, right=("cables", "together"))  # fmt: skip
+    columns = ("kind", "cables", "together", "between", SOURCE)
+    print_table("links inside", columns, rows, right=("cables", "together"),
+                spare=(SOURCE,), prose=("between", SOURCE))  # fmt: skip
 
 
 def _few(names: list[str], most: int = 4) -> str:
@@ -150,12 +154,14 @@ def _print_paths(known: Design) -> None:
     for (path_class, memory), costs in known.paths.items():
         for line in costs.lines:
             rows.append((
-                path_class, memory, format_size(line.lo) if line.lo else "0",
-                format_time(line.alpha.value), _rate(line.rate.value),
-                "staged" if line.staged else "", f"{line.rate.certainty}: {line.rate.source}",
+                path_class if memory == HOST else f"{path_class} ({memory})",
+                format_size(line.lo), format_time(line.alpha.value), _rate(line.rate.value),
+                "staged" if line.staged else "",
+                f"{line.rate.certainty}: {readable(line.rate.source)}",
             ))  # fmt: skip
-    columns = ("path class", "memory", "from", "alpha", "rate", "", "source of the rate")
-    print_table("costs of messages", columns, rows, right=("from", "alpha", "rate"))
+    columns = ("path class", "from", "alpha", "rate", "", SOURCE)
+    print_table("costs of messages", columns, rows, right=("from", "alpha", "rate"),
+                spare=(SOURCE,), prose=("path class", SOURCE))  # fmt: skip
 
 
 def _print_numbers(known: Design) -> None:
@@ -165,10 +171,11 @@ def _print_numbers(known: Design) -> None:
         if name.endswith("eager below") and number.value
     }  # fmt: skip
     rows = [
-        (name, _number(number), f"{number.certainty}: {number.source}")
+        (name, _number(number), f"{number.certainty}: {readable(number.source)}")
         for name, number in (known.general() | eager).items()
     ]
-    print_table("other numbers", ("what", "value", "source"), rows, right=("value",))
+    print_table("other numbers", ("what", "value", "source"), rows, right=("value",),
+                spare=("source",), prose=("what", "source"))  # fmt: skip
 
 
 def _number(number: Sourced) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tuner import __version__
+from tuner.cli.parser import UNREADABLE, Parser
 from tuner.errors import TunerError
 from tuner.interruption import INTERRUPTION
 
@@ -37,14 +38,14 @@ VERBS = {
 }
 RESUME = "the same command{} resumes where it stopped, with what is already there"
 NOTHING = "nothing was written that is not whole"
-FAILED, UNREADABLE = 1, 2  # the latter is argparse's own, too
+FAILED = 1
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 TAKES_NO_MORE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; only the verb that is asked for is imported, so that help is instant."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tuner",
         description="Finds the fastest collective algorithm for every MPI call, and proves it.",
         epilog="`tuner VERB --help` shows examples. Start with `tuner quickstart`.",
@@ -53,10 +54,7 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tuner {__version__}")
     commands = parser.add_subparsers(metavar="VERB", required=True)
     for name, summary in VERBS.items():
-        command = commands.add_parser(
-            name, help=summary, allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )  # fmt: skip
+        command = commands.add_parser(name, help=summary, allow_abbrev=False)
         if name in words:
             verb = importlib.import_module(f"tuner.cli.{name.replace('-', '_')}")
             command.description, command.epilog = verb.__doc__, verb.EXAMPLES
@@ -77,12 +75,12 @@ def main(words: Sequence[str] | None = None) -> int:
             print(end="", flush=True)
             return done
     except TunerError as error:
-        print(f"tuner: {error}", file=sys.stderr)
+        _say(f"tuner: {error}")
         return status
     except KeyboardInterrupt:
         again = " without --fresh" if getattr(arguments, "fresh", False) else " again"
         kept = RESUME.format(again) if getattr(arguments, "resumes", False) else NOTHING
-        print(f"\ntuner: interrupted; {kept}", file=sys.stderr)
+        _say(f"\ntuner: interrupted; {kept}")
         return INTERRUPTED
     except OSError as error:
         return _not_printed(error)
@@ -121,8 +119,14 @@ def _not_printed(error: OSError) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         return 0
-    print(f"tuner: standard output cannot be written: {error.strerror}", file=sys.stderr)
+    _say(f"tuner: standard output cannot be written: {error.strerror}")
     return FAILED
+
+
+def _say(sentence: str) -> None:
+    from tuner.cli.output import print_text  # takes longer to load than `tuner --help`
+
+    print_text(sentence, error=True)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from rich import box
@@ -14,10 +13,19 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-PLAIN_WIDTH = 120  # columns of text when the output is no terminal
-TABLE_WIDTH = 10_000  # at most, likewise; tables take what they need
-GAP = 3  # columns of text that a column of a table takes beside its cells, at most
-SHORTEST = 16  # letters of a line into which names are cut
+from tuner.cli.layout import (
+    GAP,
+    Layout,
+    columns_of,
+    fold_command,
+    stacked,
+    without_empty_columns,
+    wrap,
+)
+
+UNLIMITED = 10_000  # columns of text where no terminal breaks lines
+CAUTION = "bold yellow"
+LEFT_OUT = "no room for {}: widen the terminal, or use --json"
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +42,7 @@ def add_action(
 ) -> argparse.ArgumentParser:
     """One of the actions of a verb, which `run` carries out."""
     action = actions.add_parser(
-        name, help=summary, description=summary, epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        name, help=summary, description=summary, epilog=examples
     )  # fmt: skip
     add_json(action)
     action.set_defaults(run=run)
@@ -43,10 +50,25 @@ def add_action(
 
 
 def console(*, error: bool = False) -> Console:
-    """Standard output (or error); colour and width only where a terminal reads it."""
+    """Return standard output (or error); colour and width only where a terminal reads it."""
     stream = sys.stderr if error else sys.stdout
-    width = None if stream.isatty() else PLAIN_WIDTH
-    return Console(file=stream, width=width, highlight=False)
+    return Console(file=stream, width=None if stream.isatty() else UNLIMITED, highlight=False)
+
+
+def print_text(text: str, *, style: str = "", error: bool = False) -> None:
+    """Print sentences; on a terminal their lines break between words, elsewhere nowhere."""
+    screen = console(error=error)
+    screen.print(Text(wrap(text, screen.width), style), soft_wrap=True)
+
+
+def print_command(purpose: str, command: str) -> None:
+    """Print a command to be copied: beside its purpose if that fits, else below it."""
+    screen = console()
+    if columns_of(f"{purpose} {command}") <= screen.width:
+        screen.print(Text(f"{purpose} {command}"), soft_wrap=True)
+        return
+    print_text(purpose)
+    screen.print(Text(fold_command(f"  {command}", screen.width)), soft_wrap=True)
 
 
 def emit(arguments: argparse.Namespace, record: Any, text: Callable[[], None]) -> None:
@@ -58,69 +80,50 @@ def emit(arguments: argparse.Namespace, record: Any, text: Callable[[], None]) -
 
 
 def warn(sentence: str) -> None:
-    """One line beside the output, unless there is nothing to say."""
+    """Print one line beside the output, unless there is nothing to say."""
     if sentence:
-        print(f"tuner: {sentence}", file=sys.stderr)
+        print_text(f"tuner: {sentence}", style=CAUTION, error=True)
+
+
+def print_cautions(sentences: Iterable[str]) -> None:
+    """Print what a reader must know before the result, so that it is seen."""
+    for sentence in sentences:
+        print_text(f"caution: {sentence}", style=CAUTION)
 
 
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = (),
-    spare: Iterable[str] = (),
+    spare: Iterable[str] = (), prose: Iterable[str] = (),
 ) -> None:  # fmt: skip
-    """A table of text cells; the columns named in `right` are aligned on their last digit.
+    """Print text cells as a table; brackets are text like any other.
 
-    Brackets are text like any other. On a terminal that is too narrow the columns named in `spare`
-    are left out, in that order, as far as needed, and then cells are folded, names after `_` where
-    possible; everywhere else each row is one line.
+    right   columns that are aligned on their last digit
+    spare   columns that a narrow terminal leaves out as far as needed, in this order
+    prose   columns whose cells may take several lines there, broken at blanks
+
+    What is still too wide for the terminal becomes a block of lines for each row. Without a
+    terminal each row is one line.
     """
     screen = console()
-    if not screen.is_terminal:
-        screen.width = TABLE_WIDTH
-    cells = [tuple(columns), *map(tuple, rows)]
-    for column in spare:
-        if _width(cells) > screen.width and column in cells[0]:
-            at = cells[0].index(column)
-            cells = [row[:at] + row[at + 1 :] for row in cells]
-    cells = _narrowed(cells, screen.width)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    numeric = set(right)
-    for column in cells[0]:
-        side: JustifyMethod = "right" if column in numeric else "left"
-        table.add_column(Text(column), justify=side, overflow="fold")
-    for row in cells[1:]:
-        table.add_row(*map(Text, row))
+    cells = without_empty_columns([tuple(columns), *map(tuple, rows)])
+    layout = Layout(cells, screen.width, spare, frozenset(prose))
     if title:
-        screen.print(Text(title, style="table.title"))
-    screen.print(table)
+        print_text(title, style="table.title")
+    if layout.widths is None:
+        for block in stacked(cells, screen.width):
+            screen.print(Text(block), "", sep="\n", soft_wrap=True)
+        return
+    screen.print(_table(layout, frozenset(right)))
+    if layout.left_out:
+        print_text(LEFT_OUT.format(", ".join(layout.left_out)), style="dim")
+    screen.print()
 
 
-def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
-    lines = ([max(map(len, cell.split("\n"))) for cell in row] for row in cells)
-    return [max(column) for column in zip(*lines, strict=True)]
-
-
-def _width(cells: Sequence[Sequence[str]]) -> int:
-    widths = _widths(cells)
-    return sum(widths) + GAP * len(widths)
-
-
-def _narrowed(cells: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
-    """Names with `_` cut so that the table fits, the widest column of them first."""
-    named = {at for row in cells for at, cell in enumerate(row) if "_" in cell}
-    while (over := _width(cells) - width) > 0 and named:
-        widths = _widths(cells)
-        at = max(named, key=widths.__getitem__)
-        named.remove(at)
-        most = max(SHORTEST, widths[at] - over)
-        cells = [(*row[:at], _cut(row[at], most), *row[at + 1 :]) for row in cells]
-    return cells
-
-
-def _cut(text: str, most: int) -> str:
-    """Lines of at most so many letters where blanks and `_` allow it."""
-    lines = [""]
-    for part in re.findall(r"[^_(\s]*[_(\s]?", text):
-        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > most:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(line.rstrip() for line in lines)
+def _table(layout: Layout, right: Collection[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    for name, width in zip(layout.cells[0], layout.widths or (), strict=True):
+        side: JustifyMethod = "right" if name in right else "left"
+        table.add_column(Text(name), justify=side, width=width)
+    for row in layout.cells[1:]:
+        table.add_row(*map(Text, row))
+    return table

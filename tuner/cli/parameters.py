@@ -7,14 +7,17 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-from tuner.cli.output import console, print_table
+from tuner.cli.output import print_cautions, print_table, print_text
 from tuner.cost import Calibration, Estimate, PathCost
 from tuner.locality import PATH_CLASSES
 from tuner.measurement import titled
 from tuner.topology import EXCHANGE, HOST, NETWORK, RING
-from tuner.units import format_size, format_time
+from tuner.units import format_range, format_size, format_time, parse_size, readable
 
 SHOWN_GAPS = 12
+INTERVALS = ("95 % of alpha", "95 % of 1/beta")
+COLUMNS = ("path", "sizes", "alpha", INTERVALS[0], "1/beta", INTERVALS[1], "lag")
+_SPAN = re.compile(r" \[(\w+), (\w+)\)")  # as a comparison of calibrations names segments
 INVERSE = ("beta", "gamma")  # seconds per byte, shown as rates
 
 
@@ -34,9 +37,14 @@ def figure(parameter: str, estimate: Estimate | None) -> str:
 
 
 def shown_name(parameter: str) -> str:
-    """What its figure is of: `network: 1/beta`."""
-    found = re.fullmatch(rf"(.*: )({'|'.join(INVERSE)})", parameter)
-    return f"{found[1]}1/{found[2]}" if found else parameter
+    """Return what its figure is of: `network, 64KiB to 1MiB: 1/beta`."""
+    text = _SPAN.sub(lambda found: f", {format_range(*map(_bound, found.groups()))}", parameter)
+    found = re.fullmatch(rf"(.*: )({'|'.join(INVERSE)})", text)
+    return f"{found[1]}1/{found[2]}" if found else text
+
+
+def _bound(text: str) -> float:
+    return math.inf if text == "inf" else parse_size(text)
 
 
 def shown_ratio(parameter: str, ratio: float | None) -> str:
@@ -71,48 +79,50 @@ def _senders(cost: PathCost | None) -> Iterator[str]:
 def print_calibration(calibration: Calibration) -> None:
     """Paths, reductions and capacities with their intervals, and what is not determined."""
     rows = [
-        (_named(path), memory, _span(s.lo, s.hi), _time(s.alpha), _rate(s.beta), _lag(s.lag))
+        (_path(path, memory), format_range(round(s.lo), _whole(s.hi)), *_apart(_time(s.alpha)),
+         *_apart(_rate(s.beta)), _lag(s.lag))
         for (path, memory), cost in calibration.paths.items()
         for s in cost.segments
-    ]
+    ]  # fmt: skip
     print_table(
-        f"{calibration.library} on {_machine(calibration)}",
-        ("path", "memory", "sizes", "alpha", "1/beta", "lag"), rows,
+        f"{calibration.library} on {_machine(calibration)}", COLUMNS, rows,
+        right=("alpha", "1/beta"), spare=INTERVALS, prose=("path", *INTERVALS, "lag"),
     )  # fmt: skip
     known = calibration.provenance.get("topology")
     if known and (NETWORK, HOST) in calibration.paths:
-        console().print(f"alpha of {NETWORK} comes on top of the links' latencies in {known}")
+        print_text(f"alpha of {NETWORK} comes on top of the links' latencies in {known}")
     links = list(_links(calibration))
     if links:
-        print_table("links", ("path", "latency", "rate"), links)
+        print_table("links", ("path", "latency", "rate"), links, prose=("path", "latency", "rate"))
     for sentence in _senders(calibration.paths.get((NETWORK, HOST))):
-        console().print(sentence)
+        print_text(sentence)
     if calibration.reduction:
         print_table(
             "reduction", ("memory", "launch", "1/gamma"),
             [(m, _time(c.launch), _rate(c.gamma)) for m, c in calibration.reduction.items()],
+            prose=("launch", "1/gamma"),
         )  # fmt: skip
     if calibration.capacities:
         print_table(
             "shared", ("what", "capacity"),
             [(name, figure("capacity", one)) for name, one in calibration.capacities.items()],
+            prose=("what", "capacity"),
         )  # fmt: skip
-    for sentence in _far_off(calibration):
-        console().print(sentence, markup=False)
+    print_cautions(_far_off(calibration))
     gaps = calibration.provenance.get("undetermined", [])
     if gaps:
-        console().print("not determined by these measurements:")
+        print_cautions(["these measurements do not determine:"])
     for gap in gaps[:SHOWN_GAPS]:
-        console().print(f"  {gap}", markup=False)
+        print_text(f"  {readable(gap)}")
     if len(gaps) > SHOWN_GAPS:
-        console().print(f"  and {len(gaps) - SHOWN_GAPS} more, see the calibration's provenance")
+        print_text(f"  and {len(gaps) - SHOWN_GAPS} more, see the calibration's provenance")
 
 
 def _far_off(calibration: Calibration) -> Iterator[str]:
     """Of each path the sizes that hardly count."""
     sizes: dict[str, list[int]] = {}
     for line in calibration.provenance.get("fit", []):
-        name = _named(line["path"]) + ("" if line["memory"] == HOST else f" ({line['memory']})")
+        name = _path(line["path"], line["memory"])
         sizes.setdefault(name, []).extend(line.get("outliers", []))
     for name, found in sizes.items():
         if found:
@@ -133,9 +143,18 @@ def _named(path: str) -> str:
     return re.sub(r"([\d.]+e[+]?\d+)B/s", lambda found: f"{float(found[1]) / 1e6:g} MB/s", path)
 
 
-def _span(low: float, high: float) -> str:
-    """Break points are found, not chosen: to the byte they say nothing."""
-    return f"[{format_size(round(low))}, {format_size(high if high > 1e18 else round(high))})"
+def _path(path: str, memory: str) -> str:
+    return _named(path) if memory == HOST else f"{_named(path)} ({memory})"
+
+
+def _whole(size: float) -> float:
+    return size if math.isinf(size) else round(size)
+
+
+def _apart(figure: str) -> tuple[str, str]:
+    """Return `5us` and `4us to 6us` of `5us (4us to 6us)`."""
+    value, _, interval = figure.partition(" (")
+    return value, interval.removesuffix(")")
 
 
 def _time(estimate: Estimate) -> str:

@@ -15,7 +15,16 @@ from typing import Any
 
 from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, interpreter
-from tuner.cli.output import add_json, console, emit, print_table, warn
+from tuner.cli.output import (
+    add_json,
+    console,
+    emit,
+    print_cautions,
+    print_command,
+    print_table,
+    print_text,
+    warn,
+)
 from tuner.cli.progress import Display, Report
 from tuner.errors import InputError
 from tuner.locality import HOST
@@ -26,7 +35,7 @@ from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
 from tuner.runtime.launch import Hosts
 from tuner.runtime.nvidia import driver_loads
-from tuner.units import format_time, parse_duration, plural
+from tuner.units import format_time, parse_duration, plural, readable
 
 EXAMPLES = """examples:
   tuner probe --out measurements.ndjson
@@ -192,17 +201,18 @@ def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:
     if all_listed:
         _print_points(more, of_gpus, len(own) + 1)
     else:
-        console().print(f"{more} (`--parts devices` lists them)", markup=False, soft_wrap=True)
+        print_text(f"{more} (`--parts devices` lists them)")
 
 
 def _print_points(title: str, points: Sequence[Mapping[str, Any]], first: int = 1) -> None:
     columns = ("", "what", "arms", "first host", "at once with", "time")
     rows = [
-        (str(number), row["point"], str(row["arms"]), row["first_host"],
+        (str(number), readable(row["point"]), str(row["arms"]), row["first_host"],
          f"group {row['at_once']}" if row["at_once"] else "", format_time(row["seconds"]))
         for number, row in enumerate(points, start=first)
     ]  # fmt: skip
-    print_table(title, columns, rows, right=("", "arms", "time"))
+    print_table(title, columns, rows, right=("", "arms", "time"), spare=("at once with", ""),
+                prose=("what", "first host"))  # fmt: skip
 
 
 def _show(options: argparse.Namespace, measurements: Measurements) -> None:
@@ -222,7 +232,7 @@ def forwarded(report: Report) -> Callable[[Progress], None]:
     return tell
 
 
-def summary(measurements: Measurements) -> dict[str, object]:
+def summary(measurements: Measurements) -> dict[str, Any]:
     """What a probe yielded, in numbers."""
     kinds = [series.kind for series in measurements.series]
     return {
@@ -236,12 +246,13 @@ def summary(measurements: Measurements) -> dict[str, object]:
     }
 
 
-def _print(record: dict[str, object], calibrating: str) -> None:
-    out = console()
-    where = titled(str(record["cluster"]), int(str(record["hosts"])))
-    out.print(f"{record['library']} on {where}: {record['samples']} samples", markup=False)
-    for line in record["excluded"] if isinstance(record["excluded"], list) else ():
-        out.print(f"left out: {line}", markup=False)
-    for line in record["notes"] if isinstance(record["notes"], list) else ():
-        out.print(f"note: {line}", markup=False)
-    out.print(f"next: {calibrating}", markup=False)
+def _print(record: Mapping[str, Any], calibrating: str) -> None:
+    where = titled(record["cluster"], record["hosts"])
+    print_text(f"{record['library']} on {where}: {record['samples']} samples")
+    for line in record["excluded"]:
+        print_text(f"left out: {readable(line)}")
+    print_cautions(map(readable, record["notes"]))
+    if calibrating == UNABLE:
+        print_text(f"next: {UNABLE}")
+    else:
+        print_command("next:", calibrating)

@@ -10,15 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Column
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
+from tuner.cli.layout import columns_of, shortened, wrap
 from tuner.progress import Counted
+from tuner.units import readable
 
 ENOUGH = 0.1  # done fraction from which on the time taken tells the time left
 REDRAWN = 2  # times per second; more would steal time from the ranks being measured
 LINE_EVERY = 5.0  # seconds between lines where no bar can be redrawn
+BAR = 16  # columns of text
 
 Report = Callable[[float, float | None, str], None]
 # (fraction done, seconds left or None while nobody knows, what is happening)
@@ -55,10 +60,12 @@ class Display:
             with self._bar(title, expected) as report:
                 yield report
         else:
-            self.console.print(f"{title} ...{self._whole(expected)}", markup=False)
+            self.note(f"{title} ...{self._whole(expected)}")
             yield self.lines(title)
         took = clock(time.monotonic() - begun)
-        self.console.print(f"[green]done[/green]  {title}  ({took})")
+        done = Text(wrap(f"done  {title}  ({took})", self.console.width))
+        done.stylize("green", 0, len("done"))
+        self.console.print(done, soft_wrap=True)
 
     def skip(self, text: str, expected: float) -> None:
         """A stage that need not run."""
@@ -67,7 +74,7 @@ class Display:
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self.console.print(text, markup=False)
+        self.console.print(Text(wrap(readable(text), self.console.width)), soft_wrap=True)
 
     def _left(self, left: float | None) -> str:
         """Of this stage, and of everything where there is more to come."""
@@ -80,26 +87,13 @@ class Display:
 
     @contextmanager
     def _bar(self, title: str, expected: float) -> Iterator[Report]:
-        whole = Column(no_wrap=True)
-        rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
-        columns = (
-            TextColumn("{task.description}", table_column=whole), BarColumn(16),
-            TextColumn("{task.percentage:3.0f} %  {task.fields[times]}", table_column=whole),
-            TextColumn("[dim]{task.fields[text]}", table_column=rest),
-        )  # fmt: skip
-        with Progress(
-            *columns, console=self.console, transient=True, expand=True,
-            refresh_per_second=REDRAWN,
-        ) as progress:  # fmt: skip
-            times = self._left(expected) if expected else ""
-            task = progress.add_task(title, total=1.0, times=times, text="")
-            yield self._redraw(progress, task)
+        line = _Line(title, left=self._left(expected) if expected else "")
 
-    def _redraw(self, progress: Progress, task: TaskID) -> Report:
         def report(fraction: float, left: float | None, text: str) -> None:
-            progress.update(task, completed=fraction, times=self._left(left), text=text)
+            line.fraction, line.left, line.text = fraction, self._left(left), readable(text)
 
-        return report
+        with Live(line, console=self.console, transient=True, refresh_per_second=REDRAWN):
+            yield report
 
     def lines(self, title: str) -> Report:
         """Of what need not be announced: nothing is said while it is quick."""
@@ -109,11 +103,36 @@ class Display:
             nonlocal last
             if time.monotonic() - last >= LINE_EVERY:
                 last = time.monotonic()
-                self.console.print(
-                    f"  {title}: {fraction:4.0%}, {self._left(left)}  {text}", markup=False
-                )
+                self.note(f"  {title}: {fraction:4.0%}, {self._left(left)}  {text}")
 
         return report
+
+
+@dataclass
+class _Line:
+    """A line that is redrawn. What has no room is left out: what is happening, then the bar, then
+    the time left in all, then the end of the title.
+    """
+
+    title: str
+    left: str
+    fraction: float = 0.0
+    text: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        done = f"{self.fraction:.0%}".replace("%", " %")
+        times = f"{done:>5}  {self.left}"
+        if columns_of(f"{self.title} {times}") > options.max_width:
+            times = times.partition(" (")[0]
+        title = shortened(self.title, options.max_width - columns_of(times) - 1)
+        room = options.max_width - columns_of(title) - columns_of(times) - 1
+        cells: list[Text | ProgressBar] = [Text(title), Text(times)]
+        if room > BAR:
+            cells.insert(1, ProgressBar(1.0, min(1.0, self.fraction), width=BAR))
+            cells.append(Text(shortened(self.text, room - BAR - 3), "dim"))
+        line = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
+        line.add_row(*cells)
+        yield line
 
 
 def timed(report: Report) -> Callable[[float, str], None]:

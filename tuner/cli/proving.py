@@ -26,7 +26,7 @@ from tuner.probe.machine import local_cluster
 from tuner.progress import Counted
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template
 from tuner.table import OPERATORS, Rule, TuningTable
-from tuner.units import format_size, format_sizes, plural
+from tuner.units import format_range, format_sizes, plural, readable
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
 
@@ -240,9 +240,9 @@ def rows(proofs: Iterable[Mapping[str, Any]]) -> list[Sequence[str]]:
     return [
         (
             proof["collective"], str(proof["p"]), proof["operators"],
-            f"[{format_size(proof['lo'])}, {format_size(float(proof['hi']))})",
-            format_sizes(proof["sizes"]), proof["expected"], proof["executed"],
-            "yes" if proof["confirmed"] else f"no: {proof['reason']}",
+            format_range(proof["lo"], float(proof["hi"])), format_sizes(proof["sizes"]),
+            readable(proof["expected"]), readable(proof["executed"]),
+            "yes" if proof["confirmed"] else f"no: {readable(proof['reason'])}",
         )
         for proof in proofs
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuner.cli.output import add_json, console, emit
+from tuner.cli.output import add_json, emit, print_text
 from tuner.errors import InputError
 from tuner.export.known import require_known
 from tuner.runtime import client
@@ -47,7 +47,6 @@ def run(options: argparse.Namespace) -> None:
     record = {"version": stored["version"], "cluster": table.cluster.name,
               "library": table.library, "published": not options.draft}  # fmt: skip
     what = "stored" if options.draft else "published"
-    emit(options, record, lambda: console().print(
-        f"version {stored['version']} for {table.library} on {table.cluster} is {what}",
-        markup=False,
+    emit(options, record, lambda: print_text(
+        f"version {stored['version']} for {table.library} on {table.cluster} is {what}"
     ))  # fmt: skip

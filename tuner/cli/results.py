@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.output import console, print_table
+from tuner.cli.output import print_cautions, print_command, print_table, print_text
 from tuner.report import LibraryResult, geometric_mean, split
-from tuner.units import format_size, format_time
+from tuner.units import format_size, format_time, readable
 
 FILES = (
     ("report.html", "plots and tables, open it in a browser"),
@@ -28,20 +28,25 @@ NATIVE = {
 
 
 def print_results(out: Path, results: Sequence[LibraryResult], record: Mapping[str, Any]) -> None:
-    """Held-out comparison, proof and verdict per library, then the files."""
-    screen = console()
+    """Print the held-out comparisons and the files, and then, per library, cautions and gain."""
     for result in results:
-        figures = record["libraries"][result.name]
         _print_heldout(result)
-        screen.print(
-            f"{figures['rules_confirmed']} of {figures['rules_total']} rules were seen at work in"
-            f" {result.table.library}.",
-            markup=False,
-        )
-        for rule in figures["rules_unconfirmed"]:
-            screen.print(f"  not confirmed: {rule['rule']}: {rule['reason']}", markup=False)
-        screen.print(figures["verdict"], style="bold", markup=False)
     _print_files(out, [result.name for result in results])
+    for result in results:
+        print_text(f"\n{result.table.library}")
+        _print_outcome(record["libraries"][result.name], result.table.library)
+
+
+def _print_outcome(figures: Mapping[str, Any], library: str) -> None:
+    """Cautions are seen first; without any the gain is."""
+    print_cautions(figures["cautions"])
+    for rule in figures["rules_unconfirmed"]:
+        print_text(f"  not confirmed: {rule['rule']}: {readable(rule['reason'])}")
+    print_text(
+        f"{figures['rules_confirmed']} of {figures['rules_total']} rules were seen at work in"
+        f" {library}."
+    )
+    print_text(figures["result"], style="" if figures["cautions"] else "bold")
 
 
 def _print_heldout(result: LibraryResult) -> None:
@@ -49,7 +54,8 @@ def _print_heldout(result: LibraryResult) -> None:
     rows = (
         (
             record["collective"], str(record["p"]), format_size(record["nbytes"]),
-            record["algorithm"], format_time(record["default_s"]), format_time(record["tuned_s"]),
+            readable(record["algorithm"]), format_time(record["default_s"]),
+            format_time(record["tuned_s"]),
             f"{record['ratio']:.2f}", f"{record['ci95'][0]:.2f} to {record['ci95'][1]:.2f}",
             _sign(record["ci95"]) if changed else "",
         )
@@ -60,13 +66,13 @@ def _print_heldout(result: LibraryResult) -> None:
         f"{result.table.library}: {which}, at sizes that were not probed",
         ("call", "ranks", "size", "algorithm", "default", "tuned", "ratio", "95 %", ""),
         rows, right=("ranks", "size", "default", "tuned", "ratio"),
+        spare=("default", "tuned", "95 %"), prose=("algorithm",),
     )  # fmt: skip
     if changed and control:
         mean, low, high = geometric_mean(control)
-        console().print(
+        print_text(
             f"control: {len(control)} more calls are left to the default; the same code ran on both"
-            f" sides, ratio {mean:.2f} ({low:.2f} to {high:.2f})",
-            markup=False,
+            f" sides, ratio {mean:.2f} ({low:.2f} to {high:.2f})\n"
         )
 
 
@@ -75,11 +81,9 @@ def _sign(interval: Sequence[float]) -> str:
 
 
 def _print_files(out: Path, names: Sequence[str]) -> None:
-    screen = console()
-    screen.print("")
+    print_text("")
     for name, meaning in FILES:
-        screen.print(f"{out / name}  {meaning}", markup=False)
+        print_text(f"{out / name}  {meaning}")
     for name in names:
         file, command = NATIVE[name]
-        screen.print(f"{out / file}  use it: {command.format((out / file).absolute())} ...",
-                     markup=False, soft_wrap=True)  # fmt: skip
+        print_command(f"{out / file}  use it:", f"{command.format((out / file).absolute())} ...")

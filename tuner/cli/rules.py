@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 
-from tuner.cli.output import console, print_table
+from tuner.cli.output import print_table, print_text
 from tuner.collective import Collective
 from tuner.locality import HOST
 from tuner.select.difference import Difference
 from tuner.table import Key, Rule, TuningTable
-from tuner.units import format_size, format_time, plural
+from tuner.units import format_range, format_time, plural, readable
 
 
 def print_rules(table: TuningTable) -> None:
     """One line per rule with the evidence for it."""
     rows = [_row(key, rule) for key in table.keys for rule in table.ladder(key)]
-    console().print(
-        f"{table.library} on {table.cluster}: {counted_rules(table)}", markup=False, soft_wrap=True
-    )
+    print_text(f"{table.library} on {table.cluster}: {counted_rules(table)}")
     print_table(
         "",
-        ("call", "ranks", "operators", "sizes", "algorithm", "default", "chosen", "gain", "95 %",
-         "basis"),
+        ("call", "ranks", "operators", "sizes", "bytes", "algorithm", "default", "chosen", "gain",
+         "95 %", "basis"),
         rows, right=("ranks", "default", "chosen", "gain"),
+        spare=("bytes", "default", "chosen", "basis", "95 %"), prose=("algorithm",),
     )  # fmt: skip
 
 
@@ -36,50 +35,54 @@ def counted_rules(table: TuningTable) -> str:
 
 def print_changes(old: TuningTable, new: TuningTable, found: Difference) -> None:
     """A sentence on everything, then one line per change with what speaks for it."""
-    screen = console()
     if (old.library, old.cluster.name) != (new.library, new.cluster.name):
-        screen.print(f"{old.library} on {old.cluster.name} against {new.library} on"
-                     f" {new.cluster.name}", markup=False)  # fmt: skip
+        print_text(
+            f"{old.library} on {old.cluster.name} against {new.library} on {new.cluster.name}"
+        )
     if not found.changes:
-        screen.print(
+        print_text(
             f"nothing changed; decided alike at every size: {plural(len(found.keys), 'call')}"
         )
         return
-    screen.print(
+    print_text(
         f"decided otherwise at some size: {len(found.keys) - found.kept} of"
-        f" {plural(len(found.keys), 'call')}, in {plural(len(found.changes), 'range')} of sizes",
-        soft_wrap=True,
+        f" {plural(len(found.keys), 'call')}, in {plural(len(found.changes), 'range')} of sizes"
     )
     rows = [
         (str(c.key.collective), c.key.shape, _operators(c.key),
-         _range(c.lo, c.hi), str(c.before.choice), str(c.after.choice),
+         format_range(c.lo, c.hi), _bytes(c.lo, c.hi), readable(str(c.before.choice)),
+         readable(str(c.after.choice)),
          *((f"{c.gain:.2f}", "{:.2f} to {:.2f}".format(*c.interval)) if c.known else ("", "")))
         for c in found.changes
     ]  # fmt: skip
-    columns = ("call", "shape", "operators", "sizes", "before", "after", "gain", "95 %")
-    print_table("", columns, rows, right=("gain",), spare=("operators", "95 %"))
+    columns = ("call", "shape", "operators", "sizes", "bytes", "before", "after", "gain", "95 %")
+    print_table("", columns, rows, right=("gain",), spare=("bytes", "95 %"),
+                prose=("before", "after"))  # fmt: skip
+    _print_reasons(found)
+
+
+def _print_reasons(found: Difference) -> None:
+    """Print why each choice changed, and what that gains."""
     known = [change for change in found.changes if change.known]
-    for c in known:
-        where = f"{c.key.collective} {c.key.shape} {_range(c.lo, c.hi)}"
-        screen.print(f"{where}: {c.kind}. {c.why}", markup=False, soft_wrap=True)
     moved = len(found.changes) - len(known)
     if moved:
-        screen.print(
+        print_text(
             f"{plural(moved, 'range')} {'holds' if moved == 1 else 'hold'} no size that speaks for"
-            " both choices: there a switch between"
-            " probed sizes moved",
-            soft_wrap=True,
+            " both choices: there a switch between probed sizes moved"
         )
+    for c in known:
+        where = f"{c.key.collective} {c.key.shape} {format_range(c.lo, c.hi)}"
+        print_text(f"{where}: {c.kind}. {readable(c.why)}")
     if known:
-        screen.print(
+        print_text(
             f"calls of {plural(len(known), 'range')} with evidence become {found.gain:.2f} times as"
-            " fast (geometric mean, by the evidence of both tables)",
-            soft_wrap=True,
+            " fast (geometric mean, by the evidence of both tables)"
         )
 
 
-def _range(lo: float, hi: float) -> str:
-    return f"{format_size(lo)} {'up' if hi == math.inf else f'< {format_size(hi)}'}"
+def _bytes(lo: float, hi: float) -> str:
+    """Return the first and the last size, exactly, since `format_range` rounds."""
+    return f"{lo:.0f} and more" if hi == math.inf else f"{lo:.0f} to {hi - 1:.0f}"
 
 
 def _operators(key: Key) -> str:
@@ -90,8 +93,8 @@ def _row(key: Key, rule: Rule) -> tuple[str, ...]:
     call = str(key.collective) if key.memory == HOST else f"{key.collective} {key.memory}"
     ranks = str(key.p) if key.nodes == 1 else key.shape
     return (
-        call, ranks, _operators(key), _range(rule.lo, rule.hi),
-        str(rule.choice), *_evidence(rule), rule.evidence.basis,
+        call, ranks, _operators(key), format_range(rule.lo, rule.hi), _bytes(rule.lo, rule.hi),
+        readable(str(rule.choice)), *_evidence(rule), rule.evidence.basis,
     )  # fmt: skip
 
 

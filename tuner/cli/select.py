@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli import parsing
-from tuner.cli.output import add_json, console, emit
+from tuner.cli.output import add_json, emit, print_cautions, print_table, print_text
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE, PLACEMENTS
@@ -17,9 +17,20 @@ from tuner.select.dataset import NOISE, Point
 from tuner.select.evaluate import blind
 from tuner.select.lookup import lookup
 from tuner.select.store import read_trained
-from tuner.table import Choice, Key, Rule, TuningTable, read_table, rule_record
+from tuner.table import (
+    LEARNED,
+    MEASURED,
+    NOTHING,
+    SIMULATED,
+    Choice,
+    Key,
+    Rule,
+    TuningTable,
+    read_table,
+    rule_record,
+)
 from tuner.topology import CUDA, HOST
-from tuner.units import format_size, format_time, parse_size, plural
+from tuner.units import format_exact_size, format_size, format_time, parse_size, plural, readable
 
 EXAMPLES = """examples:
   tuner select tuner-out/openmpi/table.json --collective bcast --p 4 --size 64KiB
@@ -27,6 +38,13 @@ EXAMPLES = """examples:
       --operators commutative --json
   tuner select models/reference --like "lumi cray_mpich 8.1.29" --collective allreduce \\
       --nodes 12 --p 12 --size 1MiB"""
+
+
+UNMEASURED = {
+    LEARNED: "not measured: the choice is learned from other calls.",
+    SIMULATED: "not measured: the choice rests on simulated times alone.",
+    NOTHING: "not measured: nothing is known of such calls, so the library decides.",
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,23 +143,25 @@ def _ask(options: argparse.Namespace, point: Point) -> None:
 
 
 def _print_asked(record: dict[str, Any], point: Point) -> None:
-    out = console()
     if not record["seconds"]:
-        out.print("the library decides: nothing that was learned speaks for such a call")
+        print_text("the library decides: nothing that was learned speaks for such a call")
         return
-    out.print(f"{record['choice']} (least regret expected)", markup=False)
-    sure = "nothing" if record["sure"] == str(Choice()) else record["sure"]
-    out.print(f"surely faster than the default: {sure}", markup=False)
+    print_text(f"{readable(record['choice'])} (least regret expected)")
+    sure = "nothing" if record["sure"] == str(Choice()) else readable(record["sure"])
+    print_text(f"surely faster than the default: {sure}")
     if Collective(point.collective).reduces:
-        out.print("of operators nothing was learned: take it for those that commute")
-    out.print("expected times, and where they are with 95 %:")
+        print_text("of operators nothing was learned: take it for those that commute")
+    print_text("")
     told = sorted(record["seconds"].items(), key=lambda told: told[1])
-    for name, (seconds, low, high) in told:
-        span = f"{format_time(low)} .. {format_time(high)}"
-        chosen = "  <- chosen" if name == record["choice"] else ""
-        out.print(f"  {name}: {format_time(seconds)} ({span}){chosen}", markup=False)
+    rows = [
+        (readable(name), format_time(seconds), f"{format_time(low)} .. {format_time(high)}",
+         "chosen" if name == record["choice"] else "")
+        for name, (seconds, low, high) in told
+    ]  # fmt: skip
+    print_table("", ("algorithm", "expected", "95 %", ""), rows, right=("expected",),
+                spare=("95 %",), prose=("algorithm",))  # fmt: skip
     if record["choice"] != told[0][0]:
-        out.print(_why_another(record["choice"]), soft_wrap=True)
+        print_text(_why_another(record["choice"]))
 
 
 def _why_another(chosen: str) -> str:
@@ -159,19 +179,16 @@ def _why_another(chosen: str) -> str:
 
 
 def _print(rule: Rule) -> None:
-    out = console()
-    out.print(f"{rule.choice}", markup=False)
-    end = "up" if rule.hi == math.inf else f"to below {format_size(rule.hi)}"
-    out.print(
-        f"from {format_size(rule.lo)} {end}; evidence: {rule.evidence.basis}",
-        markup=False,
-    )
+    if rule.evidence.basis != MEASURED:
+        print_cautions([UNMEASURED[rule.evidence.basis]])
+    print_text(readable(str(rule.choice)))
+    end = "up" if rule.hi == math.inf else f"to below {format_exact_size(rule.hi)}"
+    print_text(f"from {format_exact_size(rule.lo)} {end}; evidence: {rule.evidence.basis}")
     evidence = rule.evidence  # whose times may be missing
     for nbytes, default, chosen in zip(
         evidence.nbytes, evidence.default_s, evidence.chosen_s, strict=False
     ):
-        out.print(
+        print_text(
             f"  {format_size(nbytes):>8}: default {format_time(default)},"
-            f" chosen {format_time(chosen)}",
-            markup=False,
+            f" chosen {format_time(chosen)}"
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tuner.cli import parsing
 from tuner.cli.environments import interpreter
+from tuner.cli.output import print_text
 from tuner.errors import InputError
 from tuner.units import parse_size
 
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
     from tuner.api import server, settings
 
     if options.jobs_only:
-        print(f"tuner carries out the jobs of {_shown(options.db)}; Ctrl-C ends it", flush=True)
+        print_text(f"tuner carries out the jobs of {_shown(options.db)}; Ctrl-C ends it")
         server.run_jobs(options.db)
         return
     mpich = interpreter("mpich", options.mpich_python)
@@ -90,7 +91,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _announce(address: str) -> None:
-    print(f"tuner answers at {address} (see /openapi.json); Ctrl-C ends it", flush=True)
+    print_text(f"tuner answers at {address} (see /openapi.json); Ctrl-C ends it")
 
 
 def _shown(database: str) -> str:

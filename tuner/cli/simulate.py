@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.algorithms import names, offered, require_offered
 from tuner.cli import parsing
-from tuner.cli.output import add_json, console, emit, print_table, warn
+from tuner.cli.output import add_json, console, emit, print_table, print_text, warn
 from tuner.cli.progress import Display, timed
 from tuner.cost import Calibration, read_calibration
 from tuner.errors import InputError, TooLargeError, UnpricedError
@@ -236,22 +236,23 @@ def _draw(path: Path | None, record: Mapping[str, Any], run: Explained) -> None:
 
 
 def _print(topology: str, records: list[dict[str, Any]]) -> None:
-    explained = PARTS if "parts" in records[0] else ()
+    explained = [part for part in PARTS if any(r.get("parts", {}).get(part) for r in records)]
     print_table(
         f"{records[0]['collective']} of {records[0]['p']} ranks on {topology}",
-        ("algorithm", "parameters", "size", "time", *explained),
+        ("algorithm", "size", "time", *explained),
         (_row(record, explained) for record in records),
-        right=("size", "time", *explained),
-    )
+        right=("size", "time", *explained), prose=("algorithm",),
+    )  # fmt: skip
     for part in explained:
-        console().print(f"{part}: {MEANING[part]}", markup=False)
+        print_text(f"{part}: {MEANING[part]}")
 
 
 def _row(record: Mapping[str, Any], explained: Sequence[str]) -> list[str]:
     """The cells of a prediction; parts of the time as its share."""
+    params = _params(record["params"])
     cells = [
-        record["algorithm"], _params(record["params"]), format_size(record["nbytes"]),
-        format_time(record["seconds"]),
+        f"{record['algorithm']} ({params})" if params else record["algorithm"],
+        format_size(record["nbytes"]), format_time(record["seconds"]),
     ]  # fmt: skip
     whole = sum(record["parts"].values()) if explained else 0.0
     return cells + [f"{record['parts'][part] / (whole or 1.0):.0%}" for part in explained]

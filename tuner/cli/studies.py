@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tuner.cli.output import console, print_table
+from tuner.cli.output import print_table, print_text
 from tuner.sim import study
 from tuner.sim.study.axes import FORMATS, NBYTES
 from tuner.sim.study.result import TIE
-from tuner.units import format_size, format_time
+from tuner.units import format_size, format_time, readable
 
 SHOWN_RUNS = 60
 SHOWN_SWITCHES = 20
@@ -36,11 +36,12 @@ def _print_keeping(result: study.StudyResult) -> None:
         f"on average {known.mean:.1%} slower than the best, at worst {known.worst:.1%}, over"
         f" {known.points} points"
     )  # fmt: skip
-    screen = console()
-    screen.print("Keeping the table, read as its exported file is (rules for just the numbers of"
-                 f" ranks that it has): {cost}", markup=False)  # fmt: skip
+    print_text(
+        "Keeping the table, read as its exported file is (rules for just the numbers of ranks that"
+        f" it has): {cost}"
+    )
     for reason, count in Counter(one.reason for one in kept if one.regret is None).items():
-        screen.print(f"  not counted, {count} of {len(kept)} points: {reason}", markup=False)
+        print_text(f"  not counted, {count} of {len(kept)} points: {reason}")
 
 
 def runs(result: study.StudyResult) -> Iterator[Run]:
@@ -67,12 +68,12 @@ def _print_runs(result: study.StudyResult) -> set[str]:
         f"{result.name}: the best algorithm on {where}",
         (*map(_title, shown), "call", "sizes", "best", "time", "runner-up", "slower by", *kept),
         found[:SHOWN_RUNS], right=(*map(_title, shown), "time", "slower by", *kept),
-        spare=("runner-up", "slower by"),
+        spare=("runner-up", "slower by"), prose=(*map(_title, shown), "best", "runner-up"),
     )  # fmt: skip
     for at in same:
-        console().print(f"{_title(axes[at])} changes nothing here", markup=False)
+        print_text(f"{_title(axes[at])} changes nothing here")
     if len(found) > SHOWN_RUNS:
-        console().print(f"and {len(found) - SHOWN_RUNS} more rows: --csv and --plots have them all")
+        print_text(f"and {len(found) - SHOWN_RUNS} more rows: --csv and --plots have them all")
     return {axes[at] for at in same}
 
 
@@ -102,7 +103,7 @@ def _row(run: Run, axes: tuple[str, ...]) -> list[str]:
     cells = [FORMATS[axis](run[0].at[axis]) for axis in axes]
     cells += [run[0].collective, _range([format_size(point.nbytes) for point in run])]
     choices = list(dict.fromkeys(str(point.best) for point in run))
-    cells.append(choices[0] if len(choices) == 1 else f"{choices[0]} … {choices[-1]}")
+    cells.append(readable(_range(choices)))
     cells.append(_range([format_time(point.best.seconds) for point in run]))
     cells += _runner_up(run)
     if run[0].kept:
@@ -139,16 +140,17 @@ def _print_switches(result: study.StudyResult, same: set[str]) -> None:
         and all(one.at.get(axis) == result.axes[axis][0] for axis in same)
     ]
     if not changed:
-        console().print("the algorithm is the same everywhere")
+        print_text("the algorithm is the same everywhere")
         return
     fixed = same | {axis for axis, values in result.axes.items() if len(values) == 1}
     alike = [list(group) for _, group in groupby(changed, key=_but_size)]
     print_table(
-        "where the algorithm changes", ("call", "along", "between", "at", "from", "to"),
+        "where the algorithm changes", ("call", "between", "at", "change"),
         (_change(group, fixed) for group in spread(alike, SHOWN_SWITCHES)),
+        prose=("between", "at", "change"),
     )  # fmt: skip
     if len(alike) > SHOWN_SWITCHES:
-        console().print(f"and {len(alike) - SHOWN_SWITCHES} more: --json has them all")
+        print_text(f"and {len(alike) - SHOWN_SWITCHES} more: --json has them all")
 
 
 def spread(alike: Sequence[list[study.Switch]], most: int) -> list[list[study.Switch]]:
@@ -177,12 +179,13 @@ def _change(alike: list[study.Switch], fixed: set[str]) -> list[str]:
         for axis in first.at
         if axis not in fixed
     ]
-    one = len(alike) == 1
+    ends = (first.before, first.after)
     return [
-        first.collective, _title(first.axis), f"{shown(first.below)} and {shown(first.above)}",
-        ", ".join(where), str(first.before) if one else first.before.algorithm,
-        str(first.after) if one else first.after.algorithm,
-    ]  # fmt: skip
+        first.collective,
+        f"{_title(first.axis)} {shown(first.below)} and {shown(first.above)}",
+        ", ".join(where),
+        " -> ".join(readable(str(e)) if len(alike) == 1 else e.algorithm for e in ends),
+    ]
 
 
 def _title(axis: str) -> str:

@@ -9,7 +9,16 @@ from typing import Any
 
 from tuner.cli import clusters, native, proving
 from tuner.cli.environments import interpreter
-from tuner.cli.output import add_action, console, emit, print_table, warn
+from tuner.cli.output import (
+    add_action,
+    console,
+    emit,
+    print_cautions,
+    print_command,
+    print_table,
+    print_text,
+    warn,
+)
 from tuner.cli.parsing import require_picture
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
@@ -21,7 +30,7 @@ from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
 from tuner.select.difference import difference, difference_record
 from tuner.table import TuningTable, read_table, table_record
-from tuner.units import plural
+from tuner.units import plural, readable
 
 EXAMPLES = """examples:
   tuner table show tuner-out/openmpi/table.json
@@ -105,7 +114,7 @@ def run_diff(options: argparse.Namespace) -> None:
     emit(options, difference_record(found), lambda: print_changes(old, new, found))
     if options.plot is not None:
         for path in save_changes(options.plot, old, new, found):
-            console(error=True).print(f"{path}: written", markup=False)
+            print_text(f"{path}: written", error=True)
 
 
 def run_export(options: argparse.Namespace) -> None:
@@ -120,7 +129,7 @@ def run_export(options: argparse.Namespace) -> None:
     text, lost = form.emit(table, wish)
     replaced = form.replaced(held, wish)
     for rule in lost:
-        console(error=True).print(f"left to the default, {options.to} lacks it: {rule}")
+        print_text(f"left to the default, {options.to} lacks it: {readable(rule)}", error=True)
     if form.mixes:
         warn(_overridden(read_table(options.table), table))
     notes = f"{_stand_ins(replaced, wish)}{_cyclic(table)}"
@@ -138,8 +147,8 @@ def run_export(options: argparse.Namespace) -> None:
         record |= {"out": str(options.out), "usage": form.usage_of(options.out)}
 
     def show() -> None:
-        print(f"{options.out}: {said}{_apart(held, options)}{notes}")
-        print(f"use it: {record['usage']}")
+        print_text(f"{options.out}: {said}{_apart(held, options)}{notes}")
+        print_command("use it:", record["usage"])
 
     emit(options, record, show)
 
@@ -206,8 +215,8 @@ def run_check(options: argparse.Namespace) -> int:
 
     def show() -> None:
         for each in differences:
-            print(each)
-        print(
+            print_text(each)
+        print_text(
             f"{options.file}: {_counted(differences)} from the"
             f" {counted_rules(table.consecutive())} of {options.table}{_cyclic(table)}"
         )
@@ -252,13 +261,21 @@ def _print_proofs(
     table: TuningTable, proofs: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]]
 ) -> None:
     """`every` has those that were not proved, too."""
-    print_table("", proving.COLUMNS, proving.rows(every), right=("ranks", "size"))
+    print_table(
+        "", proving.COLUMNS, proving.rows(every), right=("ranks",),
+        spare=("tried at", "executed"), prose=("table", "executed", "confirmed"),
+    )  # fmt: skip
     confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
     untried = sum(not proof["confirmed"] and not proof["sizes"] for proof in proofs)
-    refuted = len(proofs) - confirmed - untried
-    left = len(every) - len(proofs)
-    others = [(refuted, "refuted"), (untried, "not tried")]
-    said = "".join(f", {number} {what}" for number, what in others if number)
-    lacking = f"; what was proved does not hold {left} of them" if left else ""
-    rules = counted_rules(table.consecutive())
-    print(f"{confirmed} of {rules} confirmed{said}{lacking}{_cyclic(table)}")
+    cyclic = len(table.rules) - len(table.consecutive().rules)
+    counted = (
+        (len(proofs) - confirmed - untried, "refuted: the library executed something else."),
+        (untried, "not tried."),
+        (len(every) - len(proofs), "not in the file that was proved: there the library decides."),
+        (cyclic, "for cyclic ranks and left out: no file tells placements."),
+    )
+    print_cautions(
+        f"{plural(number, 'rule')} {'is' if number == 1 else 'are'} {what}"
+        for number, what in counted if number
+    )  # fmt: skip
+    print_text(f"{confirmed} of {counted_rules(table.consecutive())} confirmed in {table.library}")

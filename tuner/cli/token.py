@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner import db
 from tuner.cli import parsing
-from tuner.cli.output import add_action, emit, print_table
+from tuner.cli.output import add_action, emit, print_table, print_text
 from tuner.cli.serve import add_database
 from tuner.errors import InputError
 
@@ -69,7 +69,8 @@ def run_list(options: argparse.Namespace) -> None:
 
     def show() -> None:
         rows = [[_cell(record[column]) for column in columns] for record in records]
-        print_table("", [column.removesuffix("_at") for column in columns], rows)
+        titles = [column.removesuffix("_at").replace("_", " ") for column in columns]
+        print_table("", titles, rows, spare=("created",), prose=("scopes",))
 
     emit(options, records, show)
 
@@ -90,4 +91,4 @@ def run_revoke(options: argparse.Namespace) -> None:
     engine = db.open_database(options.db)
     with db.transaction(engine) as session:
         db.revoke_token(session, options.name)
-    emit(options, {"revoked": options.name}, lambda: print(f"{options.name} is revoked"))
+    emit(options, {"revoked": options.name}, lambda: print_text(f"{options.name} is revoked"))

@@ -59,7 +59,7 @@ def run_list(options: argparse.Namespace) -> None:
         "machines known by name",
         columns, ([f"{record[column]:,}" if column == "nodes" else str(record[column])
                    for column in columns] for record in records),
-        right=("nodes", "nics"), spare=("source",),
+        right=("nodes", "nics"), spare=("source", "nics"), prose=("gpus", "fabric"),
     ))  # fmt: skip
 
 

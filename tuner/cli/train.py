@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.evaluate import ONE_ALONE, measured, read_cases
-from tuner.cli.output import add_json, console, emit, print_table, warn
+from tuner.cli.output import add_json, console, emit, print_cautions, print_table, warn
 from tuner.cli.progress import Display, Report, timed, within
 from tuner.errors import InputError
 from tuner.files import require_target, write_atomically
@@ -128,7 +128,13 @@ def _percent(told: Mapping[str, float]) -> str:
 def _print(held_out: Mapping[str, Mapping[str, Any]]) -> None:
     rows = list(_rows(held_out))
     print_table("regret of calls left out: mean / 95th percentile, %", COLUMNS, rows,
-                right=COLUMNS[2:])  # fmt: skip
+                right=COLUMNS[2:], spare=("nearest", "calls", SURE, "left out"),
+                prose=(COLUMNS[0], "left out"))  # fmt: skip
+    print_cautions(
+        f"{name}: {OURS} has no less regret than the default on calls left out."
+        for name, told in held_out.items()
+        if DEFAULT in told and told[OURS]["mean"] >= told[DEFAULT]["mean"]
+    )
 
 
 def card(trained: Trained, manifest: Manifest) -> str:

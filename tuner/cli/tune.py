@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tuner import libraries
 from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, interpreter
 from tuner.cli.guided import Goal, guided
-from tuner.cli.output import add_json, console, emit, warn
+from tuner.cli.output import add_json, console, emit, print_text, warn
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, counted
 from tuner.cli.rules import counted_rules, print_rules
@@ -25,6 +25,7 @@ from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError, quoted
 from tuner.files import require_target
 from tuner.measurement import Measurements
+from tuner.probe.request import Shape
 from tuner.runtime.launch import Hosts
 from tuner.select.constraints import Constraints, constraints_from
 from tuner.select.contest import hold_all, wants_launches
@@ -116,26 +117,37 @@ def run(options: argparse.Namespace) -> None:
     options.resumes = not there.local
     if there.local:
         _require_no_measuring(options)
-    table = _made(options) if there.local else _measured(options, there)
+    table, cautions = _made(options) if there.local else _measured(options, there)
     write_table(table, options.out)
-    for shape in options.shapes:
+    if not options.json:
+        print_rules(table)
+    for caution in (*cautions, *_without_rules(table, options.shapes)):
+        warn(caution)
+    emit(options, table_record(table), lambda: _print_written(table, options))
+
+
+def _without_rules(table: TuningTable, wanted: Sequence[Shape]) -> Iterator[str]:
+    for shape in wanted:
         if not any((key.nodes, key.ppn) == (shape.nodes, shape.ppn) for key in table.keys):
-            warn(f"there are no rules for {shape}: nothing measured tells about such ranks")
-    emit(options, table_record(table), lambda: _print(table, options))
+            yield f"there are no rules for {shape}: nothing measured tells about such ranks"
 
 
-def _print(table: TuningTable, options: argparse.Namespace) -> None:
-    print_rules(table)
+def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
     if options.rules is not None:
         added = table.provenance["compaction"]["added_regret"]
-        console().print(
-            f"{counted_rules(table)} instead of one per size add {added:.2%} to the mean regret",
-            soft_wrap=True,
+        print_text(
+            f"{counted_rules(table)} instead of one per size add {added:.2%} to the mean regret"
         )
-    console().print(
-        f"{options.out}: written. Next: `tuner table prove` on the hosts that it is for,"
-        " `tuner table export` for the library's own file", markup=False, soft_wrap=True,
+    departing = sum(not rule.choice.is_default for rule in table.rules)
+    print_text(
+        f"{departing} of {counted_rules(table)} depart from the library's default"
+        if departing else "nothing is significantly faster: every call is left to the library's"
+        " default"
     )  # fmt: skip
+    print_text(
+        f"{options.out}: written. Next: `tuner table prove` on the hosts that it is for,"
+        " `tuner table export` for the library's own file"
+    )
 
 
 def _require_no_measuring(options: argparse.Namespace) -> None:
@@ -151,14 +163,15 @@ def _require_no_measuring(options: argparse.Namespace) -> None:
         )
 
 
-def _made(options: argparse.Namespace) -> TuningTable:
+def _made(options: argparse.Namespace) -> tuple[TuningTable, list[str]]:
+    """Return the table, and cautions for its reader."""
     others = filter(None, [options.calibration, options.topology])
     require_target(options.out, options.measurements, *others)
     measurements, topology = clusters.read_measured(options.measurements, options.topology)
     if options.calibration is None:
         raise InputError("say what the measurements were calibrated to: --calibration FILE")
     calibration = read_calibration(options.calibration)
-    _warn_of_unknown(measurements)
+    cautions = _unknown(measurements)
     shapes = [(shape.nodes, shape.ppn) for shape in options.shapes]
     with Display(console(error=True)).stage("simulating and selecting") as report:
         rows, table = make_table(
@@ -166,23 +179,26 @@ def _made(options: argparse.Namespace) -> TuningTable:
             constraints=constraints_of(options), cores=usable(),
         )  # fmt: skip
     if DESIGNED not in measurements.provenance:
-        _warn_of_few_launches(rows)
-    return table
+        cautions += few_launches(rows)
+    return table, cautions
 
 
-def _warn_of_few_launches(rows: Sequence[Row]) -> None:
-    """Of gains that are not beyond doubt for want of launches alone."""
+def few_launches(rows: Sequence[Row]) -> list[str]:
+    """Return a sentence on gains that are not beyond doubt for want of launches alone."""
     contests = hold_all(rows)
     short = [one.point for one in contests if wants_launches(one)]
-    if short:
-        launches = max(len(row.samples) for row in rows if row.point in short)
-        warn(f"with {launches} launches only gains that hardly vary between them are beyond doubt:"
-             f" at {len(short)} of {plural(len(contests), 'call')} an algorithm was faster in every"
-             " launch, which is not enough for a rule; probe with more (--launches)")  # fmt: skip
+    if not short:
+        return []
+    launches = max(len(row.samples) for row in rows if row.point in short)
+    return [
+        f"with {launches} launches only gains that hardly vary between them are beyond doubt: at"
+        f" {len(short)} of {plural(len(contests), 'call')} an algorithm was faster in every launch,"
+        " which is not enough for a rule; probe with more (--launches)"
+    ]
 
 
-def _warn_of_unknown(measurements: Measurements) -> None:
-    """Of algorithms that no rule can be for, such as those that somebody else's files name."""
+def _unknown(measurements: Measurements) -> list[str]:
+    """Return a sentence on algorithms that no rule can say, such as those of other programs."""
     known = libraries.named(measurements.library).ALGORITHMS
     named = {
         (point.collective, choice.algorithm)
@@ -192,13 +208,17 @@ def _warn_of_unknown(measurements: Measurements) -> None:
     unknown = [
         f"{of} {quoted(name)}" for of, name in sorted(named) if name not in known.get(of, ())
     ]
-    if unknown:
-        shown = ", ".join(unknown[:SHOWN]) + (" ..." if len(unknown) > SHOWN else "")
-        warn(f"no rule of {measurements.library} can say these algorithms, so there are none for"
-             f" them: {shown}")  # fmt: skip
+    if not unknown:
+        return []
+    shown = ", ".join(unknown[:SHOWN]) + (" ..." if len(unknown) > SHOWN else "")
+    return [
+        f"no rule of {measurements.library} can say these algorithms, so there are none for them:"
+        f" {shown}"
+    ]
 
 
-def _measured(options: argparse.Namespace, there: Hosts) -> TuningTable:
+def _measured(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, list[str]]:
+    """Return the table, and cautions for its reader."""
     written = [options.measurements, *filter(None, [options.calibration])]
     require_target(options.out, *written, *filter(None, [options.topology]))
     if options.calibration is not None:
@@ -222,7 +242,17 @@ def _measured(options: argparse.Namespace, there: Hosts) -> TuningTable:
         )  # fmt: skip
     if options.calibration is not None:
         write_calibration(found.calibration, options.calibration)
-    return found.table
+    return found.table, _missed(found.bound, options.target_regret)
+
+
+def _missed(bound: Bound, target: float) -> list[str]:
+    if bound.upper <= target:
+        return []
+    return [
+        f"the target was not reached: the mean regret is {bound.expected:.1%}, with 95 % certainty"
+        f" below {bound.upper:.1%}, and not below {target:.1%}; the same command with a larger"
+        " --budget goes on"
+    ]
 
 
 def predictions(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -1,0 +1,174 @@
+"""Text and tables that fit a terminal: lines break between words, never inside one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+GAP = 2  # blanks between two columns of a table
+HANGING = 2  # further blanks before the second line of an indented one
+SHORTEST_PROSE = 16  # characters that a column of sentences gets, where they are as long
+CONTINUED = " \\"  # how a shell reads that a command goes on in the next line
+MISSING = " ..."
+PROGRAMS = ("tuner", "mpirun", "mpiexec", "srun", "curl", "pip", "make")
+Row = tuple[str, ...]
+
+
+def columns_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # takes longer to load than `tuner --help`
+
+    return cell_len(text)
+
+
+def wrap(text: str, width: int) -> str:
+    """Return the text with its lines broken at blanks; a longer word has a line of its own."""
+    return "\n".join(part for line in text.split("\n") for part in _wrapped(line, width))
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    indent = len(line) - len(line.lstrip(" "))
+    after = " " * (indent + HANGING if indent else 0)
+    shown = ""
+    for word in re.findall(r"\s*\S+", line):
+        if shown and columns_of(shown + word) > width:
+            yield shown
+            shown = after + word.lstrip()
+        else:
+            shown += word
+    yield shown
+
+
+def shortened(text: str, width: int) -> str:
+    """Return as many whole words as fit, followed by `...` where some are missing."""
+    if columns_of(text) <= width:
+        return text
+    first = wrap(text, width - len(MISSING)).split("\n")[0]
+    return f"{first}{MISSING}" if columns_of(first) + len(MISSING) <= width else ""
+
+
+def fold_command(line: str, width: int) -> str:
+    """Return a command of the shell in as many lines as it needs; options keep their values."""
+    indent = len(line) - len(line.lstrip(" "))
+    lines = [" " * indent]
+    for part in _arguments(line, width - indent - HANGING - len(CONTINUED)):
+        joined = f"{lines[-1]} {part}" if lines[-1].strip() else lines[-1] + part
+        if lines[-1].strip() and columns_of(joined) > width - len(CONTINUED):
+            lines.append(" " * (indent + HANGING) + part)
+        else:
+            lines[-1] = joined
+    return f"{CONTINUED}\n".join(lines)
+
+
+def _arguments(line: str, width: int) -> Iterator[str]:
+    """Words of a command, an option together with what follows it if that fits."""
+    together = ""
+    for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+", line):
+        both = f"{together} {word}"
+        if together.startswith("-") and not word.startswith("-") and columns_of(both) <= width:
+            together = both
+            continue
+        if together:
+            yield together
+        together = word
+    yield together
+
+
+def reflow(text: str, width: int) -> str:
+    """Return a help text for a terminal: paragraphs filled again, commands folded, the rest kept.
+
+    Lines of a paragraph begin at the margin; commands and the content of files are indented.
+    """
+    shown, paragraph = list[str](), list[str]()
+    for line in [*re.sub(rf"{re.escape(CONTINUED)}\n *", " ", text).split("\n"), ""]:
+        if line and not line.startswith(" "):
+            paragraph.append(line)
+            continue
+        if paragraph:
+            shown.append(wrap(" ".join(paragraph), width))
+            paragraph.clear()
+        shown.append(fold_command(line, width) if _is_command(line) else line)
+    return "\n".join(shown[:-1])
+
+
+def _is_command(line: str) -> bool:
+    return bool(re.match(rf" +({'|'.join(PROGRAMS)}|[A-Z_]+=\S+) ", line))
+
+
+def without_empty_columns(cells: Sequence[Row]) -> list[Row]:
+    """Return a table, whose first row has the titles, without the columns that say nothing."""
+    if len(cells) == 1:
+        return list(cells)
+    columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
+    return list(zip(*columns, strict=True))
+
+
+class Layout:
+    """What of a table is shown where it has at most `width` columns of text.
+
+    left_out    names of the columns that have no room
+    widths      columns of text of each column; None: even so there is no room
+    """
+
+    def __init__(
+        self, cells: Sequence[Row], width: int, spare: Iterable[str], prose: Collection[str]
+    ) -> None:
+        self.cells, self.left_out = list(cells), list[str]()
+        self._prose = prose
+        self.widths = self._fitted(width)
+        for name in spare:
+            if self.widths is None and name in self.cells[0]:
+                at = self.cells[0].index(name)
+                self.cells = [row[:at] + row[at + 1 :] for row in self.cells]
+                self.widths = self._fitted(width)
+                self.left_out.append(name)
+
+    def _fitted(self, width: int) -> list[int] | None:
+        """What each column needs, and then as much more as sentences and titles can use."""
+        widths = [self._least(column) for column in zip(*self.cells, strict=True)]
+        rest = width - sum(widths) - GAP * (len(widths) - 1)
+        if rest < 0:
+            return None
+        more = [
+            max(map(columns_of, column)) - own
+            for column, own in zip(zip(*self.cells, strict=True), widths, strict=True)
+        ]
+        for at in sorted(range(len(more)), key=more.__getitem__):
+            given = min(more[at], rest)
+            widths[at] += given
+            rest -= given
+        return widths
+
+    def _least(self, column: Row) -> int:
+        head, *rest = column
+        title = max(map(columns_of, head.split()), default=0)
+        whole = max(map(columns_of, rest), default=0)
+        if head not in self._prose:
+            return max(title, whole)
+        word = max((columns_of(word) for cell in rest for word in cell.split()), default=0)
+        return max(title, word, min(whole, SHORTEST_PROSE))
+
+
+def stacked(cells: Sequence[Row], width: int) -> Iterator[str]:
+    """Yield each row of a table as lines of titles and cells; the first row has the titles."""
+    titles = cells[0]
+    edge = max(map(columns_of, titles[1:]), default=0) + HANGING + GAP
+    for row in cells[1:]:
+        lines = [wrap(f"{titles[0]} {row[0]}".strip(), width)]
+        for title, cell in zip(titles[1:], row[1:], strict=True):
+            if cell:
+                lines += _labelled(title, cell, edge, width)
+        yield "\n".join(lines)
+
+
+def _labelled(title: str, cell: str, edge: int, width: int) -> Iterator[str]:
+    words = max(map(columns_of, cell.split()))
+    if edge + words > width:
+        edge = HANGING
+        yield f"{'':{HANGING}}{title}:"
+        title = ""
+    for number, line in enumerate(wrap(cell, width - edge).split("\n")):
+        label = "" if number else f"{'':{HANGING}}{title}"
+        yield f"{label:{edge}}{line}"
