@@ -190,3 +190,38 @@ def test_page_is_one_file_with_its_plots_inside(result: LibraryResult, tmp_path:
     assert "no: it fell back" in page
     assert not re.search(r"(src|href)=['\"]http", page)
     assert page == render_page([result])  # the same data gives the same file
+
+
+def test_a_call_that_is_slower_under_one_condition_is_slower() -> None:
+    part = {"default_s": 1e-5, "tuned_s": 1e-5}
+    conditions = {
+        "barrier reused": {**part, "ratio": 1.5, "ci95": [1.4, 1.6]},
+        "row reused": {**part, "ratio": 0.8, "ci95": [0.7, 0.9]},
+    }
+    record = {**held(1.1), "conditions": conditions}
+    assert cautions.is_slower(record)
+    assert cautions.of_comparison([record], [])[0].startswith(
+        "1 call became slower, at most 1.25 times"
+    )
+    assert not cautions.is_slower(
+        {**record, "conditions": {"barrier reused": conditions["barrier reused"]}}
+    )
+
+
+def test_what_a_file_costs_where_it_changes_nothing_is_said(result: LibraryResult) -> None:
+    slower = [
+        {"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 12_288, "ratio": 0.25},
+        {"collective": "allreduce", "nodes": 1, "ppn": 4, "nbytes": 16, "ratio": 0.5},
+    ]
+    table = result.table
+    accepted = TuningTable(
+        table.cluster, table.library, table.rules,
+        {"acceptance": {"files": [{"operators": "any", "slower": slower}]}},
+    )  # fmt: skip
+    said = summarise([replace(result, table=accepted)])["libraries"]["openmpi"]["cautions"]
+    assert (
+        "The file itself costs time: calls that the table leaves to the library become slower, at"
+        " most 4.00 times (bcast of 12.0KiB). It pays for programs whose calls are larger than"
+        " 12.0KiB." in said
+    )
+    assert not cautions.of_file(table)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.output import print_cautions, print_command, print_table, print_text
-from tuner.report import LibraryResult, geometric_mean, split
-from tuner.units import format_size, format_time, readable
+from tuner.cli.comparisons import print_comparison
+from tuner.cli.output import print_cautions, print_command, print_text
+from tuner.report import LibraryResult
+from tuner.units import readable
 
 FILES = (
     ("report.html", "plots and tables, open it in a browser"),
@@ -30,7 +31,7 @@ NATIVE = {
 def print_results(out: Path, results: Sequence[LibraryResult], record: Mapping[str, Any]) -> None:
     """Print the held-out comparisons and the files, and then, per library, cautions and gain."""
     for result in results:
-        _print_heldout(result)
+        print_comparison(result.table.library, result.heldout)
     _print_files(out, [result.name for result in results])
     for result in results:
         print_text(f"\n{result.table.library}")
@@ -47,37 +48,6 @@ def _print_outcome(figures: Mapping[str, Any], library: str) -> None:
         f" {library}."
     )
     print_text(figures["result"], style="" if figures["cautions"] else "bold")
-
-
-def _print_heldout(result: LibraryResult) -> None:
-    changed, control = split(result.heldout)
-    rows = (
-        (
-            record["collective"], str(record["p"]), format_size(record["nbytes"]),
-            readable(record["algorithm"]), format_time(record["default_s"]),
-            format_time(record["tuned_s"]),
-            f"{record['ratio']:.2f}", f"{record['ci95'][0]:.2f} to {record['ci95'][1]:.2f}",
-            _sign(record["ci95"]) if changed else "",
-        )
-        for record in changed or control
-    )  # fmt: skip
-    which = "calls that the table changes" if changed else "calls, all left to the default"
-    print_table(
-        f"{result.table.library}: {which}, at sizes that were not probed",
-        ("call", "ranks", "size", "algorithm", "default", "tuned", "ratio", "95 %", ""),
-        rows, right=("ranks", "size", "default", "tuned", "ratio"),
-        spare=("default", "tuned", "95 %"), prose=("algorithm",),
-    )  # fmt: skip
-    if changed and control:
-        mean, low, high = geometric_mean(control)
-        print_text(
-            f"control: {len(control)} more calls are left to the default; the same code ran on both"
-            f" sides, ratio {mean:.2f} ({low:.2f} to {high:.2f})\n"
-        )
-
-
-def _sign(interval: Sequence[float]) -> str:
-    return "faster" if interval[0] > 1 else "slower" if interval[1] < 1 else ""
 
 
 def _print_files(out: Path, names: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import clusters, native, proving
+from tuner.cli import clusters, comparisons, native, proving
 from tuner.cli.environments import interpreter
 from tuner.cli.output import (
     add_action,
@@ -96,6 +96,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     clusters.place(prove)
     native.options(prove)
+    comparisons.declare(actions)
 
 
 def run_show(options: argparse.Namespace) -> None:

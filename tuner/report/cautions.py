@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from tuner.measurement import Measurements
+from tuner.table import TuningTable
 from tuner.units import format_size, plural, readable
 
 Record = Mapping[str, Any]
@@ -21,15 +22,44 @@ def of_comparison(changed: Sequence[Record], control: Sequence[Record]) -> list[
     return [*_losses(changed), *_departures(control), *_noise([*changed, *control])]
 
 
+def is_slower(record: Record) -> bool:
+    """Return whether a call is significantly slower, on the whole or under one condition."""
+    return any(one["ci95"][1] < 1 for one in (record, *record.get("conditions", {}).values()))
+
+
 def _losses(changed: Sequence[Record]) -> list[str]:
-    slower = [record for record in changed if record["ci95"][1] < 1]
+    slower = [record for record in changed if is_slower(record)]
     if not slower:
         return []
-    worst = min(slower, key=lambda record: float(record["ratio"]))
+    worst = min(slower, key=_least)
     return [
-        f"{plural(len(slower), 'call')} became slower, at most {1 / worst['ratio']:.2f} times"
+        f"{plural(len(slower), 'call')} became slower, at most {1 / _least(worst):.2f} times"
         f" ({worst['collective']} of {format_size(worst['nbytes'])} on {worst['p']} ranks)."
     ]
+
+
+def _least(record: Record) -> float:
+    """Return the smallest ratio, on the whole or under one condition."""
+    return min(float(one["ratio"]) for one in (record, *record.get("conditions", {}).values()))
+
+
+def of_file(table: TuningTable) -> list[str]:
+    """Return a sentence on calls that a table leaves alone and its file makes slower."""
+    tried = table.provenance.get("acceptance", {}).get("files", [])
+    slower = [call for file in tried for call in file["slower"]]
+    if not slower:
+        return []
+    worst, largest = min(slower, key=_ratio), max(slower, key=lambda call: int(call["nbytes"]))
+    return [
+        "The file itself costs time: calls that the table leaves to the library become slower, at"
+        f" most {1 / _ratio(worst):.2f} times ({worst['collective']} of"
+        f" {format_size(worst['nbytes'])}). It pays for programs whose calls are larger than"
+        f" {format_size(largest['nbytes'])}."
+    ]
+
+
+def _ratio(call: Record) -> float:
+    return float(call["ratio"])
 
 
 def departure(control: Sequence[Record]) -> float:

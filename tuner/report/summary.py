@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
 from tuner.measurement import Measurements
 from tuner.report import cautions
-from tuner.report.cautions import departure
+from tuner.report.cautions import departure, is_slower
 from tuner.table import DEFAULT, TuningTable
 from tuner.units import format_size, readable
 
@@ -28,7 +28,10 @@ class LibraryResult:
     proofs          records of collective, p, operators, lo, nbytes, expected, executed, confirmed,
                     reason
     heldout         records of collective, p, nbytes, algorithm, default_s, tuned_s, ratio, ci95;
-                    ratio is default over tuned time: above 1 is faster than the default
+                    ratio is default over tuned time: above 1 is faster than the default; the same
+                    by condition under `conditions`
+    use             how a program is started with the file: `command` up to the program's name, and
+                    `environment`
     """
 
     name: str  # openmpi, mpich
@@ -37,17 +40,23 @@ class LibraryResult:
     predictions: Sequence[Record]
     proofs: Sequence[Record]
     heldout: Sequence[Record]
+    use: Record = field(default_factory=dict)
 
 
 def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
     """The content of report.json: all libraries together, then each by itself."""
-    noticed = {result.name: cautions.of_measurements(result.measurements) for result in results}
+    noticed = {
+        r.name: [*cautions.of_file(r.table), *cautions.of_measurements(r.measurements)]
+        for r in results
+    }
     libraries = {
         r.name: _figures(proofs_of(r.table, r.proofs), r.heldout, noticed[r.name]) for r in results
     }
     for result in results:
         libraries[result.name]["library"] = result.table.library
         libraries[result.name]["cluster"] = result.table.cluster.name
+        libraries[result.name]["use"] = result.use
+        libraries[result.name]["acceptance"] = result.table.provenance.get("acceptance", {})
     proofs = [
         {"library": r.name, **proof} for r in results for proof in proofs_of(r.table, r.proofs)
     ]
@@ -119,7 +128,7 @@ def _faster(heldout: Sequence[Record]) -> list[Record]:
 
 
 def _slower(heldout: Sequence[Record]) -> list[Record]:
-    return [record for record in heldout if record["ci95"][1] < 1]
+    return [record for record in heldout if is_slower(record)]
 
 
 def rule_name(proof: Record) -> str:
@@ -180,9 +189,9 @@ def _counts(changed: Sequence[Record], total: int) -> str:
     faster, slower = _faster(changed), _slower(changed)
     rest = len(changed) - len(faster) - len(slower)
     return (
-        f"The table changes {len(changed)} of {total} compared calls, all of sizes that were not"
-        f" probed: {_count(faster, 'faster')}, {_count(slower, 'slower')}, {rest or 'none'} within"
-        " noise."
+        f"The table changes {len(changed)} of {total} compared calls, all of sizes that were used"
+        f" for nothing else: {_count(faster, 'faster')}, {_count(slower, 'slower')},"
+        f" {rest or 'none'} within noise."
     )
 
 
