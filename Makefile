@@ -5,7 +5,7 @@ PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
 
-.PHONY: tune test lab check docs bench venv locks clean
+.PHONY: tune test lab check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -30,6 +30,10 @@ docs: .venv/ready
 
 bench: .venv/ready
 	@$(BIN)/python -m tests.bench
+
+# What the tuning in tuner-out gains, timed by a plain C program that shares no code with tuner.
+field: venv
+	@$(BIN)/python -m tests.field.check tuner-out
 
 # Open MPI and MPICH cannot share an environment; the two are set up side by side.
 venv:

@@ -1,0 +1,192 @@
+"""The field check on real launches: it measures, and it finds a bad tuning slower."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.field.calls import Call, choose_calls
+from tests.field.check import Setting, launch_pair
+from tests.field.launches import (
+    BINARIES,
+    NO_TUNING,
+    PATTERNS,
+    ROOT,
+    Program,
+    compile_program,
+    core_distance,
+    cores,
+    launch,
+)
+from tests.field.results import ALL, Result, analyse
+from tests.field.tables import Library, Rule, Use, read_libraries
+
+SECONDS = 0.002
+PAIRS = 5
+CALLS = (
+    "bcast:12",
+    "bcast:1000004",
+    "allreduce:30012",
+    "reduce:20",
+    "allgather:4008",
+    "gather:808",
+    "scatter:200008",
+    "barrier:0",
+)
+
+
+def call(word: str, algorithm: str = "default") -> Call:
+    collective, size = word.split(":")
+    return Call(collective, 2, int(size), algorithm, "rule")
+
+
+@pytest.fixture(scope="module", params=["openmpi", "mpich"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    if not (BINARIES[request.param] / "mpicc").exists():
+        pytest.skip(f"{BINARIES[request.param]} is not there: run 'make venv'")
+    return compile_program(request.param, tmp_path_factory.mktemp("field"))
+
+
+def test_all_collectives_are_timed_and_right(program: Program) -> None:
+    launched = launch(program, NO_TUNING, 2, [call(word) for word in CALLS], SECONDS)
+    assert launched.wrong == {}
+    assert len(launched.seconds) == len(CALLS) * len(PATTERNS)
+    assert launched.message_ns > 0
+    # A megabyte takes longer than 12 bytes, and nothing takes a second.
+    for pattern in PATTERNS:
+        assert (
+            launched.seconds["bcast:12", pattern] < launched.seconds["bcast:1000004", pattern] < 1
+        )
+
+
+def test_the_distance_of_cores_is_measured(program: Program) -> None:
+    distances = core_distance(program)
+    assert len(distances) == (1 if cores() > 1 else 0)
+    assert all(10 < distance < 1e6 for distance in distances)
+
+
+def test_three_ranks_get_right_results(program: Program) -> None:
+    words = (
+        "allgather:12012",
+        "scatter:1200",
+        "gather:36",
+        "allreduce:4004",
+        "reduce:4",
+        "bcast:8",
+    )
+    calls = [Call(w.split(":")[0], 3, int(w.split(":")[1]), "default", "rule") for w in words]
+    assert launch(program, NO_TUNING, 3, calls, 0.0005).wrong == {}
+
+
+@pytest.mark.parametrize("word", ["allreduce:3", "gather:12", "alltoall:8", "bcast", "bcast:x"])
+def test_calls_that_cannot_be_run_are_refused(program: Program, word: str) -> None:
+    words = program.command(NO_TUNING, 3, ["0.001", word])
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    if word == "gather:12":
+        assert done.returncode == 0
+    else:
+        assert done.returncode == 2
+        assert f"collective_times: cannot run {word} on 3 ranks" in done.stderr
+
+
+# A megabyte in 16,000 pieces under Open MPI; no collectives of the shared memory under MPICH.
+BAD = {
+    "openmpi": Use(
+        (
+            *("--mca", "coll_tuned_use_dynamic_rules", "1"),
+            *("--mca", "coll_tuned_bcast_algorithm", "3"),
+            *("--mca", "coll_tuned_bcast_algorithm_segmentsize", "64"),
+        ),
+        {},
+    ),
+    "mpich": Use((), {"MPIR_CVAR_DEVICE_COLLECTIVES": "none"}),
+}
+
+
+def compared(program: Program, use: Use) -> Result:
+    rule = Rule("bcast", 2, 500_000, 2_000_000, "bad", (1 << 20,))
+    library = Library(program.library, program.library, (rule,), (), use, "digest")
+    calls = [call("bcast:1000004", "bad"), call("bcast:700012", "bad"), call("reduce:1000004")]
+    setting = Setting(library, program, 2, tuple(calls))
+    pairs = [launch_pair(setting, number, SECONDS) for number in range(PAIRS)]
+    return analyse([library], {library.name: calls}, pairs)
+
+
+def test_a_bad_tuning_is_found_slower(program: Program) -> None:
+    result = compared(program, BAD[program.library])
+    bad = [row for row in result.rows if row.call.changed]
+    assert all(row.certainly("slower") for row in bad)
+    assert all(row.estimates[ALL].ratio < 0.7 for row in bad)
+    assert result.changed[program.library][ALL].high < 1
+    assert result.failed
+
+
+def test_without_a_tuning_both_arms_take_alike(program: Program) -> None:
+    # Verdicts of equal arms are false in some runs of a hundred, ratios never by so much.
+    result = compared(program, NO_TUNING)
+    assert all(0.6 < row.estimates["barrier/same"].ratio < 1.6 for row in result.rows)
+
+
+@pytest.fixture
+def bad_directory(tmp_path: Path) -> Path:
+    """A directory as `make tune` leaves it, with a tuning of MPICH that is slow."""
+    if not (BINARIES["mpich"] / "mpicc").exists():
+        pytest.skip(f"{BINARIES['mpich']} is not there: run 'make venv'")
+    (tmp_path / "mpich").mkdir()
+    rule = {
+        "key": {"collective": "bcast", "nodes": 1, "ppn": 2, "memory": "host", "operators": "any"},
+        "lo": 500_000,
+        "hi": 2_000_000,
+        "choice": {"algorithm": "binomial", "params": {}, "via": "library"},
+        "evidence": {"nbytes": [1 << 20]},
+    }
+    table = {"library": "mpich 5.0", "rules": [rule]}
+    (tmp_path / "mpich" / "table.json").write_text(json.dumps(table))
+    use = {"command": ["mpiexec"], "environment": dict(BAD["mpich"].environment)}
+    report = {"libraries": {"mpich": {"heldout": [], "use": use}}}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    return tmp_path
+
+
+def started(directory: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.field.check", str(directory), "--seconds", "0.001"]
+    return subprocess.Popen(
+        [*command, *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def progress(lines: Iterator[str]) -> str:
+    return next(line for line in lines if line.startswith("launch "))
+
+
+def test_the_command_fails_on_a_slow_tuning_and_resumes(bad_directory: Path) -> None:
+    with started(bad_directory, "--launches", "40") as process:
+        assert process.stderr is not None
+        assert progress(process.stderr).startswith("launch 1 and 2 of 80: mpich, 2 ranks")
+        assert progress(process.stderr).startswith("launch 3 and 4")
+        process.send_signal(signal.SIGINT)
+        assert "the same command goes on from here" in process.stderr.read()
+    assert process.returncode == 130
+    result = bad_directory / "result.json"
+    with started(bad_directory, "--launches", "5", "--json", str(result)) as process:
+        text, errors = process.communicate(timeout=120)
+    assert "of 8:" in errors
+    assert process.returncode == 1
+    assert "slower: 0 of" not in text
+    rows = json.loads(result.read_text())["rows"]
+    assert len(rows) == len(choose_calls(read_libraries(bad_directory)[0]))
+    slow = [row for row in rows if row["algorithm"] == "binomial"]
+    assert slow
+    assert all(row["patterns"][ALL]["ci95"][1] < 1 for row in slow)
