@@ -2,9 +2,10 @@
 
     python -m tests.field.check tuner-out
 
-Calls that the tuning changes, and as many that it does not, are timed by a plain C program, in
-launches with and without the tuning that alternate. Ctrl-C keeps what is finished; the same command
-goes on from there. The exit status is 1 if a call is certainly slower, or gives a wrong result.
+Calls that the tuning changes, and as many that it does not, are timed by a
+plain C program, in launches with and without the tuning that alternate. Ctrl-C
+keeps what is finished; the same command goes on from there. The exit status is
+1 if a call is certainly slower, or gives a wrong result.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ START_S = 1.5  # guess of what a launch takes beside measuring, until some are k
 # less than a tenth, twice the launches by a third.
 LAUNCHES = 16
 SECONDS = 0.01
-REPEATS = 2  # of a pair of launches between which the machine changed
+REPEATS = 5  # of a pair of launches between which the machine changed
 
 
 @dataclass(frozen=True)
