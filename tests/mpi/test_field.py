@@ -59,11 +59,12 @@ def test_all_collectives_are_timed_and_right(program: Program) -> None:
     assert launched.wrong == {}
     assert len(launched.seconds) == len(CALLS) * len(PATTERNS)
     assert launched.message_ns > 0
-    # A megabyte takes longer than 12 bytes, and nothing takes a second.
-    for pattern in PATTERNS:
-        assert (
-            launched.seconds["bcast:12", pattern] < launched.seconds["bcast:1000004", pattern] < 1
-        )
+    # Other tests take the cores from some patterns, hardly from all.
+    small, large = (
+        [launched.seconds[word, pattern] for pattern in PATTERNS]
+        for word in ("bcast:12", "bcast:1000004")
+    )
+    assert 1e-8 < min(small) < min(large) < 1
 
 
 def test_the_distance_of_cores_is_measured(program: Program) -> None:
