@@ -35,6 +35,7 @@ VERBS = {
     "lab": "emulate a cluster on this computer: hosts with a real network, from a topology file",
     "nccl": "say what NCCL expects of its algorithms on a machine, and which it would choose",
     "algorithms": "list the algorithms with their cost formulas and sources",
+    "completion": "print a script that completes verbs, options and names in a shell",
 }
 RESUME = "the same command{} resumes where it stopped, with what is already there"
 NOTHING = "nothing was written that is not whole"
