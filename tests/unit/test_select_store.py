@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import re
@@ -20,7 +21,7 @@ from sklearn.linear_model import LinearRegression
 
 from tuner import resources
 from tuner.cli.main import main
-from tuner.cli.select import _print_asked
+from tuner.cli.select import _print_asked, arguments, shape_of
 from tuner.cli.train import CARD, card
 from tuner.errors import InputError
 from tuner.select import store
@@ -302,3 +303,40 @@ def test_the_reference_was_trained_on_these_files(shared: Path) -> None:
     found = {path.name: path for path in (shared / "data").glob("*/*.csv")}
     for name, digest in manifest.data.items():
         assert sha256(found[name].read_bytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize(
+    ("words", "shape"),
+    [
+        ("--p 8", (1, 8)), ("--p 8 --nodes 2", (2, 4)), ("--nodes 2 --ppn 4", (2, 4)),
+        ("--p 8 --ppn 4", (2, 4)), ("--ppn 8", (1, 8)), ("--p 8 --nodes 2 --ppn 4", (2, 4)),
+    ],
+)  # fmt: skip
+def test_two_of_ranks_nodes_and_ranks_per_node_tell_the_third(
+    words: str, shape: tuple[int, int]
+) -> None:
+    assert shape_of(*_shape_options(words)) == shape
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("", "the number of ranks is missing: give --p, or --nodes and --ppn"),
+        ("--nodes 2", "the number of ranks is missing: give --p, or --nodes and --ppn"),
+        ("--p 7 --nodes 2", "7 ranks cannot be spread evenly over 2 nodes: give --p as a multiple"),
+        ("--p 7 --ppn 2", "7 ranks cannot be spread over nodes of 2 each: give --p as a multiple"),
+        ("--p 8 --nodes 2 --ppn 3", "2 nodes of 3 ranks each have 6 ranks, not 8: leave out one"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(words: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        shape_of(*_shape_options(words))
+
+
+def _shape_options(words: str) -> tuple[int | None, ...]:
+    """What `tuner select` reads of its options."""
+    parser = argparse.ArgumentParser()
+    arguments(parser)
+    call = "table.json --collective bcast --size 1KiB"
+    read = parser.parse_args([*call.split(), *words.split()])
+    return read.p, read.nodes, read.ppn

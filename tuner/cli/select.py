@@ -37,7 +37,9 @@ EXAMPLES = """examples:
   tuner select tuner-out/openmpi/table.json --collective allreduce --p 4 --size 1MiB \\
       --operators commutative --json
   tuner select models/reference --like "lumi cray_mpich 8.1.29" --collective allreduce \\
-      --nodes 12 --p 12 --size 1MiB"""
+      --nodes 12 --ppn 1 --size 1MiB
+
+Two of --p, --nodes and --ppn tell the third; --p alone means ranks on one node."""
 
 
 UNMEASURED = {
@@ -54,14 +56,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--collective", type=parsing.collective, required=True)
     parser.add_argument(
-        "--p", type=parsing.positive, required=True, help="ranks of the communicator"
-    )
+        "--p", type=parsing.positive,
+        help="ranks of the communicator (default: --nodes times --ppn)",
+    )  # fmt: skip
     parser.add_argument(
-        "--nodes",
-        type=parsing.positive,
-        default=1,
-        help="on which they are, as many on each (default: 1)",
-    )
+        "--nodes", type=parsing.positive, metavar="N",
+        help="number of nodes, each with the same number of ranks (default: --p divided by --ppn;"
+        " without --ppn 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ppn", type=parsing.positive, metavar="N",
+        help="ranks per node (default: --p divided by --nodes)",
+    )  # fmt: skip
     parser.add_argument(
         "--placement", choices=PLACEMENTS, default=CONSECUTIVE,
         help="how they lie there: as many that follow one another on each (default), or cyclic,"
@@ -85,17 +91,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Look the call up."""
-    if options.p < 1 or options.nodes < 1 or options.p % options.nodes:
-        raise InputError(
-            f"{plural(options.p, 'rank')} cannot be spread evenly over"
-            f" {plural(options.nodes, 'node')}: give --p as a multiple of --nodes"
-        )
-    ppn = options.p // options.nodes
+    nodes, ppn = shape_of(options.p, options.nodes, options.ppn)
     if options.table.is_dir():
         if options.placement != CONSECUTIVE:
             raise InputError("a selector knows consecutive ranks alone: leave --placement out")
         point = Point(
-            options.collective, options.nodes, ppn, options.memory, options.size, options.placement
+            options.collective, nodes, ppn, options.memory, options.size, options.placement
         )
         return _ask(options, point)
     if options.like:
@@ -103,15 +104,43 @@ def run(options: argparse.Namespace) -> None:
             f"--like is for a trained selector; {options.table} is a table of one cluster: leave it"
             " out"
         )
-    key = Key(
-        options.collective, options.nodes, ppn, options.memory, options.operators, options.placement
-    )
+    key = Key(options.collective, nodes, ppn, options.memory, options.operators, options.placement)
     table = read_table(options.table)
     try:
         rule = lookup(table, key, options.size)
     except InputError as reason:
         raise InputError(f"{reason}{_instead(table, key, options.placement)}") from None
     return emit(options, rule_record(rule), lambda: _print(rule))
+
+
+def shape_of(p: int | None, nodes: int | None, ppn: int | None) -> tuple[int, int]:
+    """Return the number of nodes and of ranks per node, which two of the three tell.
+
+    Raises InputError where they are not enough, or contradict each other.
+    """
+    if p is None and ppn is None:
+        raise InputError("the number of ranks is missing: give --p, or --nodes and --ppn")
+    if p is None:
+        return nodes or 1, ppn or 1
+    if ppn is None:
+        nodes = nodes or 1
+        if p % nodes:
+            raise InputError(
+                f"{plural(p, 'rank')} cannot be spread evenly over {plural(nodes, 'node')}: give"
+                " --p as a multiple of --nodes"
+            )
+        return nodes, p // nodes
+    if nodes is None and p % ppn:
+        raise InputError(
+            f"{plural(p, 'rank')} cannot be spread over nodes of {ppn} each: give --p as a multiple"
+            " of --ppn"
+        )
+    if nodes is not None and nodes * ppn != p:
+        raise InputError(
+            f"{plural(nodes, 'node')} of {plural(ppn, 'rank')} each have {nodes * ppn} ranks, not"
+            f" {p}: leave out one of --p, --nodes and --ppn"
+        )
+    return p // ppn, ppn
 
 
 def _instead(table: TuningTable, key: Key, placement: str) -> str:
