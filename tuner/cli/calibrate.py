@@ -41,7 +41,7 @@ EXAMPLES = """examples:
   tuner calibrate measurements.ndjson --topology racks.yaml --out calibration.json --plots fit
   tuner calibrate measurements.ndjson --topology racks.yaml --refine --out calibration.json
   tuner calibrate measurements.ndjson --json
-  tuner calibrate compare january.json february.json   (drift)"""
+  tuner calibrate compare january.json february.json  # drift"""
 
 COMPARE = "compare"
 

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from tuner.cli.import_results import add_form
 from tuner.cli.output import add_json, console, emit, print_cautions, print_table, print_text, warn
 from tuner.cli.parsing import names
 from tuner.cli.progress import Display, timed, within
@@ -20,7 +21,7 @@ from tuner.cost import read_calibration
 from tuner.errors import InputError
 from tuner.export.formats import FORMATS
 from tuner.measurement import read_measurements
-from tuner.results import AUTO, FORMS, Reading, Told, read_results
+from tuner.results import Reading, Told, read_results
 from tuner.results.names import require_names
 from tuner.select.baselines import BASELINES, Pick
 from tuner.select.cases import (
@@ -84,8 +85,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     measured(parser)
     parser.add_argument(
-        "--protocol", choices=PROTOCOLS, default=NODES,
-        help=f"what a selector has not seen when it is asked (default: {NODES})",
+        "--protocol", choices=PROTOCOLS, default=NODES, metavar="NAME",
+        help=f"what a selector has not seen when it is asked: {', '.join(PROTOCOLS)} (default:"
+        f" {NODES})",
     )  # fmt: skip
     parser.add_argument(
         "--baselines", type=names, default=tuple(BASELINES), metavar="NAME,...",
@@ -116,7 +118,7 @@ def measured(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out", type=names, default=(), metavar="NAME,...", help="algorithms to disregard"
     )
-    parser.add_argument("--form", choices=(AUTO, *FORMS), default=AUTO, help="default: recognised")
+    add_form(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -45,9 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="NDJSON to write")
-    parser.add_argument(
-        "--form", choices=(AUTO, *FORMS), default=AUTO, help="default: told by what is in the file"
-    )
+    add_form(parser)
     parser.add_argument("--p", type=parsing.positive, metavar="N", help="ranks that took part")
     parser.add_argument("--nodes", type=parsing.positive, metavar="N", help="nodes they were on")
     parser.add_argument("--ppn", type=parsing.positive, metavar="N", help="ranks on each node")
@@ -73,6 +71,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_json(parser)
     parser.set_defaults(run=run)
+
+
+def add_form(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that names the form of the files."""
+    parser.add_argument(
+        "--form", choices=(AUTO, *FORMS), default=AUTO, metavar="NAME",
+        help=f"form of the files: {', '.join(FORMS)} (default: recognised by their content)",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> None:

@@ -89,12 +89,19 @@ def reflow(text: str, width: int) -> str:
         if paragraph:
             shown.append(wrap(" ".join(paragraph), width))
             paragraph.clear()
-        shown.append(fold_command(line, width) if _is_command(line) else line)
+        shown.append(_example(line, width))
     return "\n".join(shown[:-1])
 
 
-def _is_command(line: str) -> bool:
-    return bool(re.match(rf" +({'|'.join(PROGRAMS)}|[A-Z_]+=\S+) ", line))
+def _example(line: str, width: int) -> str:
+    """Return a line of a file or a command; where it is too long its remark comes above it."""
+    content, mark, remark = line.partition("  # ")
+    if columns_of(line) <= width:
+        return line
+    indent = " " * (len(line) - len(line.lstrip(" ")))
+    above = f"{wrap(f'{indent}# {remark}', width)}\n" if mark else ""
+    is_command = re.match(rf" +({'|'.join(PROGRAMS)}|[A-Z_]+=\S+) ", line)
+    return above + (fold_command(content, width) if is_command else content.rstrip())
 
 
 def without_empty_columns(cells: Sequence[Row]) -> list[Row]:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from tuner.cli.layout import reflow, wrap
 
 UNREADABLE = 2  # exit status of a command line that cannot be read
-NARROW = 56  # columns below which options are explained below their names, not beside them
+NARROW = 72  # columns below which options are explained below their names, not beside them
 
 
 class Formatter(argparse.HelpFormatter):

@@ -15,7 +15,7 @@ from tuner.table import read_table, table_record
 SERVICE = "http://127.0.0.1:8765"
 EXAMPLES = f"""examples:
   tuner publish tuner-out/openmpi/table.json
-  tuner publish table.json --service https://tuner.example.org      (token: TUNER_TOKEN)
+  tuner publish table.json --service https://tuner.example.org  # token: TUNER_TOKEN
 
 The version before it stays: take this one back with
   curl -X POST {SERVICE}/v1/publications/rollback -H 'Content-Type: application/json' \\

@@ -29,8 +29,8 @@ EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective allreduce --algorithm ring --sizes 1KiB,1MiB
   tuner simulate --topology flat64.yaml --collective bcast --algorithm chain \\
       --param segment=64KiB --param chains=4 --sizes 16MiB --json
-  tuner simulate --topology flat64.yaml --collective bcast --sizes 1KiB,64KiB,4MiB   (all of them)
-  tuner simulate --topology flat64.yaml --collective bcast --sizes 1MiB --explain  (where time goes)
+  tuner simulate --topology flat64.yaml --collective bcast --sizes 1KiB,64KiB,4MiB  # all of them
+  tuner simulate --topology flat64.yaml --collective bcast --sizes 1MiB --explain  # where time goes
   tuner simulate --topology flat64.yaml --p 8 --collective allreduce --algorithm ring \\
       --sizes 1MiB --gantt ring.svg
   tuner simulate --topology ibnetdiscover.txt --node nccl-topology.xml --collective allreduce \\

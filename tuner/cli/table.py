@@ -75,7 +75,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         actions, "export", "write the rules in a library's own format", EXAMPLES, run_export
     )
     export.add_argument("table", type=Path)
-    export.add_argument("--to", choices=FORMATS, required=True)
+    names = ", ".join(FORMATS)
+    export.add_argument(
+        "--to", choices=FORMATS, required=True, metavar="FORMAT", help=f"format: {names}"
+    )
     export.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
     native.options(export)
     check = add_action(
@@ -83,7 +86,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     check.add_argument("file", type=Path)
     check.add_argument("--table", type=Path, required=True, metavar="FILE")
-    check.add_argument("--from", dest="to", choices=FORMATS, help="default: as the file looks")
+    check.add_argument(
+        "--from", dest="to", choices=FORMATS, metavar="FORMAT",
+        help=f"format: {names} (default: recognised by the content of the file)",
+    )  # fmt: skip
     native.options(check)
     prove = add_action(
         actions, "prove", "show what the real library executes, per rule", EXAMPLES, run_prove
@@ -92,7 +98,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prove.add_argument(
         "--runtime",
         choices=(*proving.PROVABLE, *proving.UNPROVABLE),
-        help="default: the library that the table is for",
+        metavar="NAME",
+        help="library to run: openmpi, mpich or intelmpi (default: that of the table)",
     )
     clusters.place(prove)
     native.options(prove)

@@ -47,7 +47,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             "--node", type=Path, metavar="FILE",
             help="a second file, that describes the inside of every node",
         )  # fmt: skip
-    draw.add_argument("-o", "--out", type=Path, required=True, metavar="FILE.svg|FILE.png")
+    draw.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="FILE",
+        help="picture to write, .svg or .png",
+    )  # fmt: skip
     draw.add_argument("--what", choices=("node", "fabric"), help="default: node, where it is known")
 
 

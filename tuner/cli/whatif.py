@@ -23,7 +23,7 @@ EXAMPLES = f"""examples:
   tuner whatif twice.yaml
   tuner whatif twice.yaml --csv twice.csv --plots twice
   tuner whatif twice.yaml --json --jobs 4
-  tuner whatif twice.yaml --scheduler tcp://10.0.0.1:8786     (on a Dask cluster)
+  tuner whatif twice.yaml --scheduler tcp://10.0.0.1:8786  # on a Dask cluster
 
 A study, here saved as twice.yaml:
   name: twice the network

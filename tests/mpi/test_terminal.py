@@ -1,0 +1,162 @@
+"""Every verb in terminals of 80, 60 and 40 columns: no word and no number is cut in two.
+
+All verbs show what one small quickstart measured. The words that a verb prints in a terminal wide
+enough for everything are all that there are: another one in a narrow terminal is a piece of one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.support.terminals import plain, screen
+from tuner.cli.layout import CONTINUED, columns_of
+from tuner.cli.main import VERBS, main
+from tuner.cli.output import LEFT_OUT
+from tuner.runtime.launch import Launcher
+from tuner.table import Choice, TuningTable, read_table, write_table
+
+WIDE, NARROW = 1000, (80, 60, 40)
+PROGRAM = (sys.executable, "-m", "tuner")
+SMALL = ["quickstart", "--out", "out", "--ranks", "3", "--libraries", "openmpi", "--budget", "2s",
+         "--sizes", "64,1KiB,64KiB"]  # fmt: skip
+STUDY = """
+name: twice the network
+topology: {name: cluster, nodes: 16, latency: 2us, bandwidth: 12.5GB/s}
+vary: {nodes: [4, 16], bandwidth: [12.5GB/s, 25GB/s]}
+collectives: [allreduce]
+sizes: [64KiB, 1MiB]
+algorithms: [recursive_doubling, two_level_recursive_doubling, rabenseifner]
+"""
+RESULTS = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us\n" + "".join(
+    f"ares,openmpi 5.0.11,r1,allreduce,{nodes},1,{name},{nbytes},{factor * nodes * nbytes}\n"
+    for name, factor in (("default", 3), ("recursive_doubling", 2), ("segmented_ring", 5))
+    for nodes in (2, 4, 8) for nbytes in (1024, 4096, 65536)
+)  # fmt: skip
+OSU = "# OSU MPI Allreduce Latency Test v7.3\n# Size   Avg Latency(us)\n23168   48.90\n"
+TABLE, MEASURED, FLAT = (
+    "out/openmpi/table.json", "out/openmpi/measurements.ndjson",
+    str(ROOT / "docs/examples/flat64.yaml"),
+)  # fmt: skip
+CASES = {
+    "probe": ["plan --ranks 4 --sizes 64KiB", "plan --hosts a,b --ppn 2 --sizes 22.6KiB", "run",
+              f"merge {MEASURED} --out merged.ndjson"],
+    "import-results": ["osu.txt --p 4 --nodes 1 --library 'openmpi 5.0.11' --cluster here --out"
+                       " osu.ndjson"],
+    "calibrate": [f"{MEASURED} --out again.json", "compare out/openmpi/calibration.json slow.json"],
+    "simulate": [f"--topology {FLAT} --collective allreduce --sizes 22.6KiB --explain --algorithm"
+                 " two_level_recursive_doubling,segmented_ring,ring"],
+    "tune": [f"--measurements {MEASURED} --calibration slow.json --out t.json --shapes 2x4"],
+    "topo": ["list", "show dgx-h100", f"show {FLAT}", "draw dgx-1v -o node.svg", "show nothing"],
+    "whatif": ["twice.yaml --csv twice.csv"],
+    "evaluate": ["results.csv --baselines nearest", f"results.csv --table {TABLE}"],
+    "train": ["results.csv --out trained"],
+    "select": [f"{TABLE} --collective bcast --p 3 --size 22.6KiB",
+               "trained --like 'ares openmpi 5.0.11' --collective allreduce --nodes 4 --p 4"
+               " --size 1KiB", f"{TABLE} --collective bcast --p 3 --nodes 2 --size 1"],
+    "table": [f"show {TABLE}", f"diff {TABLE} other.json", f"diff {TABLE} {TABLE}",
+              "export other.json --to openmpi --out o.rules", f"check o.rules --table {TABLE}",
+              f"prove {TABLE}", "export"],
+    "serve": ["--upload-limit nothing", "--port 99999"],
+    "publish": [f"{TABLE} --service http://127.0.0.1:9"],
+    "token": ["create {0} --scope read,submit --db sqlite:///t.db", "list --db sqlite:///t.db",
+              "revoke {0} --db sqlite:///t.db", "list --db sqlite:///t.db"],
+    "lab": [f"status {FLAT}", "run"],
+    "nccl": ["--topology preset:dgx-h100:4 --sizes 8,1GiB --all"],
+    "algorithms": ["", "--collective bcast"],
+}  # fmt: skip
+CHANGING = re.compile(r"\d+:\d\d|tuner_\S+|\b\d{4}-\d\d-\d\d\S*|reader-\d+")
+OWN = {"...", "\\", "[OPTIONS]", *(word.strip(":,") for word in LEFT_OUT.split())}
+
+
+@pytest.fixture(scope="module")
+def place(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished quickstart and files that other verbs read, with the names of the longest kind."""
+    folder = tmp_path_factory.mktemp("terminal")
+    status, said = screen([*PROGRAM, *SMALL], 80, folder)
+    assert status == 0, said
+    for name, text in (("first.txt", said), ("twice.yaml", STUDY), ("results.csv", RESULTS),
+                       ("osu.txt", OSU)):  # fmt: skip
+        (folder / name).write_text(text)
+    table = read_table(folder / TABLE)
+    longest = Choice("segmented_ring", {"segment": 1 << 20})
+    rules = [
+        replace(rule, choice=longest if rule.key.collective == "allreduce" else rule.choice)
+        for rule in table.rules
+    ]
+    write_table(TuningTable(table.cluster, table.library, tuple(rules)), folder / "other.json")
+    shutil.copy(folder / "out/openmpi/calibration.json", folder / "slow.json")
+    return folder
+
+
+def words_of(text: str) -> set[str]:
+    """Without the signs that a sentence adds to the title of a column."""
+    return {word.rstrip(",:") for word in re.split(r"[\s─━╸╺]+", CHANGING.sub("", text))}
+
+
+def too_wide(text: str, columns: int) -> Iterator[str]:
+    """Lines that do not fit, although they could be broken at a blank."""
+    for line in text.split("\n"):
+        words = re.findall(r"'[^']*'|\S+", line.removesuffix(CONTINUED))
+        if columns_of(line.rstrip()) > columns and len(words) > 1:
+            yield line
+
+
+def test_quickstart_fits_the_terminal(place: Path) -> None:
+    """First with everything to do, then with all of it kept."""
+    first = (place / "first.txt").read_text()
+    assert "rules were seen at work" in first
+    assert list(too_wide(first, 80)) == []
+    shown = {}
+    for columns in (WIDE, *NARROW):
+        status, shown[columns] = screen([*PROGRAM, *SMALL], columns, place)
+        assert status == 0, shown[columns]
+    for columns in NARROW:
+        assert list(too_wide(shown[columns], columns)) == []
+        assert words_of(shown[columns]) - OWN <= words_of(shown[WIDE]), columns
+
+
+@pytest.mark.parametrize("verb", CASES)
+def test_no_word_is_cut(
+    verb: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+
+    def shown(words: str, columns: int) -> str:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with suppress(SystemExit):  # of argparse, after help or a usage
+            main([verb, *shlex.split(words.format(f"reader-{columns}"))])
+        said = capsys.readouterr()
+        return plain(said.out + said.err)
+
+    helps = [f"{action.split()[0]} --help" for action in CASES[verb] if action[:1].isalpha()]
+    for words in (*CASES[verb], "--help", *helps):
+        every = words_of(shown(words, WIDE)) | OWN
+        for columns in NARROW:
+            text = shown(words, columns)
+            assert list(too_wide(text, columns)) == [], words
+            assert words_of(text) - every == set(), words
+            assert text.strip()
+
+
+def test_a_service_fits_the_terminal(place: Path) -> None:
+    words = [*PROGRAM, "serve", "--port", "0", "--db", "sqlite:///s.db"]
+    status, said = screen(words, 40, place, until="ends it")
+    assert status == 0
+    assert list(too_wide(said, 40)) == []
+    assert {"Ctrl-C", "tuner", "(see", "/openapi.json);"} <= words_of(said)
+
+
+def test_every_verb_is_seen() -> None:
+    assert {*CASES, "quickstart"} == set(VERBS)
