@@ -100,7 +100,7 @@ class Progress:
             return f"unpacking, {clock(self.unpacking + unpacking - time.monotonic())} left"
         come = min(sum(sizes(self.folder)), self.total)
         shown = f"{come / MB:.0f} of {self.total / MB:.0f} MB"
-        if come < self.total / 100:
+        if come <= self.total / 100:
             return shown
         rest = (time.monotonic() - self.begun) * (self.total - come) / come
         return f"{shown}, {clock(rest + unpacking)} left"

@@ -95,7 +95,7 @@ def pip(monkeypatch: pytest.MonkeyPatch, index: str, tmp_path: Path) -> None:
 
 
 def installed(directory: Path) -> set[str]:
-    words = [directory / "bin/python", "-c", environment.INSTALLED]
+    words = [str(directory / "bin/python"), "-c", environment.INSTALLED]
     names = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     return {name for name in names if name.endswith("==1.0")}
 
