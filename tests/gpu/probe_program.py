@@ -1,6 +1,6 @@
 """Run by a probe in place of its ranks: the same, on devices that are pretended.
 
-    probe_program.py [aware] [nccl] [two] PLAN RESULTS BUDGET
+    TUNER_TEST_DEVICES="[aware] [nccl] [two]" probe_program.py PLAN RESULTS BUDGET LIMIT
 
 aware   MPI takes the devices' memory, as it really does
 nccl    there is a library like NCCL, whose trees give wrong results in protocol LL
@@ -40,8 +40,8 @@ class PretendedNccl:
         pass
 
 
-def main(words: list[str]) -> None:
-    *how, plan, results, budget, limit = words
+def main(plan: str, results: str, budget: str, limit: str) -> None:
+    how = os.environ["TUNER_TEST_DEVICES"].split()
     os.environ["TUNER_CUDA_AWARE"] = str(int("aware" in how))
     devices.cuda = cache(lambda: FakeDevice(2 if "two" in how else 1))
     if "nccl" in how:
@@ -52,4 +52,4 @@ def main(words: list[str]) -> None:
     ranks.main(plan, results, budget, limit)
 
 
-main(sys.argv[1:])
+main(*sys.argv[1:])

@@ -173,13 +173,17 @@ def test_every_collective_is_right_in_both_programs(library: Launcher, tmp_path:
         assert library.version().partition(" ")[2] in times.library
 
 
-def test_when_one_launch_dies_the_other_one_ends(launcher: Launcher, tmp_path: Path) -> None:
+def test_when_one_launch_dies_the_other_one_ends(
+    launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
+) -> None:
     begun = time.monotonic()
-    broken = Side(settings={"pml": "missing"})
+    broken = Side(environment={"TUNER_TEST_ENDS": "1"})
+    program = build(launcher.compiler, tmp_path)
+    preloaded(launcher)
     with pytest.raises(ProbeError):
         time_rounds(
-            ShapeLauncher(launcher), build(launcher.compiler, tmp_path),
-            [TimedCall(BCAST, 1, 2, 4000)], broken, rounds=1, seconds=0.001, directory=tmp_path,
+            ShapeLauncher(launcher), program, [TimedCall(ALLREDUCE, 1, 2, 4000)], broken,
+            rounds=1, seconds=0.001, directory=tmp_path,
         )  # fmt: skip
     assert time.monotonic() - begun < 30
 

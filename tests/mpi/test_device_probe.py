@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -26,10 +27,11 @@ def probed(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """`probed("aware", ranks=2)`: devices of this computer, pretended so."""
 
     def measured(*how: str, ranks: int = 2, out: str = "m.ndjson") -> Measurements:
-        monkeypatch.setenv("PYTHONPATH", str(ROOT))
-        monkeypatch.setattr(run, "RANKS", ("-m", "mpi4py", str(PROGRAM), *how))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(PROGRAM.parent)]))
+        monkeypatch.setenv("TUNER_TEST_DEVICES", " ".join(how))
+        monkeypatch.setattr(run, "RANKS", PROGRAM.stem)
         return probe(
-            tmp_path / out, ranks=ranks, budget=2.0, sizes=(1024,), launches=1,
+            tmp_path / out, ranks=ranks, budget=30.0, sizes=(1024,), launches=1,
             parts=("devices",), target=0.5,
         )  # fmt: skip
 
@@ -113,8 +115,8 @@ def test_without_a_device_it_says_so_and_the_rest_goes_on(
         pytest.skip("there is a GPU here")
     (note,) = measured.provenance["notes"]
     assert note.startswith("no CUDA device here: ")
-    assert "note: no CUDA device here: " in said
-    assert "collective bcast p=2 64 B" in progress
+    assert "caution: no CUDA device here: " in said
+    assert "collective bcast p=2 64B" in progress
     assert "cuda" not in progress  # as in the plan
     assert {(one.kind, one.memory) for one in measured.series} == {("collective", "host")}
     assert measured.provenance["excluded"] == []

@@ -221,7 +221,7 @@ def test_what_a_file_costs_where_it_changes_nothing_is_said(result: LibraryResul
     said = summarise([replace(result, table=accepted)])["libraries"]["openmpi"]["cautions"]
     assert (
         "The file itself costs time: calls that the table leaves to the library become slower, at"
-        " most 4.00 times (bcast of 12.0KiB). It pays for programs whose calls are larger than"
-        " 12.0KiB." in said
+        " most 4.00 times (bcast of 12KiB). It pays for programs whose calls are larger than"
+        " 12KiB." in said
     )
     assert not cautions.of_file(table)
