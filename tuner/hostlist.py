@@ -14,7 +14,7 @@ LONGEST_NAME = 256
 def expanded(text: str, most: int) -> list[str]:
     """The names in order. Raises InputError for more than `most` and for what is no such list."""
     names: list[str] = []
-    for part in _parts(text):
+    for part in parts(text):
         pieces = [_piece(piece, most) for piece in re.split(r"(\[[^\[\]]*\])", part) if piece]
         number = 1
         for piece in pieces:
@@ -27,12 +27,12 @@ def expanded(text: str, most: int) -> list[str]:
     return names
 
 
-def _parts(text: str) -> list[str]:
-    """What commas outside of brackets separate."""
-    parts = re.findall(r"(?:\[[^\[\]]*\]|[^,\[\]\s])+", text)
-    if not parts or ",".join(parts) != text:
+def parts(text: str) -> list[str]:
+    """Split a list at the commas outside of brackets; raises InputError for what is no list."""
+    found = re.findall(r"(?:\[[^\[\]]*\]|[^,\[\]\s])+", text)
+    if not found or ",".join(found) != text:
         raise InputError(f"{quoted(text)} is not a list of names such as n[01-16,20]")
-    return parts
+    return found
 
 
 def _piece(piece: str, most: int) -> list[str]:

@@ -68,9 +68,13 @@ def test_a_host_file_gives_names_and_slots(tmp_path: Path) -> None:
 def test_hosts_on_a_command_line() -> None:
     assert listed("a:2,b:2") == TWO
     assert listed("a,b").slots == 0
-    for odd in ("a,,b", "a,", "", " , "):
-        with pytest.raises(InputError, match="a name is missing in"):
+    assert listed("n[08-10], x") == Hosts(("n08", "n09", "n10", "x"), 0)
+    assert listed("n[0-511]:4") == Hosts(tuple(f"n{i}" for i in range(512)), 4)
+    for odd in ("a,,b", "a,", "", " , ", "n[0-", "n[3-1]", "n[0-99999999]", "a b", "a:x", "-x"):
+        with pytest.raises(InputError, match=r"^--hosts"):
             listed(odd)
+    with pytest.raises(InputError, match="'n2' twice"):
+        listed("n[0-3],n2")
     with pytest.raises(InputError, match="'a' twice: name a host once, with its ranks as a:2"):
         listed("b,a:3,a")
 

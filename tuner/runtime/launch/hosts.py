@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner import hostlist
 from tuner.errors import InputError, quoted
-from tuner.hostlist import expanded
 from tuner.units import plural
 
 MOST_HOSTS = 100_000
@@ -57,11 +57,19 @@ def several(names: Sequence[str]) -> str:
 
 
 def listed(text: str) -> Hosts:
-    """`node1,node2:4` on a command line; raises InputError, also for a name given twice."""
-    words = text.split(",")
-    if not all(map(str.strip, words)):
-        raise InputError(f"--hosts: a name is missing in {quoted(text)}: write it like a,b or a:4")
-    entries = [_entry(word, "--hosts") for word in words]
+    """Read `node1,node2:4` or `n[0-511]:4` from a command line.
+
+    Raises InputError for what is no such list, and for a name given twice.
+    """
+    try:
+        entries = [
+            (name, slots)
+            for names, slots in map(_slots_of, hostlist.parts(re.sub(r"\s*,\s*", ",", text)))
+            for name in hostlist.expanded(names, MOST_HOSTS)
+        ]
+    except InputError as reason:
+        raise InputError(f"--hosts: {reason}; write it like a,b or a:4 or n[0-511]:4") from None
+    _checked([name for name, _ in entries], "--hosts")
     twice = [name for name, times in Counter(name for name, _ in entries).items() if times > 1]
     if twice:
         raise InputError(
@@ -69,6 +77,13 @@ def listed(text: str) -> Hosts:
             f" {twice[0]}:2"
         )
     return _of(entries)
+
+
+def _slots_of(word: str) -> tuple[str, int]:
+    """Split `n[0-3]:4` into names and the ranks on each."""
+    match = re.fullmatch(r"(.+?)(?::(\d+))?", word)
+    assert match is not None
+    return match[1], int(match[2] or 0)
 
 
 def read(path: Path | str) -> Hosts:
@@ -116,7 +131,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Hosts:
 def expand(text: str) -> tuple[str, ...]:
     """The names of a Slurm host list such as `node[01-03,7],login`; raises InputError."""
     try:
-        names = expanded(text, MOST_HOSTS)
+        names = hostlist.expanded(text, MOST_HOSTS)
     except InputError as reason:
         raise InputError(f"the host list is wrong: {reason}") from None
     _checked(names, "the host list")
