@@ -62,7 +62,7 @@ def arguments(group: argparse._ArgumentGroup) -> None:
 def place(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     """Declare where ranks are started, and how."""
     where = group.add_mutually_exclusive_group()
-    where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2 or node1:4,node2:4")
+    where.add_argument("--hosts", type=hosts.listed, help="such as node1,node2:4 or n[0-511]")
     where.add_argument(
         "--hostfile", type=Path, metavar="FILE",
         help="one host a line, as NAME, NAME:4 or NAME slots=4",

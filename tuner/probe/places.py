@@ -83,6 +83,12 @@ def layout(world: MPI.Intracomm, plan: Plan) -> Layout:
     """
     if not plan.hosts:
         return Layout((MPI.Get_processor_name(),), (tuple(range(world.size)),))
+    if world.size == 1 < plan.ranks:
+        raise ProbeError(
+            "the launcher started every rank as a program of its own, so it and the MPI library do"
+            " not match: give --launch the launcher of that library; for srun, export"
+            " SLURM_MPI_TYPE=pmix (Open MPI) or SLURM_MPI_TYPE=pmi2 (MPICH) first"
+        )
     near = world.Split_type(MPI.COMM_TYPE_SHARED, world.rank)
     lowest = near.allreduce(world.rank, MPI.MIN)
     near.Free()

@@ -1,0 +1,87 @@
+"""Tuning, and following a table, in jobs of a real Slurm with the scripts of the documents."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MPICH_PYTHON, ROOT
+from tests.lab.labs import lab_of
+from tests.support import slurm
+from tests.support.overlay import OverlayError
+from tests.support.slurm import Slurm
+from tuner.table import read_table
+
+HOSTS, PPN = 3, 2
+TOPOLOGY = f"{{name: batch, nodes: {HOSTS}, latency: 200us, bandwidth: 100Mbit/s}}"
+SCRIPTS = ROOT / "docs" / "cluster"
+SUMS = ROOT / "tests" / "lab" / "programs" / "sums.py"
+SHAPE = (f"--nodes={HOSTS}", f"--ntasks-per-node={PPN}")
+BUDGET = "40s"
+LONGEST = 240.0  # seconds of a job
+PYTHONS = {"openmpi": Path(sys.executable), "mpich": MPICH_PYTHON}
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """Slurm on three hosts."""
+    lab = lab_of(TOPOLOGY)
+    try:
+        lab.up()
+        with slurm.started(lab, tmp_path_factory.mktemp("slurm"), cores=4) as running:
+            yield running
+    except OverlayError as reason:
+        pytest.skip(str(reason))
+    finally:
+        lab.down()
+
+
+@pytest.mark.parametrize("launch", ["mpirun", "srun"])
+@pytest.mark.parametrize("library", ["openmpi", "mpich"])
+def test_a_job_is_tuned_and_another_one_follows_the_table(
+    batch: Slurm, library: str, launch: str
+) -> None:
+    python = PYTHONS[library]
+    if not python.exists():
+        pytest.skip(f"needs the environment of {library}: make test sets it up")
+    folder = batch.home / f"{library}-{launch}"
+    folder.mkdir()
+    options = ["--budget", BUDGET, "--library", library, "--python", str(python)]
+    options += ["--launch", library] if launch == "mpirun" else []
+    said = batch.submit(
+        SCRIPTS / "tune.sbatch", folder, SHAPE, options, environment("openmpi", library), LONGEST
+    )
+    table = read_table(folder / "table.json")
+    assert table.library.startswith(library), said
+    assert {(key.nodes, key.ppn) for key in table.keys} >= {(HOSTS, PPN)}
+    followed = batch.submit(
+        SCRIPTS / "follow.sbatch", folder, SHAPE, [SUMS], environment(library, library), LONGEST
+    )
+    ranks = HOSTS * PPN
+    assert f"{ranks} of {ranks} ranks have the right results" in followed
+    assert "calls followed" in followed
+
+
+def environment(python: str, library: str) -> dict[str, str]:
+    """Return what a user of that interpreter exports for jobs of that library."""
+    return {
+        "PATH": os.pathsep.join([str(PYTHONS[python].parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "SLURM_MPI_TYPE": {"openmpi": "pmix", "mpich": "pmi2"}[library],
+    }
+
+
+def test_ranks_that_do_not_know_each_other_are_explained(batch: Slurm) -> None:
+    folder = batch.home / "alone"
+    folder.mkdir()
+    script = folder / "tune.sbatch"
+    text = (SCRIPTS / script.name).read_text(encoding="utf-8")
+    script.write_text(text.replace("tuner doctor", ": tuner doctor"), encoding="utf-8")
+    exported = {**environment("openmpi", "openmpi"), "SLURM_MPI_TYPE": "none"}
+    with pytest.raises(AssertionError, match="export SLURM_MPI_TYPE=pmix") as raised:
+        batch.submit(script, folder, SHAPE, ["--budget", BUDGET], exported, LONGEST)
+    assert "started every rank as a program of its own" in str(raised.value)
