@@ -15,6 +15,8 @@ from typing import Any
 from tuner.errors import InputError, UnpricedError
 from tuner.files import finite, from_record, json_of, write_atomically
 
+BORROWED = "borrowed"  # in the provenance of a calibration: which costs were not measured
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -133,6 +135,15 @@ class Calibration:
         """Bytes of the smallest messages that are sent ahead; infinite if none are."""
         ahead = (c.eager_limit for c in self.paths.values() if c.ahead_limit > c.eager_limit)
         return min(ahead, default=math.inf)
+
+    @property
+    def borrowed(self) -> Mapping[str, str]:
+        """Return the path classes, of host memory, whose costs were not measured but taken from
+        elsewhere, and a sentence about each; "" stands for reductions.
+        """
+        notes = self.provenance.get(BORROWED, ())
+        sound = (one for one in notes if isinstance(one, dict)) if isinstance(notes, list) else ()
+        return {str(one.get("path", "")): str(one.get("note", "")) for one in sound}
 
     def path(self, path_class: str, memory: str = "host") -> PathCost:
         """Raises UnpricedError when this path class was never measured."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.calibrate.acknowledged import acknowledged, acknowledged_from
+from tuner.calibrate.borrowed import completed, wanted_classes
 from tuner.calibrate.capacities import capacities
 from tuner.calibrate.devices import devices
 from tuner.calibrate.distances import Distances
@@ -43,8 +44,9 @@ def calibrate(measurements: Measurements, topology: Topology | None = None) -> C
                 class of paths, as the simulator adds it; without one it stays in
 
     What the series do not determine is left at its neutral value and named in
-    `provenance["undetermined"]`. Raises InputError when no path has ping-pongs of three sizes, and
-    for a topology of another cluster.
+    `provenance["undetermined"]`. Paths that the table of a tuning run needs, and for which it had
+    no time, are borrowed, as `tuner.calibrate.borrowed` says. Raises InputError when no path has
+    ping-pongs of three sizes and nothing can be borrowed, and for a topology of another cluster.
     """
     return fit(measurements, topology).calibration
 
@@ -54,6 +56,9 @@ def fit(measurements: Measurements, topology: Topology | None = None) -> Fit:
     series = Series(measurements)
     distances = None if topology is None else _distances(measurements, topology)
     found, gaps = _paths(series, distances)
+    wanted = wanted_classes(measurements, topology)
+    if not found and topology is not None and wanted:
+        return Fit(completed(_unmeasured(measurements, topology, gaps), topology, wanted))
     if not found:
         raise InputError(
             f"the probe of {measurements.cluster.name} lacks what a calibration needs: pingpong of"
@@ -81,7 +86,18 @@ def fit(measurements: Measurements, topology: Topology | None = None) -> Fit:
         provenance=provenance,
     )
     own = {key: one.ladder for key, one in found.items() if not one.moved}
-    return Fit(calibration, own)
+    return Fit(completed(calibration, topology, wanted), own)
+
+
+def _unmeasured(measurements: Measurements, topology: Topology, gaps: Sequence[str]) -> Calibration:
+    """Return a calibration without costs."""
+    provenance = {
+        "measured": dict(measurements.provenance), "topology": topology.name,
+        "undetermined": list(gaps),
+    }  # fmt: skip
+    return Calibration(
+        measurements.cluster.name, measurements.library, {}, provenance=provenance
+    )  # fmt: skip
 
 
 def _distances(measurements: Measurements, topology: Topology) -> Distances:

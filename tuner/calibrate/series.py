@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,9 @@ import numpy as np
 from tuner.calibrate.draws import Draws, Floats, drift_of
 from tuner.gain import BETWEEN_LAUNCHES
 from tuner.measurement import Measurement, Measurements
+from tuner.table import RUNNER
 
+PINGPONG = "pingpong"
 Launches = tuple[Measurement, ...]  # the same point, once for each launch
 
 
@@ -26,7 +28,7 @@ class Series:
     @cached_property
     def _by_kind(self) -> Mapping[tuple[str, str], list[Launches]]:
         points: dict[tuple[object, ...], list[Measurement]] = defaultdict(list)
-        for one in self.measurements.series:
+        for one in _finest(self.measurements.series):
             points[*one.point, one.algorithm, *sorted(one.params.items())].append(one)
         found: dict[tuple[str, str], list[Launches]] = defaultdict(list)
         for launches in points.values():
@@ -55,7 +57,7 @@ class Series:
             if one.kind == "sentinel":
                 repeated[one.point].append(one)
         drift = drift_of(list(repeated.values()))
-        launches = {one.launch for one in self.measurements.series}
+        launches = {one.launch for one in self.measurements.series if one.kind not in RUNNER}
         return Draws(math.hypot(drift, BETWEEN_LAUNCHES if len(launches) == 1 else 0.0))
 
     def median(self, launches: Launches) -> Floats:
@@ -73,6 +75,31 @@ class Series:
             launches for subject in self.subjects("call") for launches in self.of("call", subject)
         ]
         return self.median(found[0]) if found else 0.0
+
+
+def _finest(series: Iterable[Measurement]) -> Iterator[Measurement]:
+    """Yield the series without those of ping-pongs at sizes that a ladder of more sizes has too.
+
+    A probe measures a few sizes of each path first, in case that there is no time for all of them.
+    """
+    found, sizes = list(series), Counter[tuple[object, ...]]()
+    finest: dict[tuple[object, ...], tuple[int, int]] = {}
+    for one in found:
+        sizes[*_path(one), one.params.get("of", 0)] += one.kind == PINGPONG
+    for one in found:
+        if one.kind == PINGPONG:
+            number = one.params.get("of", 0)
+            own = sizes[*_path(one), number], -number
+            finest[*_path(one), one.nbytes] = max(own, finest.get((*_path(one), one.nbytes), own))
+    for one in found:
+        if one.kind != PINGPONG or finest[*_path(one), one.nbytes][1] == -one.params.get("of", 0):
+            yield one
+
+
+def _path(one: Measurement) -> tuple[object, ...]:
+    """Return what series of one path have in common, whatever ladder they are of."""
+    ends = one.params.get("first", 0), one.params.get("second", 1)
+    return one.subject, one.nodes, one.ppn, one.p, one.memory, one.placement, one.launch, ends
 
 
 def params(launches: Launches, name: str, default: int = 0) -> int:

@@ -108,7 +108,7 @@ def print_calibration(calibration: Calibration) -> None:
             [(name, figure("capacity", one)) for name, one in calibration.capacities.items()],
             prose=("what", "capacity"),
         )  # fmt: skip
-    print_cautions(_far_off(calibration))
+    print_cautions([*_far_off(calibration), *calibration.borrowed.values()])
     gaps = calibration.provenance.get("undetermined", [])
     if gaps:
         print_cautions(["these measurements do not determine:"])
