@@ -55,6 +55,7 @@ class Design:
     simulate    what is known of choices before and beside any measurement
     price       seconds of measuring one choice, from the seconds of one call
     noise       gains up to it are none
+    doubted     whether the simulations of a call rest on costs that were not measured
     """
 
     def __init__(
@@ -64,12 +65,13 @@ class Design:
         price: Callable[[float], float] = price,
         noise: float = NOISE,
         seed: int = 1,
+        doubted: Callable[[Point], bool] = lambda _: False,
     ) -> None:
         if not candidates:
             raise InputError("there is no point to probe: name collectives, shapes and sizes")
         self._candidates = dict[Point, tuple[Choice, ...]]()
         self._simulate, self._price, self._noise = simulate, price, noise
-        self._rows, self._seed = dict[Pair, Row](), seed
+        self._rows, self._seed, self._doubted = dict[Pair, Row](), seed, doubted
         self._unanswered: Counter[Pair] = Counter()
         self._wrong: Wrong = frozenset()
         self.widen(candidates)
@@ -89,7 +91,8 @@ class Design:
         before.
         """
         known = tuple(rows)
-        self._selector, self._wrong = Selector(known, self._simulate, designed=True), wrong
+        self._selector = Selector(known, self._simulate, designed=True, doubted=self._doubted)
+        self._wrong = wrong
         self._open_to = {
             point: tuple(one for one in choices if not is_wrong((point, one), wrong))
             for point, choices in self._candidates.items()
@@ -120,14 +123,15 @@ class Design:
         upper = float(gammaincinv(mean**2 / variance, LEVEL) * variance / mean)
         return Bound(mean, max(upper, mean), len(expected))
 
-    def next(self, seconds: float) -> tuple[Task, ...]:
-        """The next batch, of at most so many seconds, or of one task that alone takes longer.
+    def next(self, seconds: float, most: float = np.inf) -> tuple[Task, ...]:
+        """Return the next batch, of at most so many seconds, or of one task that alone takes
+        longer, but no more than `most` seconds.
 
-        Empty when everything worth it is measured.
+        Empty when everything is measured that is worth it and fits.
         """
         offers = self._offers()
         batch: list[Task] = []
-        while (option := offers.best(seconds if batch else np.inf)) is not None:
+        while (option := offers.best(seconds if batch else max(seconds, most))) is not None:
             batch.append(option.task)
             self._unanswered.update((option.task.point, choice) for choice in option.task.choices)
             seconds -= option.task.seconds

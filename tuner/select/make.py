@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import ModuleType
 
 from tuner import libraries
-from tuner.cost import Calibration
+from tuner.cost import BORROWED, Calibration
 from tuner.errors import InputError
 from tuner.files import from_record
 from tuner.libraries.decisions import decisions_of
@@ -15,11 +16,11 @@ from tuner.measurement import WANTED, Measurements
 from tuner.progress import Counted, quietly
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all, repeated
-from tuner.select.dataset import Kind, Pair, Point, Row, label, measured_pairs
+from tuner.select.dataset import Kind, Pair, Point, Row, Simulate, label, measured_pairs
 from tuner.select.predict import Simulator
 from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
-from tuner.table import Choice, TuningTable
+from tuner.table import NOTHING, Choice, Evidence, Rule, TuningTable
 from tuner.topologies import described
 from tuner.topology import Topology
 
@@ -28,50 +29,86 @@ DESIGNED = "rounds"  # in the provenance of measurements whose points were chose
 
 def make_table(
     measurements: Measurements,
-    calibration: Calibration,
+    calibration: Calibration | None,
     progress: Counted = quietly,
     topology: Topology | None = None,
     shapes: Collection[tuple[int, int]] = (),
     constraints: Constraints = ANYTHING,
     cores: int = 1,
+    simulator: Simulator | None = None,
 ) -> tuple[Sequence[Row], TuningTable]:
     """The labelled rows and the table, of choices that the library's rules can say.
 
+    calibration of the measurements; None: nothing is simulated
     topology    of the cluster that was measured; one node of its cores unless it is given
     shapes      (nodes, ppn) for which rules are wanted, measured or not
     cores       for simulations: with more, a script that calls this guards its main module, as
                 `multiprocessing` asks
+    simulator   of the calibration, with what it has simulated before; by default another one
 
     Rules are also made for the calls that the measurements say a table is for. Raises InputError
     when calibration, topology and measurements do not belong together, when the ranks do not fit on
     the topology, and for constraints that cannot be met.
     """
-    _require_together(calibration, measurements)
     library = libraries.named(measurements.library)
-    decisions = decisions_of(measurements.provenance, measurements.library, "measurements")
-    where = described(measurements.cluster, calibration, topology)
-    simulate = Simulator(calibration, where, decisions)
+    simulator = simulator or _simulator(measurements, calibration, topology)
+    simulate: Simulate = simulator or (lambda _point, _choice: math.nan)
+    doubted = simulator.doubted if simulator else lambda _: False
     pairs = measured_pairs(measurements)
     constraints.require_known(measurements.library, _sayable(pairs, library))
-    simulate.ahead(pairs, progress, cores)
+    if simulator:
+        simulator.ahead(pairs, progress, cores)
     rows = [
         row
         for row in label(measurements, simulate)
         if library.in_rules(row.point.key().collective, row.choice)
     ]
     designed = bool(measurements.provenance.get(DESIGNED))
-    selector = train(rows, simulate, designed)
+    selector = train(rows, simulate, designed, doubted)
     told = _told(measurements)
     wanted = {*told, *_calls(rows, shapes, selector)} - {row.point for row in rows}
     contests = hold_all(rows, designed=designed)
     solid = [row for row in rows if repeated(row)]
     if solid:
-        believer = selector if len(solid) == len(rows) else train(solid, simulate, designed)
+        same = len(solid) == len(rows)
+        believer = selector if same else train(solid, simulate, designed, doubted)
         contests += _expected(wanted, solid, believer, library)
-    return rows, tabulate(
+    table = tabulate(
         measurements, contests, selector, library.order_safe, constraints,
         redirected=library.redirected,
     )  # fmt: skip
+    return rows, _noted(table, calibration)
+
+
+def _simulator(
+    measurements: Measurements, calibration: Calibration | None, topology: Topology | None
+) -> Simulator | None:
+    if calibration is None:
+        return None
+    _require_together(calibration, measurements)
+    decisions = decisions_of(measurements.provenance, measurements.library, "measurements")
+    where = described(measurements.cluster, calibration, topology)
+    return Simulator(calibration, where, decisions)
+
+
+def _noted(table: TuningTable, calibration: Calibration | None) -> TuningTable:
+    """Return the table, whose provenance says which costs were not measured."""
+    notes = list(calibration.borrowed.values()) if calibration else []
+    if not notes:
+        return table
+    provenance = {**table.provenance, BORROWED: notes}
+    return TuningTable(table.cluster, table.library, table.rules, provenance)
+
+
+def default_table(measurements: Measurements, most: int | None = None) -> TuningTable:
+    """Return a table that leaves everything to the library, with a rule for each call that was
+    measured or that the measurements say a table is for; at most so many.
+    """
+    pairs = measured_pairs(measurements)
+    keys = dict.fromkeys(point.key() for point in (*_told(measurements), *(p for p, _ in pairs)))
+    rules = tuple(Rule(key, 0, math.inf, Choice(), Evidence(NOTHING)) for key in keys)[:most]
+    provenance = {"probe": dict(measurements.provenance)}
+    return TuningTable(measurements.cluster, measurements.library, rules, provenance)
 
 
 def _require_together(calibration: Calibration, measurements: Measurements) -> None:

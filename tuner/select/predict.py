@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 
@@ -18,7 +19,7 @@ from tuner.select.dataset import Pair, Point
 from tuner.sim.cores import spread
 from tuner.sim.simulations import Simulations
 from tuner.table import Choice
-from tuner.topology import HOST, Placement, Topology
+from tuner.topology import HOST, NETWORK, Placement, Topology
 
 Priced = list[tuple[Pair, float]]
 
@@ -31,6 +32,7 @@ class Simulator:
     device memory that topology or calibration do not know.
 
     decisions   of the default; its time is NaN where it is not known what it runs
+    until       time.monotonic from which on NaN is said of what was not simulated before
 
     Raises InputError when the point's ranks do not fit on the topology.
     """
@@ -44,13 +46,32 @@ class Simulator:
         self._simulations = Simulations(calibration)
         self._placed = cache(self._placement)
         self._known: dict[Pair, float] = {}
+        self.until = math.inf
 
     def __call__(self, point: Point, choice: Choice) -> float:
         """Simulate what was not asked for before."""
         pair = point, choice
         if pair not in self._known:
+            if time.monotonic() > self.until:
+                return math.nan
             self._known[pair] = self._seconds(*pair)
         return self._known[pair]
+
+    def like(self, calibration: Calibration, topology: Topology) -> Simulator:
+        """Return a simulator of another calibration, with what was simulated before if that has the
+        same costs.
+        """
+        other = Simulator(calibration, topology, self._decisions)
+        same = replace(calibration, provenance={}) == replace(self._calibration, provenance={})
+        if same and topology == self._topology:
+            other._known = self._known
+        return other
+
+    def doubted(self, point: Point) -> bool:
+        """Whether simulations of such calls rest on costs that were not measured."""
+        borrowed = {name for name in self._calibration.borrowed if name}
+        between, inside = NETWORK in borrowed, bool(borrowed - {NETWORK})
+        return (between and point.nodes > 1) or (inside and point.ppn > 1)
 
     def ahead(self, pairs: Iterable[Pair], progress: Counted = quietly, cores: int = 1) -> None:
         """Those that will be asked for; where that takes long, by as many processes as `cores`.

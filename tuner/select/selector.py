@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tuner.errors import InputError
 from tuner.select import worth
@@ -22,6 +22,8 @@ from tuner.table import Choice
 class Selector:
     """Made by `train`.
 
+    doubted whether the simulations of a call rest on costs that were not measured, so that no
+            choice is taken for them alone
     way     how calls are guessed; None: at other sizes of a measured shape as `OTHER_SIZES` says,
             else found out by what guesses better at the measured ones
     """
@@ -32,8 +34,10 @@ class Selector:
         simulate: Simulate,
         designed: bool,
         way: Way | None = None,
+        doubted: Callable[[Point], bool] = lambda _: False,
     ) -> None:
         self.support = Support(rows)
+        self._doubted = doubted
         self._simulate = simulate
         self._designed = designed
         self._rows: dict[Kind, list[Row]] = defaultdict(list)
@@ -59,7 +63,8 @@ class Selector:
             return False
         if self.support.within(point, reach):
             return self._carries(point, choice)
-        return simulated_beside_default(self._simulate, point, choice)
+        known_here = simulated_beside_default(self._simulate, point, choice)
+        return known_here and not self._doubted(point)
 
     def candidates(
         self, point: Point, allowed: Collection[Choice] | None = None, reach: float = REACH
@@ -73,7 +78,7 @@ class Selector:
         )  # fmt: skip
 
     def _carries(self, point: Point, choice: Choice) -> bool:
-        return not math.isnan(self.simulated(point, choice))
+        return not self._doubted(point) and not math.isnan(self.simulated(point, choice))
 
     def simulated(self, point: Point, choice: Choice) -> float:
         """Seconds; NaN where no schedule says it."""
@@ -123,7 +128,7 @@ class Selector:
         return self._guesses[kind, measured]
 
     def _learn(self, rows: Sequence[Row], way: Way) -> Choose:
-        return Selector(rows, self._simulate, self._designed, way).choose
+        return Selector(rows, self._simulate, self._designed, way, self._doubted).choose
 
     def choose_surely(
         self, point: Point, allowed: Collection[Choice] | None = None, noise: float = NOISE
@@ -176,10 +181,16 @@ class Selector:
         return self._gains[point]
 
 
-def train(rows: Sequence[Row], simulate: Simulate, designed: bool = False) -> Selector:
+def train(
+    rows: Sequence[Row],
+    simulate: Simulate,
+    designed: bool = False,
+    doubted: Callable[[Point], bool] = lambda _: False,
+) -> Selector:
     """Learn from measured rows. Raises InputError without any.
 
     designed    a design chose what was measured: a choice that lacks at a point was not wrong there
+    doubted     whether the simulations of a call rest on costs that were not measured
     """
     require_rows(rows)
-    return Selector(rows, simulate, designed)
+    return Selector(rows, simulate, designed, doubted=doubted)
