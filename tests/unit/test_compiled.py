@@ -82,3 +82,50 @@ def test_the_first_use_says_once_what_takes_so_long(tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     assert said(program) == "compiling the simulation: this takes up to a minute, once\n"
     assert not said(program)
+
+
+WARM = """
+import sys, time
+from tuner.sim.warmup import compiled_within
+
+begun, said = time.monotonic(), []
+done = compiled_within(float(sys.argv[1]), lambda: said.append("compiling"))
+print(done, *said, time.monotonic() - begun < float(sys.argv[1]) + 10)
+"""
+EVERYTHING = """
+from tuner.algorithms import build, names
+from tuner.collective import Collective
+from tuner.locality import HOST
+from tuner.sim import warmup
+from tuner.sim.compiled import nothing_compiled
+from tuner.sim.fast import Call
+from tuner.topology import Placement
+
+placement = Placement.consecutive(warmup._topology(), warmup.PPN)
+with nothing_compiled():
+    for collective in Collective:
+        for name in names(collective):
+            schedule = build(collective, name, placement.p, nbytes=2**20)
+            for calibration in (warmup._calibration(), warmup._calibration(rows=True)):
+                Call(schedule, placement, calibration, 1, HOST).seconds((1024, 2**20))
+print("all")
+"""
+
+
+def ran(folder: Path, program: str, *words: str) -> str:
+    """What it prints, with a cache of compiled code of its own."""
+    path = folder / "program.py"
+    path.write_text(program)
+    places = {"NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, path, *words], env={**os.environ, **places}, capture_output=True,
+        text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+
+
+@pytest.mark.slow
+def test_compiling_ends_in_time_and_then_nothing_is_left_to_compile(tmp_path: Path) -> None:
+    assert ran(tmp_path, WARM, "1") == "False compiling True"
+    assert ran(tmp_path, WARM, "300") == "True compiling True"
+    assert ran(tmp_path, WARM, "1") == "True True"
+    assert ran(tmp_path, EVERYTHING) == "all"

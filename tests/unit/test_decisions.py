@@ -11,8 +11,8 @@ import pytest
 from tests.support.trees import BINOMIAL, DENSE, GENERIC, RING
 from tests.unit.test_probe_rounds import CALL, HOSTS, REQUEST, Ranks
 from tests.unit.test_select_predict import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
+from tuner.cli.candidates import Offered, candidates
 from tuner.cli.decisions import known_decisions, switches
-from tuner.cli.guided import Offered, candidates
 from tuner.collective import Collective
 from tuner.cost import PathCost
 from tuner.errors import InputError

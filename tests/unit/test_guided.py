@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tests.unit.test_design import DEFAULT, RING, SLOW, TREE, candidates, grid, simulated
-from tuner.cli.guided import _chosen, halfway
-from tuner.cli.guided import candidates as asked_for
+from tuner.cli.candidates import candidates as asked_for
+from tuner.cli.candidates import chosen_of, halfway
 from tuner.collective import Collective
 from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS
 from tuner.probe.cluster import plan_chosen
@@ -68,7 +68,7 @@ def test_both_placements_of_a_shape_are_asked_for_and_chosen() -> None:
     found = asked_for(request)
     kinds = {(q.ppn, q.placement) for q in found}
     assert kinds == {(1, CONSECUTIVE), (2, CONSECUTIVE), (2, CYCLIC)}
-    chosen = _chosen([Task(q, (DEFAULT, RING), 1.0) for q in found])
+    chosen = chosen_of([Task(q, (DEFAULT, RING), 1.0) for q in found])
     assert {(one.ppn, one.placement) for one in chosen} == kinds
 
 

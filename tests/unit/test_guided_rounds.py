@@ -11,7 +11,8 @@ import pytest
 
 from tests.unit.test_probe_rounds import REQUEST, Ranks
 from tuner.calibrate import calibrate
-from tuner.cli.guided import ROUGH, Goal, guided
+from tuner.cli.guided import Goal, guided
+from tuner.cli.launches import ROUGH
 from tuner.cost import calibration_record
 from tuner.errors import InputError
 from tuner.measurement import WANTED, read_measurements
@@ -57,6 +58,7 @@ def test_the_calibration_is_that_of_the_whole_file(
     monkeypatch.setenv("PATH", str(tmp_path))
     out = tmp_path / "m.ndjson"
     found = guided(out, FEW, Ranks(), Goal(60.0, 1e-9))
+    assert found.calibration is not None
     assert calibration_record(found.calibration) == calibration_record(
         calibrate(read_measurements(out))
     )

@@ -146,7 +146,7 @@ def test_the_plan_is_shown_without_measuring(capsys: pytest.CaptureFixture[str])
     assert "collective bcast 4x1 1KiB" in every
     assert ", 1 launch, " in every
     assert "cuda" not in every + of_gpus
-    assert re.search(r"^ +1 +sentinel network", every, re.MULTILINE)  # numbered as listed
+    assert re.search(r"^ +2 +pingpong network", every, re.MULTILINE)  # numbered as listed
     assert "`--parts devices` lists them" in of_gpus
     assert main([*words, "--parts", "collectives,devices"]) == 0
     every, _, of_gpus = capsys.readouterr().out.partition("more where hosts have GPUs")

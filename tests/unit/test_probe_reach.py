@@ -14,6 +14,7 @@ from tuner.cli.main import main
 from tuner.errors import InputError
 from tuner.measurement import Measurement
 from tuner.probe.cluster import plan_cluster
+from tuner.probe.messages import COARSE
 from tuner.probe.places import Layout, socket, two_of
 from tuner.probe.plan import APART, NEAR, Plan, Point
 from tuner.probe.reach import Reach
@@ -96,11 +97,13 @@ def test_kinds_of_uplinks_are_told_apart() -> None:
 def test_a_plan_measures_each_distance_with_the_hosts_named() -> None:
     points = of_kind(planned(MIXED, TWO), "pingpong", "network")
     found = [(q.hosts, q.arms[0].params) for q in points]
+    near, far = {"first": 0, "second": 3}, {"first": 0, "second": 1}
     assert found == [
-        ((0, 3), {"first": 0, "second": 3}), ((0, 1), {"first": 0, "second": 1, "of": 1}),
+        ((0, 3), {**near, "of": COARSE}), ((), {**far, "of": COARSE + 1}),
+        ((0, 3), near), ((), {**far, "of": 1}),
     ]  # fmt: skip
     without = of_kind(planned(MIXED, None), "pingpong", "network")
-    assert [(q.hosts, q.arms[0].params) for q in without] == [((), {})]
+    assert [(q.hosts, q.arms[0].params) for q in without] == [((), {"of": COARSE}), ((), {})]
 
 
 def test_a_fan_goes_to_the_nearest_hosts() -> None:
@@ -158,7 +161,8 @@ def test_a_rank_is_on_a_socket_if_all_its_cores_are(tmp_path: Path) -> None:
 def test_both_kinds_of_pairs_in_a_node_are_planned() -> None:
     plan = planned(NAMES[:2], None, ppn=2)
     (far,) = of_kind(plan, "pingpong", "cross_socket")
-    (near,) = of_kind(plan, "pingpong", "node")
+    coarse, near = of_kind(plan, "pingpong", "node")
+    assert coarse.number == COARSE
     assert (far.place[-1], near.place[-1]) == (APART, NEAR)
 
 

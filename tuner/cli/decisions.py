@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner.cli.environments import libmpi
 from tuner.cli.proving import place_for
-from tuner.errors import InputError, ProbeError
+from tuner.errors import InputError, ProbeError, UnendedError
 from tuner.export import mpich
 from tuner.export.mpich import decisions as mpich_decisions
 from tuner.export.openmpi import decisions as openmpi_decisions
 from tuner.libraries.decisions import Call, Decisions, decisions_of
 from tuner.probe.request import Request, shapes
 from tuner.probe.rounds import provenance_of
-from tuner.runtime.launch import Launcher, Spread
+from tuner.runtime.launch import CompletedRun, Launcher, Spread
 
 NEAR = 1.2  # a switch within that factor of a size that is a candidate needs no size of its own
 UNKNOWN = "nothing is known of what the library's default runs between sizes: "
 
 
 def known_decisions(
-    out: Path, request: Request, launcher: Launcher, on_note: Callable[[str], None]
-) -> tuple[Decisions, ...]:
+    out: Path, request: Request, launcher: Launcher, on_note: Callable[[str], None],
+    seconds: float = math.inf,
+) -> tuple[Decisions, ...]:  # fmt: skip
     """For all shapes and sizes of `request`: what `out` keeps of them, else what can be found out.
 
     on_note     told why nothing is known of the default's
+    seconds     that ranks may take to tell
 
     Raises InputError for a file that is damaged.
     """
@@ -39,23 +44,42 @@ def known_decisions(
     if request.library == "openmpi" and _cover(kept, calls, most):  # asking takes a launch
         return kept
     try:
-        return _FIND[request.library](request, launcher, calls, most)
+        return _FIND[request.library](request, launcher, calls, most, seconds)
+    except UnendedError:
+        on_note(f"{UNKNOWN}no time was left to find out")
+        return ()
     except (InputError, ProbeError) as reason:
         on_note(f"{UNKNOWN}{reason}")
         return ()
 
 
+@dataclass(frozen=True)
+class _LimitedSpread(Spread):
+    """Starts ranks and ends them after `seconds`."""
+
+    seconds: float = math.inf
+
+    def run(
+        self, ranks: int, arguments: Sequence[str], *, timeout: float | None = None, **known: Any
+    ) -> CompletedRun:
+        """As `Spread.run`."""
+        least = min(self.seconds, math.inf if timeout is None else timeout)
+        return super().run(
+            ranks, arguments, timeout=None if least == math.inf else least, **known
+        )  # fmt: skip
+
+
 def _asked(
-    request: Request, launcher: Launcher, calls: Sequence[Call], most: int
+    request: Request, launcher: Launcher, calls: Sequence[Call], most: int, seconds: float
 ) -> tuple[Decisions, ...]:
     """Of Open MPI: its ranks tell."""
-    starter = Spread(launcher, request.hosts, request.ppn)
+    starter = _LimitedSpread(launcher, request.hosts, request.ppn, seconds)
     with place_for(starter) as place:
         return openmpi_decisions.find(starter, calls, most, Path(place))
 
 
 def _read(
-    request: Request, launcher: Launcher, calls: Sequence[Call], most: int
+    request: Request, launcher: Launcher, calls: Sequence[Call], most: int, _seconds: float
 ) -> tuple[Decisions, ...]:
     """Of MPICH: its library holds its rules."""
     generic = mpich.generic_tuning(libmpi(request.library, launcher.python))

@@ -1,58 +1,55 @@
-"""Tuning a cluster with few probes: messages first, then rounds of collectives, each of them chosen
-by what is known so far, until the table is good enough or the time is spent.
+"""Tune a cluster with few probes within a time limit.
+
+Messages are measured first, then rounds of collective calls. Each round is chosen from the results
+so far, until the table is good enough or the budget is spent.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from tuner import libraries
-from tuner.calibrate import calibrate
-from tuner.cli.decisions import known_decisions, switches
-from tuner.collective import Collective
+from tuner.cli.candidates import Offered, all_shapes, candidates, chosen_of, coarse_first
+from tuner.cli.decisions import known_decisions
+from tuner.cli.launches import FINISHING, LEAST, STARTING, Launches
+from tuner.cli.rounds import Rounds
+from tuner.cli.tables import Tables, has_collectives
+from tuner.cli.time_limit import BUSY, TimeLimit, busy
 from tuner.cost import Calibration
 from tuner.errors import InputError
-from tuner.libraries.decisions import Decisions, runs
-from tuner.measurement import Measurements
-from tuner.probe.calls import ITEM, divisible
-from tuner.probe.cluster import check_probe, probe_chosen, probe_cluster
-from tuner.probe.plan import WARM_UP
-from tuner.probe.request import Request, Shape, shapes
-from tuner.probe.rounds import Chosen
+from tuner.libraries.decisions import Decisions
+from tuner.locality import placed_record
+from tuner.measurement import WANTED, Measurements, read_measurements
+from tuner.probe.cluster import EarlierRun, check_probe, cluster_of, earlier_run
+from tuner.probe.file import BEGAN, SPENT, TUNING, forget, seconds_taken
+from tuner.probe.request import Request
+from tuner.probe.rounds import provenance_of
 from tuner.probe.watch import Progress
 from tuner.runtime.launch import Launcher
 from tuner.select.constraints import ANYTHING, Constraints
-from tuner.select.dataset import Point, Row, Wrong, label, wrong_of
-from tuner.select.design import Bound, Design
-from tuner.select.make import make_table
+from tuner.select.dataset import Point
+from tuner.select.design import Bound
 from tuner.select.offers import Task
 from tuner.select.predict import Simulator
-from tuner.sim.compiled import compiling
-from tuner.sim.cores import usable
+from tuner.sim.warmup import compiled_within
 from tuner.table import Choice, TuningTable
-from tuner.topologies import described
-from tuner.topology import HOST, Topology
-from tuner.units import format_time
+from tuner.units import format_time, plural
 
-MOST_HOSTS = 16  # of which every number is a candidate to be measured and gets rules
-MESSAGES = 0.3  # of the budget at most: everything is predicted from them
-ROUND = 0.1  # of the budget at most: after a look at the results the next round is better chosen
-PATIENCE = 2.0  # times that: ranks take seconds to start, and calls longer than was believed
-APART = 4.0  # sizes by so much leave room for a size between that is half as far from both
-LEAST = 60.0  # seconds of a budget that is advised
-ROUGH = 1.0  # relative half-width: what deserves more repetitions is chosen again
-PER_REPETITION = 5e-3  # s besides the call itself: agreeing on a start, and waiting for it
+COMPILING = 0.25  # of the time that is left at most, once for each installation
+ASKING = 0.15  # of it at most, for what the library's default runs
+GUIDED = 20.0  # s on an idle computer: with less left, messages and simulations do not pay
+DIRECT, DIRECT_LARGEST = 24, 2**17  # calls, and bytes of them, that are measured unsimulated
+STEP = 5.0  # seconds to which a sentence rounds up
 
 
 @dataclass(frozen=True)
 class Goal:
-    """When to stop: `budget` seconds of measuring are spent, or with 95 % certainty the mean regret
-    is below `regret`."""
+    """When to stop: `budget` seconds are spent, or with 95 % certainty the mean regret is below
+    `regret`."""
 
     budget: float
     regret: float
@@ -60,12 +57,33 @@ class Goal:
 
 @dataclass(frozen=True)
 class Guided:
-    """What came of it."""
+    """Result of a tuning run.
+
+    calibration     None if no messages were measured and no topology states their cost
+    bound           of the regret; None if nothing was simulated
+    """
 
     measurements: Measurements
-    calibration: Calibration
+    calibration: Calibration | None
     table: TuningTable
-    bound: Bound
+    bound: Bound | None
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions that a tuning run calls to report its course.
+
+    on_progress     receives the present step and the time left
+    on_round        receives the bound of the regret and the seconds spent, after each round
+    on_note         receives a sentence about anything that was noticed or left out
+    """
+
+    on_progress: Callable[[Progress], None] = lambda _: None
+    on_round: Callable[[Bound, float], None] = lambda _bound, _spent: None
+    on_note: Callable[[str], None] = lambda _: None
+
+
+NO_CALLBACKS = Callbacks()
 
 
 def guided(
@@ -76,206 +94,217 @@ def guided(
     *,
     name: str = "",
     constraints: Constraints = ANYTHING,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    on_round: Callable[[Bound, float], None] = lambda _bound, _spent: None,
-    on_note: Callable[[str], None] = lambda _: None,
+    limit: TimeLimit | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> Guided:
     """Measure into `out` and make a table for all shapes and sizes of `request`.
 
-    on_round    told what the table would be worth, and the seconds spent
-    on_note     told what could not be found out, and what was noticed about the messages
+    limit       of the wall-clock time; by default `goal.budget` seconds from now
 
-    Killed, the same call resumes; the time that was spent before does not count again. Raises
-    InputError and ProbeError as `probe_cluster` and `calibrate` do, before any ranks where it can.
+    The same call resumes an interrupted run with the rest of its budget, and adds another budget to
+    a finished one. There is a table for every budget: if no call was measured, it leaves all calls
+    to the library's default. Raises InputError and ProbeError as `probe_cluster` does, before any
+    ranks start where possible, and InputError for a budget that does not even suffice for starting
+    them.
     """
-    begin, topology = time.monotonic() - compiling(), request.topology
-    asked, wide = _without_collectives(request), replace(request, shapes=_all_shapes(request))
-    _check(out, asked, launcher, constraints, name)
-    known = known_decisions(out, wide, launcher, on_note)
-    points, offered = candidates(wide, known), Offered(wide, constraints, known)
-    measurements = probe_cluster(
-        out, asked, launcher, name=name, budget=MESSAGES * goal.budget, decisions=known,
-        wanted=[asdict(point) for point in points], on_progress=on_progress,
-    )  # fmt: skip
-    for note in measurements.provenance.get("notes", ()):
-        on_note(note)
-    first = _calibrated(_first_launch(measurements), topology, goal)
-    simulate, grid = Simulator(*first, known), {point: offered(point) for point in points}
-    design = Design(grid, simulate, lambda seconds: _price(request, seconds))
-    while True:
-        rows = label(measurements, simulate)
-        grid |= _learned(design, rows, wrong_of(measurements), grid, offered)
-        bound, spent = design.bound(), time.monotonic() - compiling() - begin
-        if rows:  # before that a bound only says that nothing is known
-            on_round(bound, spent)
-        left = goal.budget - spent
-        tasks = design.next(min(left, ROUND * goal.budget)) if left > 0 else ()
-        if bound.upper <= goal.regret or not tasks:
-            break
-        measurements = probe_chosen(
-            out, asked, launcher, _chosen(tasks), name=name,
-            budget=min(left, PATIENCE * ROUND * goal.budget), target=ROUGH,
-            on_progress=on_progress,
-        )  # fmt: skip
-    return _made(measurements, goal, topology, constraints, bound)
+    limit = limit or TimeLimit(goal.budget)
+    return _Tuning(out, request, launcher, goal, limit, name, constraints, callbacks).carried_out()
 
 
-def _made(
-    measurements: Measurements,
-    goal: Goal,
-    topology: Topology | None,
-    constraints: Constraints,
-    bound: Bound,
-) -> Guided:
-    """Of everything that was measured: what anybody makes of the file. Raises InputError where that
-    is no collective.
-    """
-    if not any(one.kind == "collective" for one in measurements.series):
-        raise InputError(_too_little(goal, "messages and collectives"))
-    calibration, _ = _calibrated(measurements, topology, goal)
-    _, table = make_table(
-        measurements, calibration, topology=topology, constraints=constraints, cores=usable()
-    )
-    return Guided(measurements, calibration, table, bound)
+@dataclass
+class _Tuning:
+    """State of one tuning run."""
 
-
-def _check(
-    out: Path, asked: Request, launcher: Launcher, constraints: Constraints, name: str
-) -> None:
-    """Whatever needs no ranks to be known."""
-    check_probe(out, asked, launcher, name=name)
-    constraints.require_known(asked.library, ((one, Choice()) for one in asked.collectives))
-
-
-def _without_collectives(request: Request) -> Request:
-    """These are chosen on the way."""
-    parts = tuple(part for part in request.parts if part != "collectives")
-    return replace(request, parts=parts)
-
-
-def _first_launch(measurements: Measurements) -> Measurements:
-    """What the first round was chosen by, also for who goes on with a file of several."""
-    first = tuple(one for one in measurements.series if one.launch == 0)
-    return replace(measurements, series=first)
-
-
-def _calibrated(
-    measurements: Measurements, topology: Topology | None, goal: Goal
-) -> tuple[Calibration, Topology]:
-    """By the messages, and the cluster as they show it where nobody has described it."""
-    if not any(one.kind == "pingpong" for one in measurements.series):
-        raise InputError(_too_little(goal, "the messages between the hosts"))
-    calibration = calibrate(measurements, topology)
-    return calibration, described(measurements.cluster, calibration, topology)
-
-
-def _too_little(goal: Goal, what: str) -> str:
-    """A sentence."""
-    more = format_time(max(2 * goal.budget, LEAST))
-    return (
-        f"{format_time(goal.budget)} do not suffice for {what}: the same command with a larger"
-        f" --budget, such as {more}, goes on"
-    )
-
-
-def candidates(request: Request, known: Sequence[Decisions] = ()) -> list[Point]:
-    """Every shape and size, and where the default is known to switch between sizes; where every
-    rank has a share, whole shares.
-    """
-    found = {
-        Point(*call[:3], HOST, divisible(collective, nbytes, shape), shape.placement): None
-        for collective in request.collectives
-        for shape in shapes(request)
-        for call in [(collective, shape.nodes, shape.ppn, shape.placement)]
-        for nbytes in switches(known, call, request.sizes)
-    }
-    return [point for point in found if point.nbytes > 0]
-
-
-@dataclass(frozen=True)
-class Offered:
-    """What may be measured at a point: every algorithm that the library's own rules can ask for
-    there, less what the default is known to run itself.
-    """
-
+    out: Path
     request: Request
-    constraints: Constraints = ANYTHING
-    known: Sequence[Decisions] = ()
+    launcher: Launcher
+    goal: Goal
+    limit: TimeLimit
+    name: str
+    constraints: Constraints
+    callbacks: Callbacks
+    measurements: Measurements | None = None
+    bound: Bound | None = None
+    noted: set[str] = field(default_factory=set)
 
-    def __call__(self, point: Point) -> tuple[Choice, ...]:
-        """The choices beside the default."""
-        request, collective = self.request, Collective(point.collective)
-        library = libraries.named(request.library)
-        call = (collective, point.nodes, point.ppn, point.placement)
-        ran = runs(self.known, request.library)(call, point.nbytes)
-        return tuple(
-            choice
-            for choice in library.candidates(
-                collective, point.p, point.nbytes, request.segments, request.radices
-            )
-            if choice != ran
-            and library.in_rules(collective, choice)
-            and self.constraints.allow(request.library, collective, choice)
+    def __post_init__(self) -> None:
+        parts = tuple(part for part in self.request.parts if part != "collectives")
+        asked = replace(self.request, parts=parts)  # collectives are chosen on the way
+        self.wide = replace(self.request, shapes=all_shapes(self.request))
+        self.about: dict[str, Any] = {}
+        self.busy = False
+        self.launches = Launches(
+            self.out, asked, self.launcher, self.name, self.limit, self.about,
+            lambda progress: self._tell(progress.text),
+        )  # fmt: skip
+        self.tables = Tables(
+            self.request.topology, self.constraints, self.limit, self._tell, self._note
         )
 
+    def carried_out(self) -> Guided:
+        """Measure, and make the table."""
+        self._check()
+        earlier = self._resumed()
+        self._require_time(earlier)
+        self._notice_busy()
+        if not self._by_simulation(earlier):
+            self._directly()
+        return self._finished(earlier)
 
-def _learned(
-    design: Design, rows: Sequence[Row], wrong: Wrong, grid: Collection[Point], offered: Offered
-) -> dict[Point, tuple[Choice, ...]]:
-    """Tell the design what was measured; the points that this adds, which it has then, too."""
-    design.learn(rows, wrong)
-    added = {point: offered(point) for point in halfway(design, grid, rows)}
-    if added:
-        design.widen(added)
-    return added
+    def _check(self) -> None:
+        """Raise InputError for whatever needs no ranks to be known."""
+        check_probe(self.out, self.launches.request, self.launcher, name=self.name)
+        choices = ((one, Choice()) for one in self.request.collectives)
+        self.constraints.require_known(self.request.library, choices)
+        keys, most = {point.key() for point in candidates(self.wide)}, self.constraints.rules
+        if most is not None and most < len(keys):
+            raise InputError(
+                f"a table for these collectives and shapes has {len(keys)} rules at least, not"
+                f" {most}: allow more (--rules), or name fewer"
+            )
+
+    def _resumed(self) -> EarlierRun:
+        """Read what an earlier run left, and report it."""
+        record = provenance_of(self.out).get(TUNING)
+        spent = seconds_taken(self.out, record) if isinstance(record, dict) else 0.0
+        self.anew = record is None
+        self.limit.spent = min(spent, self.goal.budget)
+        began = time.time() - self.limit.elapsed
+        self.about[TUNING] = {BEGAN: began, SPENT: self.limit.spent}
+        self._want(candidates(self.wide))
+        earlier = earlier_run(self.out, self.launches.request)
+        if str(earlier):
+            self._note(str(earlier))
+        return earlier
+
+    def _want(self, points: Sequence[Point]) -> None:
+        """Record in the file which calls the table is for."""
+        self.about[WANTED] = [placed_record(asdict(point)) for point in points]
+
+    def _require_time(self, earlier: EarlierRun) -> None:
+        """Raise InputError if no call was measured before and there is no time for one now."""
+        work = STARTING + LEAST + FINISHING / 2
+        if self.limit.unspent < work and not earlier.calls:
+            ranks = plural(self.request.nodes * self.request.ppn, "rank")
+            least = self.limit.elapsed + self.limit.slowdown * work
+            raise InputError(
+                f"{format_time(self.limit.seconds)} do not suffice to measure anything: starting"
+                f" {ranks} and making a table take about {math.ceil(least)} s here; give"
+                f" --budget {math.ceil(1.5 * least / STEP) * STEP:.0f}s or more"
+            )
+
+    def _notice_busy(self) -> None:
+        """Report once that the machine is busy, if it is."""
+        if self.limit.slowdown >= BUSY and not self.busy:
+            self.busy = True
+            self._note(busy(self.limit.slowdown))
+
+    def _note(self, text: str) -> None:
+        """Report a sentence, once."""
+        if text not in self.noted:
+            self.noted.add(text)
+            self.callbacks.on_note(text)
+
+    def _tell(self, text: str) -> None:
+        """Report the present step and how much of the budget is spent."""
+        left = max(self.limit.left, 0.0)
+        self.callbacks.on_progress(Progress(0, 0, self.limit.seconds - left, left, text))
+
+    def _by_simulation(self, earlier: EarlierRun) -> bool:
+        """Measure messages, then the calls that a design chooses from simulations.
+
+        Return whether there was time for that.
+        """
+        if not self._can_simulate(earlier):
+            return False
+        decisions = self._decisions()
+        points = candidates(self.wide, decisions)
+        self._want(points)
+        self.measurements = self.launches.messages(decisions, self.anew)
+        for note in self.measurements.provenance.get("notes", ()):
+            self._note(note)
+        short = 2 * self.launches.starting + self.limit.slowdown * FINISHING
+        if self.limit.left < short and not has_collectives(self.measurements):
+            return False
+        self.tables.simulate_by(self.measurements, decisions)
+        if self.tables.simulator is not None:
+            self._measure_rounds(points, decisions, self.tables.simulator)
+        return self.tables.simulator is not None
+
+    def _can_simulate(self, earlier: EarlierRun) -> bool:
+        """Return whether there is time for messages, and the simulation is compiled."""
+        measured = earlier.calls and earlier.points  # only the table may be left to be made
+        left, needed = (
+            (self.limit.unspent, 2 * FINISHING) if measured else (self.limit.left, GUIDED)
+        )
+        if left < self.limit.slowdown * needed:
+            self._note("too little time to measure messages and to simulate: some calls are"
+                       " measured without that")  # fmt: skip
+            return False
+        compiled = compiled_within(
+            COMPILING * left,
+            lambda: self._note("compiling the simulation: this takes up to a minute, once"),
+        )
+        if not compiled:
+            self._note("no time was left to compile the simulation, which is needed once: some"
+                       " calls are measured without it")  # fmt: skip
+        return compiled
+
+    def _decisions(self) -> Sequence[Decisions]:
+        self._tell("asking what the library's default runs")
+        seconds = ASKING * self.limit.left
+        return known_decisions(self.out, self.wide, self.launcher, self._note, seconds)
+
+    def _measure_rounds(
+        self, points: Sequence[Point], decisions: Sequence[Decisions], simulator: Simulator
+    ) -> None:
+        """Measure round by round until the table is good enough or the time is spent."""
+        assert self.measurements is not None
+        offered = Offered(self.wide, self.constraints, decisions)
+        rounds = Rounds(offered, simulator, self.launches, self.limit, self.request.fewest,
+                        self._note, self._tell)  # fmt: skip
+        for measurements, bound in rounds.results(points, self.measurements):
+            self.measurements, self.bound = _whole(measurements), bound
+            self._notice_busy()
+            if not has_collectives(measurements):  # the bound says that nothing is known
+                continue
+            self.callbacks.on_round(bound, self.limit.elapsed)
+            if bound.upper <= self.goal.regret:
+                break
+            if self.tables.table is None:  # shows how long it takes, and remains if time runs out
+                self.tables.make(self.measurements)
+
+    def _directly(self) -> None:
+        """Measure calls spread over all shapes and sizes, each with every algorithm."""
+        sizes = [n for n in self.request.sizes if n <= DIRECT_LARGEST] or [min(self.request.sizes)]
+        few = replace(self.wide, sizes=tuple(sizes), segments=())
+        offered = Offered(few, self.constraints)
+        points = coarse_first(candidates(few))[:DIRECT]
+        tasks = [Task(point, offered(point), 0.0) for point in points]
+        found = self.launches.alone(chosen_of(tasks))
+        if found is not None:
+            self.measurements = _whole(found)
+
+    def _finished(self, earlier: EarlierRun) -> Guided:
+        """Make the table, and record in the file that the run has ended."""
+        if self.measurements is None:
+            self.measurements = self._without_launches(earlier)
+        if not has_collectives(self.measurements):
+            self._note("no call was measured in this time: a larger --budget measures some")
+        table = self.tables.last(self.measurements)
+        if self.out.exists():
+            forget(self.out, TUNING)
+        return Guided(self.measurements, self.tables.calibration, table, self.bound)
+
+    def _without_launches(self, earlier: EarlierRun) -> Measurements:
+        """Return the content of the file, or empty measurements if there is none."""
+        if earlier.points + earlier.calls:
+            return _whole(read_measurements(self.out))
+        cluster = cluster_of(self.request, self.name)
+        return _whole(Measurements(cluster, self.launcher.version(), self.about, ()))
 
 
-def halfway(design: Design, points: Collection[Point], rows: Iterable[Row]) -> list[Point]:
-    """Beside `points`: between two of them that were measured, are `APART` and of which a table
-    would say another choice each. Where it should change, only measuring tells, since the default
-    may do worse there than on either side.
-    """
-    measured = {row.point for row in rows}
-    found = [
-        _between(low, high)
-        for low, high in pairwise(sorted(measured.intersection(points), key=_by_size))
-        if low.at(high.nbytes) == high
-        and high.nbytes >= APART * low.nbytes
-        and design.choose(low) != design.choose(high)
-    ]
-    return [point for point in found if point not in points]
-
-
-def _by_size(point: Point) -> tuple[object, ...]:
-    """Points of one call follow one another."""
-    return point.placement, point
-
-
-def _between(low: Point, high: Point) -> Point:
-    """As many times larger than the one as smaller than the other."""
-    size = round(math.sqrt(low.nbytes * high.nbytes)) // ITEM * ITEM
-    return low.at(divisible(Collective(low.collective), size, Shape(low.nodes, low.ppn)))
-
-
-def _price(request: Request, seconds: float) -> float:
-    """Of one choice at one point, from the seconds of one call; the first calls are not timed."""
-    return (request.fewest + WARM_UP) * (seconds + PER_REPETITION)
-
-
-def _chosen(tasks: Sequence[Task]) -> list[Chosen]:
-    return [
-        Chosen(Collective(point.collective), point.nodes, point.ppn, point.nbytes,
-               tuple(choice for choice in task.choices if not choice.is_default),
-               point.placement)
-        for task in tasks
-        for point in (task.point,)
-    ]  # fmt: skip
-
-
-def _all_shapes(request: Request) -> tuple[Shape, ...]:
-    """Those that were asked for; else of small clusters every number of hosts."""
-    if request.shapes or request.nodes > MOST_HOSTS:
-        return shapes(request)
-    each = {1, request.ppn}
-    found = {Shape(n, k) for n in range(1, request.nodes + 1) for k in each} - {Shape(1, 1)}
-    return tuple(sorted(found, key=lambda one: (one.ranks, one.nodes)))
+def _whole(measurements: Measurements) -> Measurements:
+    """Return the measurements without the record of an unfinished run."""
+    about = {name: value for name, value in measurements.provenance.items() if name != TUNING}
+    return replace(measurements, provenance=about)

@@ -8,11 +8,13 @@ import importlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tuner import __version__
 from tuner.cli.parser import UNREADABLE, Parser
+from tuner.cli.time_limit import process_age
 from tuner.errors import TunerError
 from tuner.interruption import INTERRUPTION
 
@@ -66,11 +68,13 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
 def main(words: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 2 words that cannot be read, 130 interrupted, 1 all else that the user
     can act on."""
+    begun = time.monotonic() - (process_age() if words is None else 0.0)
     words = sys.argv[1:] if words is None else words
     status, arguments = UNREADABLE, argparse.Namespace()
     try:
         with _ended_as_by_ctrl_c():
             arguments = _parsed(words)
+            arguments.begun = begun
             status = FAILED
             done = int(arguments.run(arguments) or 0)
             print(end="", flush=True)

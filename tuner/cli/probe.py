@@ -26,6 +26,7 @@ from tuner.cli.output import (
     warn,
 )
 from tuner.cli.progress import Display, Report
+from tuner.cli.time_limit import BUSY, busy, scheduled, slowdown
 from tuner.errors import InputError
 from tuner.locality import HOST
 from tuner.measurement import Measurements, titled
@@ -106,6 +107,8 @@ def run(options: argparse.Namespace) -> None:
         return
     display = Display(console(error=True))
     where = f" on {plural(len(there.names), 'host')}" if there.names else ""
+    if there.names:
+        _say_beforehand(options, there, display)
     with display.stage(f"probing {options.library}{where}") as report:
         measurements = _probed(options, there, report)
     _show(options, measurements)
@@ -140,6 +143,15 @@ def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measur
         budget=options.budget, sizes=options.sizes, target=options.target,
         launches=options.launches, parts=options.parts, on_progress=forwarded(report),
     )  # fmt: skip
+
+
+def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display) -> None:
+    """Say what an earlier run left, and that other programs keep this computer busy."""
+    earlier = str(cluster.earlier_run(options.out, clusters.request_of(options, there)))
+    if earlier:
+        display.note(earlier)
+    if (slow := slowdown(scheduled())) >= BUSY:
+        display.note(busy(slow))
 
 
 def _budget(options: argparse.Namespace, there: Hosts) -> float:

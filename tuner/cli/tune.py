@@ -3,7 +3,8 @@ wherever nothing is significantly faster.
 
 With `--hosts` the hosts are measured for it: messages first, then, round by round, the calls and
 algorithms that tell most about the best choice, until the budget is spent or the mean regret is
-below its target with 95 % certainty. Without, from measurements and their calibration."""
+below its target with 95 % certainty. Every budget gives a table. Without `--hosts` the table is
+made from measurements and their calibration."""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from tuner import libraries
+from tuner.calibrate import calibrate
 from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, interpreter
-from tuner.cli.guided import Goal, guided
+from tuner.cli.guided import Callbacks, Goal, Guided, guided
 from tuner.cli.output import add_json, console, emit, print_text, warn
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, counted
 from tuner.cli.rules import counted_rules, print_rules
+from tuner.cli.time_limit import TimeLimit, scheduled, slowdown
 from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError, quoted
 from tuner.files import require_target
@@ -34,6 +37,7 @@ from tuner.select.design import Bound
 from tuner.select.make import DESIGNED, make_table
 from tuner.sim.cores import usable
 from tuner.table import LIBRARY, TuningTable, table_record, write_table
+from tuner.topology import Topology
 from tuner.units import parse_duration, plural
 
 BUDGET = 600.0  # seconds
@@ -67,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_library(parser)
     parser.add_argument(
         "--budget", type=parse_duration, default=BUDGET,
-        help="of measuring hosts at most, such as 10min (default)",
+        help="maximum wall-clock time of the whole command with --hosts, such as 10min (default)",
     )  # fmt: skip
     parser.add_argument(
         "--target-regret", type=parsing.fraction, default=TARGET, metavar="PERCENT",
@@ -133,7 +137,7 @@ def _without_rules(table: TuningTable, wanted: Sequence[Shape]) -> Iterator[str]
 
 
 def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
-    if options.rules is not None:
+    if options.rules is not None and "compaction" in table.provenance:
         added = table.provenance["compaction"]["added_regret"]
         print_text(
             f"{counted_rules(table)} instead of one per size add {added:.2%} to the mean regret"
@@ -141,8 +145,7 @@ def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
     departing = sum(not rule.choice.is_default for rule in table.rules)
     print_text(
         f"{departing} of {counted_rules(table)} depart from the library's default"
-        if departing else "nothing is significantly faster: every call is left to the library's"
-        " default"
+        if departing else "nothing gained: the default is kept everywhere"
     )  # fmt: skip
     print_text(
         f"{options.out}: written. Next: `tuner table prove` on the hosts that it is for,"
@@ -233,26 +236,35 @@ def _measured(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, l
             f" {bound.expected:.1%}, with 95 % certainty below {bound.upper:.1%}"
         )
 
+    limit = TimeLimit(options.budget, options.begun, slowdown(scheduled()))
     with display.stage(f"measuring {options.library} on {plural(request.nodes, 'host')}") as report:
         found = guided(
             options.measurements, request, launcher,
             Goal(options.budget, options.target_regret), name=options.name,
-            constraints=constraints_of(options), on_progress=forwarded(report), on_round=tell,
-            on_note=display.note,
+            constraints=constraints_of(options), limit=limit,
+            callbacks=Callbacks(forwarded(report), tell, display.note),
         )  # fmt: skip
     if options.calibration is not None:
-        write_calibration(found.calibration, options.calibration)
+        _leave_calibration(found, request.topology, options.calibration)
     return found.table, _missed(found.bound, options.target_regret)
 
 
-def _missed(bound: Bound, target: float) -> list[str]:
-    if bound.upper <= target:
+def _missed(bound: Bound | None, target: float) -> list[str]:
+    if bound is None or bound.upper <= target:
         return []
     return [
         f"the target was not reached: the mean regret is {bound.expected:.1%}, with 95 % certainty"
         f" below {bound.upper:.1%}, and not below {target:.1%}; the same command with a larger"
         " --budget goes on"
     ]
+
+
+def _leave_calibration(found: Guided, topology: Topology | None, path: Path) -> None:
+    """Write the calibration, which a table of few measured calls was made without."""
+    try:
+        write_calibration(found.calibration or calibrate(found.measurements, topology), path)
+    except InputError as reason:
+        warn(f"{path}: not written: {reason}")
 
 
 def predictions(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -8,10 +8,14 @@ copies of it, which measure side by side.
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tuner import libraries
@@ -24,7 +28,7 @@ from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.file import ProbeFile
 from tuner.probe.machine import local_cluster, provenance
-from tuner.probe.messages import cost, messages, shared, sweep
+from tuner.probe.messages import cost, essentials, refinements, shared, sweep
 from tuner.probe.plan import Arm, Plan, Point
 from tuner.probe.request import USUAL, Request, check, cluster_name, shapes
 from tuner.probe.rounds import Chosen, points_of, rounds_of
@@ -33,6 +37,7 @@ from tuner.probe.watch import Progress
 from tuner.rank_program import rank_program
 from tuner.runtime.launch import Hosts, Launcher, Template
 from tuner.topology import NETWORK, NODE
+from tuner.units import plural
 
 SENTINEL_SIZE = 2**16
 SENTINELS = 8  # through one probe
@@ -40,6 +45,7 @@ BUDGET = 300.0  # seconds
 # Settings under which ranks of one host talk over the network's transport: of Open MPI over TCP.
 OWN_HOST = {"openmpi": {"btl": "self,tcp"}, "mpich": {"MPIR_CVAR_NOLOCAL": "1"}}
 PATIENCE = 30.0  # seconds
+ROOM = 45.0  # seconds for messages from which on the latency of the links is worth a launch
 UNREACHED, DENIED = "cannot be reached", "Permission denied"  # in the sentences on hosts
 WITHOUT_LOOPBACK = (
     "two ranks on {host} alone could not be measured ({why}): the latency of the links is less"
@@ -56,7 +62,10 @@ def probe_cluster(
     budget: float = BUDGET,
     decisions: Sequence[Decisions] = (),
     wanted: Sequence[Mapping[str, Any]] = (),
+    about: Mapping[str, Any] = MappingProxyType({}),
     on_progress: Callable[[Progress], None] = lambda _: None,
+    end: float = math.inf,
+    anew: bool | None = None,
 ) -> Measurements:
     """Measure a cluster and write `out`; resume what `out` already holds, rounds included.
 
@@ -65,12 +74,15 @@ def probe_cluster(
                 call with a larger budget
     decisions   of the library's default, to be kept with the measurements
     wanted      calls that a table is for, measured or not, to be kept likewise
+    about       further provenance
+    end, anew   as `tuner.probe.run.carry_out` says
 
     Raises InputError and ProbeError as `tuner.probe.run.probe` does.
     """
     kept = {DEFAULT_RUNS: in_provenance(decisions), WANTED: [placed_record(one) for one in wanted]}
-    kept = {name: records for name, records in kept.items() if records}
-    return _carried_out(out, request, launcher, rounds_of(out), name, budget, kept, on_progress)
+    known = {**about, **{name: records for name, records in kept.items() if records}}
+    carry = partial(carry_out, budget=budget, on_progress=on_progress, end=end, anew=anew)
+    return _carried_out(out, request, launcher, rounds_of(out), name, known, carry)
 
 
 def probe_chosen(
@@ -82,23 +94,32 @@ def probe_chosen(
     name: str = "",
     budget: float = BUDGET,
     target: float | None = None,
+    about: Mapping[str, Any] = MappingProxyType({}),
     on_progress: Callable[[Progress], None] = lambda _: None,
+    end: float = math.inf,
+    alone: bool = False,
 ) -> Measurements:
     """Measure another round of chosen points and append it to `out`; all of its series.
 
     target      for this round, relative half-width; None: that of `request`
+    about       further provenance
+    end         as `tuner.probe.run.carry_out` says
+    alone       what `out` lacks of `probe_cluster` is left out instead of measured first
 
     `out` is what `probe_cluster` made of the same request; what it lacks is measured first. The
     series of the first round have launch 1, and so on. Raises as `probe_cluster` does.
     """
     rounds = [*rounds_of(out), tuple(chosen)]
-    return _carried_out(out, request, launcher, rounds, name, budget, {}, on_progress, target)
+    only = len(rounds) if alone else None
+    carry = partial(
+        carry_out, budget=budget, on_progress=on_progress, end=end, anew=False, only=only
+    )  # fmt: skip
+    return _carried_out(out, request, launcher, rounds, name, about, carry, target)
 
 
 def _carried_out(
     out: Path, request: Request, launcher: Launcher, rounds: Sequence[Sequence[Chosen]], name: str,
-    budget: float, kept: Mapping[str, Any], on_progress: Callable[[Progress], None],
-    target: float | None = None,
+    kept: Mapping[str, Any], carry: partial[Measurements], target: float | None = None,
 ) -> Measurements:  # fmt: skip
     require_target(out)
     first = plan_cluster(request)
@@ -112,12 +133,52 @@ def _carried_out(
     about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words),
              "plan": first.fingerprint, **kept}  # fmt: skip
     if rounds:
-        about["rounds"] = [[placed_record(asdict(one)) for one in chosen] for chosen in rounds]
-    if request.nodes > 1 and "messages" in request.parts and not _begun(out):
-        about |= _loopback(request, launcher)
+        records = [[placed_record(asdict(one)) for one in chosen] for chosen in rounds]
+        about["rounds"] = json.loads(json.dumps(records))  # as the file has them
+    left = carry.keywords["end"] - time.monotonic()
+    if request.nodes > 1 and "messages" in request.parts and not _begun(out) and left > ROOM:
+        about |= _loopback(request, launcher, min(PATIENCE, left / 4))
     wanted = request.target if target is None else target
     plan = replace(first, points=(*first.points, *further), target=wanted)
-    return carry_out(plan, launcher, out, _cluster(request, name), about, budget, on_progress)
+    return carry(plan, launcher, out, cluster_of(request, name), about)
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """What a file holds of an earlier run.
+
+    points      measured points of the plan
+    planned     all points of the plan
+    calls       measured calls of further rounds
+    messages    whether the plan has messages alone
+    """
+
+    points: int
+    planned: int
+    calls: int
+    messages: bool
+
+    def __str__(self) -> str:
+        if not self.points + self.calls:
+            return ""
+        kind = "message points" if self.messages else "points"
+        parts = [f"{self.points} of {self.planned} {kind}"] * (self.points > 0)
+        parts += [plural(self.calls, "measured call")] * (self.calls > 0)
+        return f"kept {' and '.join(parts)} from the earlier run"
+
+
+def earlier_run(out: Path, request: Request) -> EarlierRun:
+    """Return what `out` holds of `plan_cluster(request)` and of further rounds.
+
+    Raises InputError for a file that cannot be read.
+    """
+    plan = plan_cluster(request)
+    series = read_partial(out)[1] if _begun(out) else []
+    own = plan.complete([one for one in series if one.launch == 0])
+    calls = {(one.launch, one.point) for one in series if one.launch > 0}
+    left = len(plan.without(own).points)
+    messages = "collectives" not in request.parts
+    return EarlierRun(len(plan.points) - left, len(plan.points), len(calls), messages)
 
 
 def _begun(out: Path) -> bool:
@@ -138,24 +199,24 @@ def check_probe(out: Path, request: Request, launcher: Launcher, *, name: str = 
     libraries.require_unset(libraries.named(request.library).DECIDING)
     plan_chosen(request, [one for chosen in rounds_of(out) for one in chosen])
     about = {"plan": plan.fingerprint, "budget": 0.0}
-    ProbeFile(out, _cluster(request, name), launcher.version(), plan, about).check()
+    ProbeFile(out, cluster_of(request, name), launcher.version(), plan, about).check()
 
 
-def _cluster(request: Request, name: str) -> Cluster:
+def cluster_of(request: Request, name: str) -> Cluster:
     """As it is known before its ranks have described it."""
     here = local_cluster()
     return replace(here, name=name or cluster_name(request.hosts), nodes=request.nodes)
 
 
-def _loopback(request: Request, launcher: Launcher) -> dict[str, Any]:
-    """What `tuner.probe.loopback` measures between two ranks of the first host, as provenance; a
-    note where it cannot be had, for only the latency of the links depends on it. Raises ProbeError
-    where no other launch can do better."""
+def _loopback(request: Request, launcher: Launcher, patience: float) -> dict[str, Any]:
+    """Return what `tuner.probe.loopback` measures between two ranks of the first host, as
+    provenance; a note where it cannot be had within `patience` seconds, for only the latency of the
+    links depends on it. Raises ProbeError when no other launch can do better."""
     first = Hosts(request.hosts.names[:1], 2)
     try:
         run = launcher.run(
             2, rank_program("tuner.probe.loopback"),
-            hosts=first, ppn=2, settings=OWN_HOST[request.library], timeout=PATIENCE,
+            hosts=first, ppn=2, settings=OWN_HOST[request.library], timeout=patience,
         )  # fmt: skip
         found = json.loads(run.stdout.splitlines()[-1])
         if isinstance(found, dict):
@@ -175,16 +236,17 @@ def _loopback(request: Request, launcher: Launcher) -> dict[str, Any]:
 def plan_cluster(request: Request) -> Plan:
     """Everything `request` asks for, in the order of measuring; raises InputError for nonsense."""
     check(request)
-    points: list[Point] = []
+    first, points = list[Point](), list[Point]()
     if "messages" in request.parts:
-        points += messages(request)
+        first += essentials(request)
+        points += refinements(request)
     if "shared" in request.parts:
         points += shared(request)
     if "sweep" in request.parts and request.nodes > 2:
         points += sweep(request)
     if "collectives" in request.parts:
         points += _collectives(request)
-    points = list(_with_sentinels(points, request))
+    points = [*first, *_with_sentinels(points, request)]
     if "devices" in request.parts:  # first: without a GPU their time is left for what follows
         usual = replace(request, collectives=USUAL, schedules=())
         calls = device_calls(_collectives(usual))

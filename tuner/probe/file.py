@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ from tuner.probe.sweep import outliers
 from tuner.probe.watch import Watch
 from tuner.units import format_time
 
+BEGAN, SPENT = "began", "spent"  # of a run: seconds since the epoch; seconds taken before that
+UNDERWAY = (BEGAN, SPENT)  # what the first line of a file says until the run has ended
+TUNING = "tuning"  # the run of `tuner tune` that a file belongs to, until that has ended
+KEPT = (DEFAULT_RUNS, WANTED, BEGAN, TUNING)  # what a run says anew, whatever earlier ones said
 SHOWN = 6  # points that a sentence names
 LEFT_OUT = "left out for want of time: "
 
@@ -36,23 +41,30 @@ class ProbeFile:
 
     about       provenance: what is known beforehand, with `plan`, `budget` (s) and, where chosen
                 points were added to a plan, `rounds`; where it was found out, `default_runs`
+    anew        whether the budget is that of this run alone, and then whether what earlier runs
+                left out is measured now; None: it is that of all runs together, and a larger one
+                measures what earlier runs left out
     ended       nothing is left to measure
     left_out    keys of points for which an earlier run had no time
     lacking     keys of points of which it found that there is nothing to measure
-    seconds     of measuring to deal out over `dealt`
+    seconds     of measuring to deal out over what is left
+    spent       seconds that earlier runs took of the budget
     """
 
     def __init__(
-        self, path: Path, cluster: Cluster, version: str, plan: Plan, about: dict[str, Any]
-    ) -> None:
+        self, path: Path, cluster: Cluster, version: str, plan: Plan, about: dict[str, Any],
+        anew: bool | None = None,
+    ) -> None:  # fmt: skip
         self.path, self.cluster, self.version = path, cluster, version
         self.plan, self.about = plan, about
         self.ended = False
         self.left_out: list[list[Any]] = []
         self.lacking: list[list[Any]] = []
         self.seconds: float = about["budget"]
-        self.dealt = plan
+        self.spent = 0.0
+        self._anew = anew
         self._mine = False
+        self._interrupted = 0.0
 
     def check(self) -> None:
         """Raises InputError for a file of another probe; changes nothing."""
@@ -67,20 +79,16 @@ class ProbeFile:
         that are still there then notice, and no longer write.
         """
         header, series = self._content()
-        whole, more = self.ended, False
+        whole = self.ended
         if header is not None and (series or self.ended) and not self._mine:
             self._require_same(header)
-            more = self._continue(header["provenance"])
+            self._continue(header["provenance"])
         kept = series if whole else self.plan.complete(series)
         left = self.plan.without(kept).less([*self.left_out, *self.lacking])
         if self.ended:
             return left
         if not self._mine or len(kept) < len(series) or not self._whole():
             self._write(kept, ended=False)
-        if not self._mine and self.plan.hosts:
-            begun = {point.launch for point in left.points}
-            launches = tuple(q for q in self.plan.points if q.launch in begun)
-            self.dealt = left if more else replace(self.plan, points=launches)
         self._mine = True
         return left
 
@@ -96,8 +104,10 @@ class ProbeFile:
         self.about = {
             **self.about, **watch.facts,
             "excluded": self.plan.less(left_out).excluded(series, why),
-            "seconds": round(watch.elapsed + self.about.get("seconds", 0.0), 1),
+            "seconds": round(watch.elapsed + self._interrupted + self.about.get("seconds", 0.0), 1),
         }  # fmt: skip
+        for name in UNDERWAY:
+            self.about.pop(name, None)
         notes = self._notes(series, watch, left_out)
         if self.plan.hosts or notes:
             self.about["notes"] = notes
@@ -107,26 +117,29 @@ class ProbeFile:
                 self.about[name] = keys
         self._write(series, ended=True)
 
-    def _continue(self, before: dict[str, Any]) -> bool:
-        """Go on with what `before` says of the file; whether with what was left out there."""
+    def _continue(self, before: dict[str, Any]) -> None:
+        """Go on with what `before` says of the file."""
         rounds = self.about.get("rounds", [])
-        told = {name: self.about[name] for name in (DEFAULT_RUNS, WANTED) if name in self.about}
+        told = {name: self.about[name] for name in KEPT if name in self.about}
         added = rounds != before.get("rounds", [])
         known: list[list[Any]] = before.get("left_out", [])
-        budget, spent = self.about["budget"], before.get("seconds", 0.0)
-        more = self.ended and not added and bool(known) and budget > before.get("budget", budget)
+        budget = self.about["budget"]
+        larger = budget > before.get("budget", budget) if self._anew is None else self._anew
+        more = self.ended and not added and bool(known) and larger
+        taken = 0.0 if self.ended else seconds_taken(self.path, before)
+        self._interrupted = min(taken, before.get("budget", budget))
+        if self._anew is None and not added:
+            self.spent = self._interrupted + before.get("seconds", 0.0) * more
+            self.seconds = max(budget - self.spent, 0.0)
         if self.ended and (added or more):
             self.ended = False
-        if more:
-            self.seconds = max(budget - spent, 0.0)
         self.left_out, self.lacking = [] if more else known, before.get("lacking", [])
         used = budget if more or added else before.get("budget", budget)
-        self.about = {**before, **told, "budget": used}
+        self.about = {**before, **told, "budget": used, SPENT: self._interrupted}
         if more:  # also for who resumes this run, should it be killed
-            del self.about["left_out"]
+            self.about.pop("left_out", None)
         if rounds:
             self.about["rounds"] = rounds
-        return more
 
     def _notes(
         self, series: Sequence[Measurement], watch: Watch, left_out: list[list[Any]]
@@ -175,6 +188,26 @@ class ProbeFile:
         if ended:
             lines.append(end_line(len(series)))
         write_atomically(self.path, "".join(line + "\n" for line in lines))
+
+
+def seconds_taken(path: Path, run: Mapping[str, Any]) -> float:
+    """Return the seconds that a run took before it was interrupted, as far as they left anything in
+    the file: until its last point was written.
+
+    run     what the first line says of it: `BEGAN`, and the `SPENT` of what it went on with
+    """
+    until = path.stat().st_mtime
+    began, spent = run.get(BEGAN, until), run.get(SPENT, 0.0)
+    known = all(isinstance(one, int | float) for one in (began, spent))
+    return max(spent, 0.0) + max(until - began, 0.0) if known else 0.0
+
+
+def forget(path: Path, name: str) -> None:
+    """Take an entry out of the provenance in the first line of a file of measurements."""
+    first, end, rest = path.read_text(encoding="utf-8").partition("\n")
+    header = json.loads(first)
+    if header["provenance"].pop(name, None) is not None:
+        write_atomically(path, json.dumps(header) + end + rest)
 
 
 def _reasons(excluded: Sequence[str]) -> dict[str, str]:

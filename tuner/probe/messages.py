@@ -1,7 +1,10 @@
-"""Which messages a probe of several hosts measures: everything is predicted from them.
+"""Which messages a probe of several hosts measures, and in which order: everything is predicted
+from them, and a short budget has only the first of them.
 
-With a topology there is a pair for each distance and there are pairs for each kind of uplink;
-without one the first two hosts stand for all, and two halves of them for the middle of the network.
+First come a few sizes for each class of paths (`essentials`), from which every collective can be
+simulated, then all sizes and what several messages do to one another (`refinements`). With a
+topology there is a pair for each distance and there are pairs for each kind of uplink; without one
+the first two hosts stand for all, and two halves of them for the middle of the network.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from tuner.probe.reach import Pair, Reach
 from tuner.probe.request import Request
 from tuner.topology import CROSS_SOCKET, MEMORY_BUS, NETWORK, NODE
 
+COARSE = 1000  # the numbers of ladders of few sizes begin here
+COARSE_SIZES = (4, 1024, 8192, 32768, 65536, 2**17, 2**18)  # three on either side of most protocols
+COARSE_FAR = (4, 8192, 65536)  # show what a longer distance adds
 AHEAD_SIZES = (65536, 2**18)  # of messages that a late receiver may find there already
 ACKNOWLEDGED_SIZES = (128, 256, 2048)  # among which libraries begin to acknowledge messages
 EXCHANGE_SIZES = (8, 1024, 8192, 32768, 65536, 2**17, 2**18, 2**19)
@@ -45,70 +51,100 @@ def _ladder(sizes: Sequence[int], **params: int) -> tuple[Arm, ...]:
     return tuple(Arm(params=params, nbytes=nbytes) for nbytes in sizes)
 
 
-def messages(request: Request) -> Iterator[Point]:
-    """A pair for each path class: of hosts, and of two ranks on one host; and exchanges of all.
+def essentials(request: Request) -> Iterator[Point]:
+    """Yield what every prediction rests on, for each class of paths that ranks of the request use:
+    times at a few sizes, then the overhead of a message and the eager limit; and reductions.
+    """
+    yield Point("call", "proc_null", 1, 0, (Arm(),), 0.02, ppn=1)
+    near, *far = _distances(request)
+    classes = [(NETWORK, 2, 1)] * (request.nodes > 1) + [(NODE, 1, 2)] * (request.ppn > 1)
+    for subject, nodes, ppn in classes:
+        params = _pair_params(request, near) if subject == NETWORK else {}
+        arms = _ladder(COARSE_SIZES, **params, of=COARSE)
+        point = replace(_pingpong(subject, nodes, ppn, arms), number=COARSE)
+        yield _between(point, near) if subject == NETWORK else point
+    for subject, nodes, ppn in classes:
+        for point in (_burst(subject, nodes, ppn, BURST_SIZES[0]), _eager(subject, nodes, ppn)):
+            yield _between(point, near) if subject == NETWORK else point
+    for number, pair in enumerate(far, start=COARSE + 1):
+        arms = _ladder(COARSE_FAR, **_pair_params(request, pair), of=number)
+        yield _between(replace(_pingpong(NETWORK, 2, 1, arms), number=number), pair)
+    ladder = _ladder(REDUCTION_SIZES)
+    yield Point("reduction", "sum_float32", 1, 0, ladder, cost(ladder, LOCAL), ppn=1)
 
-    What collectives between hosts hang on most comes first, for a budget that does not suffice.
+
+def refinements(request: Request) -> Iterator[Point]:
+    """Yield all sizes of each class of paths, then messages that meet others: what collectives
+    depend on most comes first.
     """
     largest = max(request.sizes)
-    yield Point("call", "proc_null", 1, 0, (Arm(),), 0.02, ppn=1)
+    sizes = _up_to(PINGPONG_SIZES, largest)
+    near, *far = _distances(request)
     if request.nodes > 1:
-        yield from _between_hosts(request, largest)
+        arms = _ladder(sizes, **_pair_params(request, near))
+        yield _between(_pingpong(NETWORK, 2, 1, arms), near)
+    if request.ppn > 1:
+        yield _pingpong(NODE, 1, 2, _ladder(sizes))
+        yield replace(_pingpong(CROSS_SOCKET, 1, 2, _ladder(sizes)), apart=True)
+    for number, pair in enumerate(far, start=1):
+        arms = _ladder(sizes, **_pair_params(request, pair), of=number)
+        yield _between(replace(_pingpong(NETWORK, 2, 1, arms), number=number), pair)
     for nodes, arms in _of_everyone(request.nodes, largest):
         yield Point("exchange", NETWORK, nodes, 0, arms, 2 * cost(arms), nodes=nodes, ppn=1)
-    if request.ppn > 1:
-        yield from _of_pair(NODE, 1, 2, largest)
-        yield replace(_pingpong(CROSS_SOCKET, 1, 2, _ladder(_up_to(PINGPONG_SIZES, largest))),
-                      apart=True)  # fmt: skip
-    ladder = _ladder(REDUCTION_SIZES)
-    weight = cost(ladder, LOCAL)
-    yield Point("reduction", "sum_float32", 1, 0, ladder, weight, ppn=1)
-
-
-def _between_hosts(request: Request, largest: int) -> Iterator[Point]:
-    """The nearest pair, then one of every other distance, and a host with several others."""
-    near, *far = _distances(request)
-    for point in _of_pair(NETWORK, 2, 1, largest):
-        known = point.kind == "pingpong" and request.topology is not None
-        named = _named(point, first=near[0], second=near[1]) if known else point
-        yield replace(named, hosts=() if near == (0, 1) else near)
-    sizes = _up_to(PINGPONG_SIZES, largest)
-    for number, (first, second) in enumerate(far, start=1):
-        arms = _ladder(sizes, first=first, second=second, of=number)
-        yield replace(_pingpong(NETWORK, 2, 1, arms), hosts=(first, second), number=number)
     if request.nodes > 2:
         yield _fan(request, near[0])
+    if request.nodes > 1:
+        yield from (_between(point, near) for point in _of_pair(NETWORK, 2, 1, largest))
+    if request.ppn > 1:
+        yield from _of_pair(NODE, 1, 2, largest)
 
 
 def _distances(request: Request) -> list[Pair]:
-    if request.topology is None:
+    """Return the nearest pair of hosts, then one of every other distance."""
+    if request.topology is None or request.nodes < 2:
         return [(0, 1)]
     return Reach(request.topology, request.hosts.names).distances()
 
 
-def _named(point: Point, **params: int) -> Point:
-    arms = tuple(replace(arm, params={**arm.params, **params}) for arm in point.arms)
-    return replace(point, arms=arms)
+def _pair_params(request: Request, pair: Pair) -> dict[str, int]:
+    """Return what says which hosts a series is of, where that matters."""
+    return {} if request.topology is None else {"first": pair[0], "second": pair[1]}
+
+
+def _between(point: Point, pair: Pair) -> Point:
+    """Return the point between these hosts."""
+    return replace(point, hosts=() if pair == (0, 1) else pair)
 
 
 def _pingpong(subject: str, nodes: int, ppn: int, arms: tuple[Arm, ...]) -> Point:
-    return Point("pingpong", subject, 2, 0, arms, cost(arms, 2.0), nodes=nodes, ppn=ppn)
+    return _two(subject, nodes, ppn, "pingpong", 0, arms, 2.0)
+
+
+def _burst(subject: str, nodes: int, ppn: int, nbytes: int) -> Point:
+    arms = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
+    return _two(subject, nodes, ppn, "burst", nbytes, arms, 4.0)
+
+
+def _eager(subject: str, nodes: int, ppn: int) -> Point:
+    return _two(subject, nodes, ppn, "eager", 0, (Arm(),), 20.0)
+
+
+def _two(
+    subject: str, nodes: int, ppn: int, kind: str, nbytes: int, arms: tuple[Arm, ...], calls: float
+) -> Point:
+    return Point(kind, subject, 2, nbytes, arms, cost(arms, calls), nodes=nodes, ppn=ppn)
 
 
 def _of_pair(subject: str, nodes: int, ppn: int, largest: int) -> Iterator[Point]:
-    def point(kind: str, nbytes: int, arms: tuple[Arm, ...], calls: float) -> Point:
-        return Point(kind, subject, 2, nbytes, arms, cost(arms, calls), nodes=nodes, ppn=ppn)
-
-    yield point("eager", 0, (Arm(),), 20.0)
-    yield _pingpong(subject, nodes, ppn, _ladder(_up_to(PINGPONG_SIZES, largest)))
-    for nbytes in _up_to(AHEAD_SIZES, largest) if subject == NETWORK else ():
-        yield point("ahead", nbytes, (Arm(),), 30.0)
-    bursts = tuple(Arm(params={"messages": count}) for count in BURST_LENGTHS)
-    for nbytes in BURST_SIZES:
-        yield point("burst", nbytes, bursts, 4.0)
-    yield point("overhead", 0, _ladder(OVERHEAD_SIZES), 1.0)
+    """Yield what two ranks show beside the times of single messages."""
+    pair = subject, nodes, ppn
     sizes = sorted({*EXCHANGE_SIZES, *ACKNOWLEDGED_SIZES})
-    yield point("exchange", 0, _ladder(_up_to(sizes, largest)), 2.0)
+    yield _two(*pair, "exchange", 0, _ladder(_up_to(sizes, largest)), 2.0)
+    for nbytes in BURST_SIZES[1:]:
+        yield _burst(*pair, nbytes)
+    yield _two(*pair, "overhead", 0, _ladder(OVERHEAD_SIZES), 1.0)
+    for nbytes in _up_to(AHEAD_SIZES, largest) if subject == NETWORK else ():
+        yield _two(*pair, "ahead", nbytes, (Arm(),), 30.0)
 
 
 def _fan(request: Request, host: int) -> Point:

@@ -17,6 +17,10 @@ Empty = Callable[[int], Bytes]  # makes memory that MPI takes, of the host or of
 
 SHORT, SHORT_REPEAT = 16384, 10  # calls below this many bytes are too short to time singly
 EAGER_TRIALS = 5
+EAGER_FIRST = 1024  # bytes, a power of two that the search for the eager limit begins with
+EAGER_PRECISION = 64  # parts of the eager limit, one of which does not matter
+# Messages of the search and of looking for messages sent ahead, roughly; bytes of the former.
+EAGER_MESSAGES, AHEAD_MESSAGES, EAGER_TYPICAL = 80, 24, 32768
 SWEPT = 5  # samples of each pair in a sweep
 LATER = 3.0  # times as long as it takes: when a receiver that comes late asks for a message
 OTHER_TAG = 1  # no message carries it
@@ -202,17 +206,22 @@ def reduction(nbytes: int) -> Arm:
 def eager_limit(
     comm: MPI.Comm, largest: int, empty: Empty = zeros
 ) -> tuple[int, list[float]]:  # fmt: skip
-    """The smallest message whose sender waits for the receiver, and how long it waited (s).
+    """Return the smallest message whose sender waits for the receiver, to 1 / `EAGER_PRECISION` and
+    exactly if it is a power of two, and how long it waited (s).
 
-    Found by bisection over [1, largest] with a receiver that is inside the library but asks for the
-    message `DELAY` late: an eager message is taken in meanwhile, a rendezvous is not answered.
-    Without any such message it is `largest`, and the second value shows that nobody waited.
+    Found by doubling, so that nothing much larger is sent, then by bisection, with a receiver that
+    is inside the library but asks for the message `DELAY` late: an eager message is taken in
+    meanwhile, a rendezvous is not answered. Without any such message it is `largest`, and the
+    second value shows that nobody waited.
     """
-    blocked = _sends(comm, empty(largest))
-    if np.median(blocked) < DELAY / 2:
-        return largest, blocked
-    eager, waits = 0, largest
-    while waits - eager > 1:
+    eager, waits = 0, min(EAGER_FIRST, largest)
+    blocked = _sends(comm, empty(waits))
+    while np.median(blocked) < DELAY / 2:
+        if waits == largest:
+            return largest, blocked
+        eager, waits = waits, min(2 * waits, largest)
+        blocked = _sends(comm, empty(waits))
+    while waits - eager > max(eager // EAGER_PRECISION, 1):
         middle = (eager + waits) // 2
         seconds = _sends(comm, empty(middle))
         if np.median(seconds) < DELAY / 2:
@@ -220,6 +229,14 @@ def eager_limit(
         else:
             waits, blocked = middle, seconds
     return waits, blocked
+
+
+def message_seconds(comm: MPI.Comm, nbytes: int) -> float:
+    """Return the one-way seconds of a single message between ranks 0 and 1, as rank 0 sees it."""
+    trip = pingpong(comm, nbytes)
+    begin = time.monotonic()
+    trip.call()
+    return (time.monotonic() - begin) / 2
 
 
 def received_late(comm: MPI.Comm, nbytes: int, empty: Empty = zeros) -> list[float]:

@@ -1,14 +1,14 @@
 """The program that the ranks of a probe run.
 
-    python -m tuner.probe.ranks PLAN RESULTS BUDGET LIMIT
+    python -m tuner.probe.ranks [END] PLAN RESULTS BUDGET LIMIT
 
 Imports numpy, mpi4py and the standard library only, so it runs in any environment that has an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
 line: `facts`, `begin`, `excluded`, `lacking`, `left_out`, `alive`, `done`, `note`; on several hosts
 the lowest rank of each reports `host`.
 
-BUDGET (seconds) is dealt out over the points. LIMIT (seconds) is when the ranks end: what would end
-later is not begun or not kept.
+BUDGET (seconds) is dealt out over the points. LIMIT (seconds) is when the ranks end, and so is END,
+a moment as `tuner.probe.deadline` tells it: what would end later is not begun or not kept.
 
 Points of one place follow one another; points of one group lie on disjoint hosts and are measured
 side by side, each place being a lane of its own, provided that its messages take no longer while
@@ -33,6 +33,7 @@ from tuner.locality import HOST
 from tuner.probe import gpus, heartbeat, places, timing
 from tuner.probe.about import facts
 from tuner.probe.clock import Clock
+from tuner.probe.deadline import seconds_until
 from tuner.probe.plan import Arm, Place, Plan, Point, read_plan
 from tuner.probe.results import Results
 from tuner.probe.sampling import Account
@@ -73,7 +74,9 @@ def stages(plan: Plan) -> Iterator[Lanes]:
 class Probe:
     """All ranks of a launch, with what they share."""
 
-    def __init__(self, plan: Plan, results: Path, budget: float, limit: float) -> None:
+    def __init__(
+        self, plan: Plan, results: Path, budget: float, limit: float, end: float = math.inf
+    ) -> None:
         self._plan = plan
         self._world = MPI.COMM_WORLD
         places.open_connections(self._world)
@@ -84,7 +87,9 @@ class Probe:
         self._crowded = places.crowded(self._world)
         traces.hide()
         self._results = Results(results) if self._first else None
-        self._account = Account(budget, [point.weight for point in plan.points])
+        # The first rank is on the computer that told the moment, if any is.
+        limit = self._world.bcast(min(limit, max(end - time.monotonic(), 0.0)))
+        self._account = Account(min(budget, limit), [point.weight for point in plan.points])
         self._done, self._beat, self._patience = 0, 0.0, STUCK
         self._owed = 0  # points that other lanes have finished or will, and rank 0 has not got
         self._spread: list[float] = []
@@ -254,11 +259,13 @@ def _noted(text: str) -> None:
     report("note", text=text)
 
 
-def main(plan_path: str, results: str, budget: str, limit: str) -> None:
+def main(*words: str) -> None:
     """Read the plan, measure it."""
+    *told, plan_path, results, budget, limit = words
     plan = read_plan(Path(plan_path))
     require_undecided(plan.library)
-    Probe(plan, Path(results), float(budget), float(limit)).run()
+    end = time.monotonic() + min(map(seconds_until, told), default=math.inf)
+    Probe(plan, Path(results), float(budget), float(limit), end).run()
 
 
 if __name__ == "__main__":

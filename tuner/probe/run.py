@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tuner import libraries
-from tuner.errors import InputError, ProbeError
+from tuner.errors import InputError, ProbeError, UnendedError
 from tuner.measurement import Cluster, Measurements, read_measurements
-from tuner.probe.file import ProbeFile
+from tuner.probe.deadline import moment
+from tuner.probe.file import BEGAN, ProbeFile
 from tuner.probe.heartbeat import EVERY
 from tuner.probe.machine import local_cluster, provenance
 from tuner.probe.plan import Plan, write_plan
@@ -33,6 +36,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "mpich": {"MPIR_CVAR_COLLECTIVE_FALLBACK": "error"},  # else another algorithm runs silently
 }
 RANKS = "tuner.probe.ranks"
+OVERTIME = 1.0  # seconds that a call may last beyond the end before the ranks are ended
 PATIENCE = 180.0  # seconds beyond three times the budget after which the ranks must be stuck
 
 
@@ -83,12 +87,19 @@ def carry_out(
     about: Mapping[str, Any],
     budget: float,
     on_progress: Callable[[Progress], None] = lambda _: None,
+    end: float = math.inf,
+    anew: bool | None = None,
+    only: int | None = None,
 ) -> Measurements:
     """Measure what `out` lacks of `plan` in `budget` seconds, and finish `out`.
 
     about       provenance known beforehand; what the ranks know is added to it. `plan` there is
                 what identifies the file if that is not the plan's own fingerprint.
     budget      seconds, launches included; points that do not fit are left out
+    end         when ranks on several hosts are done at the latest, as time.monotonic shows it;
+                those that are not are ended
+    anew        what the budget counts, as `ProbeFile` says
+    only        the launch to carry out; what others lack is left out. None: all
 
     Raises as `probe` does.
     """
@@ -96,21 +107,43 @@ def carry_out(
     known = {"plan": plan.fingerprint, **about, "ranks": plan.ranks, "target": plan.target,
              "operators": plan.operators, "thread_level": plan.thread_level, "budget": budget,
              "excluded": []}  # fmt: skip
-    file = ProbeFile(out, cluster, version, plan, known)
+    if plan.hosts:
+        known[BEGAN] = time.time()
+    file = ProbeFile(out, cluster, version, plan, known, anew)
     left = file.resume()
     if not file.ended:
-        watch = Watch(file.dealt, file.seconds, on_progress)
+        watch = Watch(left if plan.hosts else plan, file.seconds, on_progress, file.spent)
         for number in sorted({point.launch for point in plan.points}):
             watch.later = left.after_launch(number)
-            while (part := left.of_launch(number)).points and not watch.no_time_for(part):
-                failure = _launch(launcher, part, out, watch)
-                if failure is None:
-                    break
-                left = file.resume()
-                if len(left.of_launch(number).points) == len(part.points) or _final(failure, plan):
-                    raise _told(failure, plan, left, out)
+            over = end if only in (None, number) else -math.inf
+            left = _measure_launch(launcher, file, left, number, watch, over)
         file.finish(watch)
     return read_measurements(out)
+
+
+def _measure_launch(
+    launcher: Launcher, file: ProbeFile, left: Plan, number: int, watch: Watch, end: float
+) -> Plan:
+    """Start the ranks until they have measured what is `left` of one launch, or until `end`; return
+    what is left then of all launches.
+    """
+    while (part := left.of_launch(number)).points and not watch.no_time_for(part):
+        if time.monotonic() > end:
+            watch.left_out += [list(point.key) for point in part.points]
+            break
+        failure = _launch(launcher, part, file.path, watch, end)
+        if failure is None:
+            break
+        left = file.resume()
+        if isinstance(failure, _OutOfTimeError):
+            continue
+        if len(left.of_launch(number).points) == len(part.points) or _final(failure, file.plan):
+            raise _told(failure, file.plan, left, file.path)
+    return left
+
+
+class _OutOfTimeError(ProbeError):
+    """Ranks that were ended because their time was over."""
 
 
 FINAL = ("cannot be written", "another run")  # of failures that another start cannot help
@@ -179,7 +212,9 @@ def plan_here(
     )
 
 
-def _launch(launcher: Launcher, plan: Plan, out: Path, watch: Watch) -> ProbeError | None:
+def _launch(
+    launcher: Launcher, plan: Plan, out: Path, watch: Watch, end: float
+) -> ProbeError | None:
     """Start the ranks once, to measure all of `plan`; why they failed, if they did."""
     watch.start(plan)
     hosts = Hosts(plan.hosts, plan.ppn)
@@ -189,8 +224,10 @@ def _launch(launcher: Launcher, plan: Plan, out: Path, watch: Watch) -> ProbeErr
         with tempfile.TemporaryDirectory(prefix=".tuner-probe-", dir=shelf) as place:
             written = Path(place, "plan.json")
             write_plan(plan, written)
-            _started(launcher, plan, hosts, [str(written), str(out.resolve())], watch)
+            _started(launcher, plan, hosts, [str(written), str(out.resolve())], watch, end)
     except ProbeError as reason:
+        if isinstance(reason, UnendedError) and time.monotonic() >= end:
+            return _OutOfTimeError(str(reason))
         # Ranks that need a lost host may give up before it has been silent for long.
         lost = watch.silent(3 * EVERY)
         return ProbeError(f"{lost or reason} (while measuring {watch.current})")
@@ -204,18 +241,27 @@ def _launch(launcher: Launcher, plan: Plan, out: Path, watch: Watch) -> ProbeErr
 
 
 def _started(
-    launcher: Launcher, plan: Plan, hosts: Hosts, files: Sequence[str], watch: Watch
+    launcher: Launcher, plan: Plan, hosts: Hosts, files: Sequence[str], watch: Watch, end: float
 ) -> None:
     """Start the ranks and see them through; raises ProbeError when they fail."""
+    told, timeout = [moment(end)], end + OVERTIME - time.monotonic()
+    if end == math.inf:
+        told, timeout = [], math.inf if plan.hosts else watch.limit + PATIENCE
     run = launcher.run(
         plan.ranks,
-        [*rank_program(RANKS, plan.thread_level), *files, str(watch.budget), str(watch.limit)],
+        [
+            *rank_program(RANKS, plan.thread_level),
+            *told,
+            *files,
+            str(watch.budget),
+            str(watch.limit),
+        ],
         hosts=hosts,
         ppn=plan.ppn or None,
         settings=SETTINGS[plan.library],
         on_line=watch.line,
         patience=STARTING if plan.hosts else None,
-        timeout=None if plan.hosts else watch.limit + PATIENCE,
+        timeout=timeout if timeout < math.inf else None,
     )
     # Launchers have been seen to lose a host and to end as if all were well.
     if watch.finished < len(plan.points):

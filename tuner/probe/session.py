@@ -20,7 +20,7 @@ from tuner.probe import pointtopoint, timing
 from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, HostBuffers, keeps_order
 from tuner.probe.devices import OnDevices
-from tuner.probe.plan import CALLS, FEWEST, LARGEST_EAGER, TOO_LONG, Arm, Plan, Point
+from tuner.probe.plan import CALLS, DELAY, FEWEST, LARGEST_EAGER, TOO_LONG, Arm, Plan, Point
 from tuner.probe.sweep import tournament
 from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS
@@ -84,6 +84,8 @@ class Session:
             members = self._on_devices().members(point)
             if len(members) < self._comm.size:
                 return self._apart(members, point, seconds)
+        if point.kind in ("eager", "ahead") and not self._affordable(point):
+            return None
         if point.kind == "eager":
             empty = pointtopoint.zeros if point.memory == HOST else self._on_devices().empty
             nbytes, blocked = pointtopoint.eager_limit(self._comm, LARGEST_EAGER, empty)
@@ -145,6 +147,17 @@ class Session:
             return False
         late: bool = self._control.bcast(time.monotonic() > self._end)
         return late
+
+    def _affordable(self, point: Point) -> bool:
+        """Whether the messages that show how senders wait fit before the end of everything."""
+        if self._end == math.inf:
+            return True
+        nbytes, messages = point.nbytes, pointtopoint.AHEAD_MESSAGES
+        if point.kind == "eager":
+            nbytes, messages = pointtopoint.EAGER_TYPICAL, pointtopoint.EAGER_MESSAGES
+        seconds = messages * (pointtopoint.message_seconds(self._comm, nbytes) + DELAY)
+        fits: bool = self._control.bcast(time.monotonic() + seconds < self._end)
+        return fits
 
     def _admitted(self, point: Point) -> list[Arm] | None:
         """The arms whose result is right; the others are reported and not timed. None: too late."""

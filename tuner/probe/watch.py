@@ -21,6 +21,7 @@ SHORTEST = 0.2  # seconds that a launch has at least
 STARTING = 60.0  # seconds in which ranks must have said their first word
 SILENCE = 60.0  # seconds without a word of the first rank after which all count as lost
 NOTHING_YET = "nothing yet: the ranks are starting"
+START = "start_seconds"  # in the provenance: from the launch to the first word of the ranks
 LOST = 30.0  # seconds without a sign of life after which a host counts as lost
 
 
@@ -49,9 +50,12 @@ class Watch:
     notes       sentences of theirs
     left_out    keys of points for which there was no time
     why         point, or point and arm -> why there are no samples of it
+    before      seconds that an earlier run took, which this one goes on with
     """
 
-    def __init__(self, plan: Plan, budget: float, tell: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, plan: Plan, budget: float, tell: Callable[[Progress], None], before: float = 0.0
+    ) -> None:
         self.budget = budget  # seconds of the present launch
         self.current = ""
         self.finished = 0  # points of the present launch
@@ -70,7 +74,7 @@ class Watch:
         self._least = math.inf  # seconds that were left when it was last told
         self._begin = time.monotonic()
         self._launched = self._begin
-        self._tell = tell
+        self._tell, self._before = tell, before
 
     def start(self, plan: Plan) -> None:
         """Begin a launch that is to measure `plan`, with its share of the time that is left."""
@@ -170,7 +174,8 @@ class Watch:
         elif event["event"] == "done":
             self.finished = event["points"]
         elif event["event"] == "facts":
-            self.facts |= known
+            started = round(time.monotonic() - self._launched, 3)
+            self.facts = {START: started, **self.facts, **known}
         elif event["event"] == "note" and event["text"] not in self.notes:
             self.notes.append(event["text"])
         elif event["event"] == "lacking":
@@ -181,7 +186,8 @@ class Watch:
     def _show(self, text: str) -> None:
         left = self._points - self.finished + len(self.later.points)
         done = self._total - left
-        self._tell(Progress(done, self._total, self.elapsed, self._remaining(), text))
+        elapsed = self._before + self.elapsed
+        self._tell(Progress(done, self._total, elapsed, self._remaining(), text))
 
     def _remaining(self) -> float:
         """What points leave of their time is dealt out again; a launch that is repeated has more

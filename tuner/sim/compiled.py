@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 
 from numba import njit
@@ -15,11 +17,22 @@ log = logging.getLogger(__name__)
 compiled = partial(njit, cache=True, error_model="numpy", _nrt=False)
 
 
-class _Told(event.Listener):
-    """Of what numba compiles because it does not find it compiled."""
+class NotCompiledError(Exception):
+    """Something would have to be compiled where that is not allowed."""
+
+
+class _Compilation(event.Listener):
+    """Hears of what numba compiles because it does not find it compiled.
+
+    allowed     whether it may; else NotCompiledError is raised before it begins
+    """
+
+    allowed = True
 
     def on_start(self, _event: event.Event) -> None:
-        """Say so."""
+        """Say so, or refuse."""
+        if not self.allowed:
+            raise NotCompiledError
         _tell()
 
     def on_end(self, _event: event.Event) -> None:
@@ -32,11 +45,15 @@ def _tell() -> None:
     log.warning("compiling the simulation: this takes up to a minute, once")
 
 
-_timer = event.TimingListener()
-event.register("numba:compile", _Told())
-event.register("numba:compile", _timer)
+_compilation = _Compilation()
+event.register("numba:compile", _compilation)
 
 
-def compiling() -> float:
-    """Seconds that this process has spent on it."""
-    return float(_timer.duration) if _timer.done else 0.0
+@contextmanager
+def nothing_compiled() -> Iterator[None]:
+    """Raise NotCompiledError inside this context where compiled code is not in numba's cache."""
+    before, _compilation.allowed = _compilation.allowed, False
+    try:
+        yield
+    finally:
+        _compilation.allowed = before

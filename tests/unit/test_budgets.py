@@ -1,0 +1,605 @@
+"""Tuning within a budget: what comes first, what is borrowed, and how time is accounted for."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from tests.unit.test_design import candidates as candidates_of_grid
+from tests.unit.test_design import simulated
+from tests.unit.test_probe_rounds import REQUEST, Ranks
+from tuner.calibrate import calibrate
+from tuner.cli import time_limit
+from tuner.cli.candidates import candidates, coarse_first
+from tuner.cli.guided import Callbacks, Goal, Guided, guided
+from tuner.cli.launches import Launches
+from tuner.cli.time_limit import Scheduled, TimeLimit, process_age, scheduled, slowdown
+from tuner.cost import Calibration, PathCost, calibration_from_record, calibration_record
+from tuner.errors import InputError, ProbeError
+from tuner.locality import CROSS_SOCKET, HOST, NETWORK, NODE, placed_record
+from tuner.measurement import WANTED, Measurement, Measurements, read_measurements, read_partial
+from tuner.probe import pointtopoint
+from tuner.probe.cluster import cluster_of, earlier_run, plan_cluster, probe_cluster
+from tuner.probe.deadline import moment, seconds_until
+from tuner.probe.file import BEGAN, SPENT, TUNING
+from tuner.probe.messages import COARSE
+from tuner.probe.plan import DELAY, LARGEST_EAGER, Plan, Point
+from tuner.probe.request import Request, Shape
+from tuner.probe.watch import START, Progress
+from tuner.runtime.launch import CompletedRun, Hosts
+from tuner.select.constraints import Constraints
+from tuner.select.dataset import Point as Call
+from tuner.select.design import Design
+from tuner.select.make import default_table, make_table
+from tuner.select.predict import Simulator
+from tuner.table import SIMULATED, Choice, TuningTable, read_table, write_table
+from tuner.topologies import parse_topology
+from tuner.topology import Topology
+
+FLAT = parse_topology("{name: flat, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}")[1]
+LOCAL = parse_topology(
+    "{name: flat, nodes: 4, latency: 200us, bandwidth: 100Mbit/s,"
+    " local: {latency: 3us, bandwidth: 2GB/s}}"
+)[1]
+SOCKETS = parse_topology("""
+name: sockets
+nodes: 2
+latency: 2us
+bandwidth: 12.5GB/s
+interior:
+  devices:
+    - {name: cpu, kind: cpu, cores: 2, count: 2}
+    - {name: nic, kind: nic}
+  links:
+    - {between: [cpu0, cpu1], bandwidth: 30GB/s, latency: 0.1us, kind: socket}
+    - {between: [cpu0, nic], bandwidth: 26GB/s, latency: 0us, kind: pcie}
+""")[1]
+TWO = replace(
+    REQUEST,
+    parts=("messages", "shared"),
+    ppn=2,
+    shapes=(Shape(2, 1), Shape(4, 2)),
+    sizes=(1024, 65536),
+    topology=FLAT,
+)
+SHORTER = 25.0  # s, for which messages and simulations pay on an idle computer
+
+
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No compiler, so that nobody asks the ranks what the default runs."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def plan_of(request: Request) -> Plan:
+    return plan_cluster(replace(request, parts=("messages", "shared")))
+
+
+def names(points: Sequence[Point]) -> list[tuple[str, str]]:
+    return [(point.kind, point.subject) for point in points]
+
+
+# What is measured first
+
+
+def test_a_few_sizes_of_every_class_come_before_all_sizes_of_one() -> None:
+    points = plan_of(TWO).points
+    whole = next(n for n, q in enumerate(points) if q.kind == "pingpong" and q.number < COARSE)
+    before = names(points[:whole])
+    assert before[:3] == [("call", "proc_null"), ("pingpong", NETWORK), ("pingpong", NODE)]
+    assert {("burst", NETWORK), ("eager", NETWORK), ("burst", NODE), ("eager", NODE)} <= {*before}
+    assert ("reduction", "sum_float32") in before
+    later = {kind for kind, _ in names(points[whole:])}
+    assert {"exchange", "fan", "pairs", "ahead"} <= later
+    assert {kind for kind, _ in before} == {"call", "pingpong", "burst", "eager", "reduction",
+                                            "sentinel"}  # fmt: skip
+
+
+def test_few_sizes_take_a_small_part_of_the_time_of_all() -> None:
+    plan = plan_of(TWO)
+    coarse = sum(point.weight for point in plan.points if point.number >= COARSE)
+    assert 0 < coarse < 0.1 * plan.weight
+
+
+def messages_of(points: Sequence[Point], request: Request) -> Measurements:
+    """What a probe of just these points would leave of a network of 200 us and 12.5 MB/s."""
+    series = []
+    for point in points:
+        for arm in point.arms:
+            nbytes = point.size(arm)
+            alpha, beta = (3e-4, 8e-8) if point.nodes > 1 else (1e-5, 1e-9)
+            taken = (alpha + beta * nbytes) * np.array([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.0])
+            series.append(point.series(arm, taken.tolist()))
+    found = candidates(request)
+    about = {WANTED: [placed_record(asdict(call)) for call in found], "hosts": ["a", "b", "c", "d"]}
+    cluster = cluster_of(request, "")
+    return Measurements(cluster, "openmpi 5.0.11", about, tuple(series))
+
+
+@pytest.mark.parametrize("topology", [FLAT, LOCAL])
+def test_wherever_messages_are_cut_off_every_call_can_be_simulated(topology: Topology) -> None:
+    request = replace(TWO, topology=topology)
+    points = plan_of(request).points
+    for count in (2, 3, 5, 8, 9, 12, 16, 24, len(points)):
+        measured = messages_of(points[:count], request)
+        simulate = Simulator(calibrate(measured, topology), topology)
+        for call in candidates(request):
+            name = "binomial" if call.collective == "bcast" else "ring"
+            assert simulate(call, Choice(name)) > 0
+
+
+def test_of_sizes_that_were_measured_twice_the_ladder_of_more_sizes_counts() -> None:
+    points = [q for q in plan_of(TWO).points if names([q]) == [("pingpong", NETWORK)]]
+    coarse, whole = (messages_of([q], TWO).series for q in points)
+    slow = [replace(one, samples=tuple(5 * t for t in one.samples)) for one in coarse]
+    both, alone = (
+        calibrate(replace(messages_of([], TWO), series=tuple(found)), FLAT).path(NETWORK)
+        for found in ([*slow, *whole], whole)
+    )
+    assert both.segments == alone.segments
+    few = [one for one in whole if one.nbytes in (8, 4096, 2**18)]
+    assert calibrate(replace(messages_of([], TWO), series=(*coarse, *few)), FLAT)
+
+
+def test_any_number_of_the_first_points_is_spread_over_all() -> None:
+    request = replace(TWO, shapes=tuple(Shape(n, k) for n in (2, 3, 4) for k in (1, 2)),
+                      sizes=tuple(4**k for k in range(1, 11)))  # fmt: skip
+    points = coarse_first(candidates(request))
+    assert sorted(points) == sorted(candidates(request))
+    first = points[:12]
+    assert {point.collective for point in first} == {"bcast", "allreduce"}
+    assert first[0].p == 8  # the largest
+    assert len({(q.nodes, q.ppn) for q in first}) > 1
+    assert len({q.nbytes for q in first}) > 2
+
+
+@pytest.mark.parametrize("limit", [1, 700, 1024, 4096, 65480, 65536, 2**20 - 1, 2**21])
+def test_the_eager_limit_is_found_without_messages_much_longer_than_it(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = []
+
+    def sends(_comm: object, buffer: bytes) -> list[float]:
+        sent.append(len(buffer))
+        return [DELAY if len(buffer) >= limit else 0.0] * pointtopoint.EAGER_TRIALS
+
+    monkeypatch.setattr(pointtopoint, "_sends", sends)
+    found, blocked = pointtopoint.eager_limit(MPI.COMM_SELF, LARGEST_EAGER)
+    assert max(sent) <= max(2 * limit, pointtopoint.EAGER_FIRST)
+    if limit > LARGEST_EAGER:
+        assert (found, blocked[0]) == (LARGEST_EAGER, 0.0)
+        return
+    assert blocked[0] == DELAY
+    assert limit <= found <= limit * (1 + 1 / pointtopoint.EAGER_PRECISION) + 1
+    for power in (2**k for k in range(21)):  # sizes of collectives are powers of two
+        assert (power >= found) == (power >= limit)
+
+
+# What is borrowed
+
+
+def borrowed(topology: Topology | None, *classes: str) -> Calibration:
+    """A calibration of messages between hosts and of these classes."""
+    request = replace(TWO, topology=topology)
+    if topology is SOCKETS:
+        request = replace(request, hosts=Hosts(("node0", "node1")), shapes=(Shape(2, 2),), ppn=4)
+        request = replace(request, shapes=(Shape(2, 4),))
+    points = [q for q in plan_of(request).points if q.subject in (NETWORK, *classes)]
+    measured = messages_of([q for q in points if q.kind in ("pingpong", "burst")], request)
+    hosts = {"hosts": list(request.hosts.names)}
+    return calibrate(replace(measured, provenance={**measured.provenance, **hosts}), topology)
+
+
+def test_messages_within_a_node_are_those_of_the_topology_file() -> None:
+    found = borrowed(LOCAL)
+    cost = found.path(NODE).segments[0]
+    assert (cost.alpha.value, cost.beta.value) == pytest.approx((3e-6, 5e-10))
+    assert cost.alpha.low < 0.6 * cost.alpha.value < cost.alpha.value < 0.6 * cost.alpha.high
+    notes = found.borrowed
+    assert notes[NODE] == (
+        "no time was left to measure messages within a node: taken from the topology file"
+    )
+    assert calibration_from_record(calibration_record(found)).borrowed == notes
+    assert found.borrowed[""].startswith("no time was left to measure reductions")
+    assert found.reduction[HOST].gamma.value > 0
+
+
+def test_without_a_topology_file_that_says_it_they_are_typical() -> None:
+    for topology in (FLAT, None):
+        found = borrowed(topology)
+        cost = found.path(NODE).segments[0]
+        assert cost.beta.high >= 50 * cost.beta.low > 0
+        assert found.borrowed[NODE].endswith("taken from what is typical of a computer's memory")
+
+
+def test_another_class_within_the_node_is_nearer_than_the_topology_file() -> None:
+    found = borrowed(SOCKETS, NODE)
+    assert found.path(CROSS_SOCKET).seconds(8) == pytest.approx(found.path(NODE).seconds(8))
+    assert found.borrowed[CROSS_SOCKET].endswith("taken from messages within a node")
+    assert NODE not in found.borrowed
+    assert borrowed(SOCKETS).borrowed[CROSS_SOCKET].endswith("taken from the topology file")
+
+
+def test_nothing_is_borrowed_by_files_of_other_probes_nor_where_all_was_measured() -> None:
+    measured = messages_of(plan_of(TWO).points, TWO)
+    assert calibrate(measured, FLAT).borrowed == {}
+    other = replace(messages_of(plan_of(TWO).points[:2], TWO), provenance={})
+    assert (NODE, HOST) not in calibrate(other, FLAT).paths
+    with pytest.raises(InputError, match="lacks what a calibration needs"):
+        calibrate(replace(other, series=()), FLAT)
+
+
+def test_without_any_message_the_topology_says_what_they_cost() -> None:
+    found = calibrate(messages_of([], TWO), FLAT)
+    assert 1 / found.path(NETWORK).segments[0].beta.value == pytest.approx(12.5e6)
+    assert found.borrowed[NETWORK].endswith("taken from the topology file")
+    with pytest.raises(InputError, match="lacks what a calibration needs"):
+        calibrate(messages_of([], TWO))
+
+
+@pytest.mark.parametrize("damaged", [None, "x", [1], [{"nodes": "2", "ppn": 1}], [{}]])
+def test_damaged_wishes_borrow_nothing(damaged: object) -> None:
+    measured = messages_of(plan_of(TWO).points[:2], TWO)
+    spoiled = replace(measured, provenance={**measured.provenance, WANTED: damaged})
+    assert calibrate(spoiled, FLAT).borrowed == {}
+
+
+def test_no_rule_rests_on_a_simulation_with_borrowed_costs_alone() -> None:
+    """The pipeline wins by far on two hosts; on four it was not measured, only simulated."""
+    shapes = (Shape(2, 2), Shape(4, 2))
+    request = replace(TWO, sizes=(4096, 65536, 2**18, 2**20), shapes=shapes)
+    measured = messages_of(plan_of(request).points, request)
+    truth = Simulator(calibrate(measured, FLAT), FLAT)
+    fast, slow = Choice("pipeline", {"segment": 8192}), Choice("linear")
+    series = list(measured.series)
+    for nodes, sizes, choices in (
+        (2, request.sizes, (Choice(), fast, slow)), (4, (4096, 2**20), (Choice(), slow)),
+    ):  # fmt: skip
+        for call in (Call("bcast", nodes, 2, HOST, nbytes) for nbytes in sizes):
+            for choice in choices:
+                seconds = truth(call, slow if choice.is_default else choice)
+                taken = tuple(seconds * (1 + 0.001 * k) for k in range(8))
+                series.append(Measurement("collective", "bcast", nodes, 2, call.p, call.nbytes,
+                                          taken, choice.algorithm, choice.params,
+                                          launch=1))  # fmt: skip
+    about = {**measured.provenance, "rounds": [[{}]]}
+    whole = replace(measured, series=tuple(series), provenance=about)
+    cheap = PathCost.line(1e-6, 1e-10)
+    calibration = calibrate(whole, FLAT)
+    trusted = replace(calibration, paths={**calibration.paths, (NODE, HOST): cheap})
+    note = [{"path": NODE, "memory": HOST, "note": "taken from elsewhere"}]
+    doubted = replace(trusted, provenance={**trusted.provenance, "borrowed": note})
+    tables = [make_table(whole, one, topology=FLAT)[1] for one in (trusted, doubted)]
+    bases = [{rule.evidence.basis for rule in table.rules if not rule.choice.is_default}
+             for table in tables]  # fmt: skip
+    assert SIMULATED in bases[0]
+    assert SIMULATED not in bases[1]
+    assert tables[1].provenance["borrowed"] == ["taken from elsewhere"]
+    assert "borrowed" not in tables[0].provenance
+
+
+# A table under every budget
+
+
+@dataclass
+class Listener:
+    """Hears what is said."""
+
+    notes: list[str]
+    shown: list[Progress]
+
+    @property
+    def callbacks(self) -> Callbacks:
+        return Callbacks(self.shown.append, on_note=self.notes.append)
+
+
+def tuned(
+    out: Path, ranks: Ranks, budget: float = SHORTER, request: Request = TWO, **known: Any
+) -> tuple[Guided, Listener]:
+    listener = Listener([], [])
+    found = guided(
+        out, request, ranks, Goal(budget, 1e-9), limit=TimeLimit(budget, **known),
+        callbacks=listener.callbacks,
+    )  # fmt: skip
+    return found, listener
+
+
+def first_points(count: int) -> Callable[[Point], bool]:
+    """Time for so many messages, and for every collective."""
+    own = {point.key for point in plan_of(TWO).points[:count]}
+    return lambda point: point.kind == "collective" or point.key in own
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 5, 8, 10, 16, 30])
+def test_however_many_messages_there_is_time_for_there_is_a_table(
+    count: int, tmp_path: Path
+) -> None:
+    found, listener = tuned(tmp_path / "m.ndjson", Ranks(fits=first_points(count)))
+    write_table(found.table, tmp_path / "t.json")
+    keys = {(k.collective, k.nodes, k.ppn) for k in read_table(tmp_path / "t.json").keys}
+    assert keys == {(name, n, k) for name in ("bcast", "allreduce") for n, k in ((2, 1), (4, 2))}
+    assert found.calibration is not None
+    measured = {(s.kind, s.subject) for s in found.measurements.series}
+    assert ("collective", "bcast") in measured
+    lacking = ("pingpong", NODE) not in measured
+    assert lacking == any("messages within a node" in note for note in listener.notes)
+    assert lacking == (NODE in found.calibration.borrowed)
+
+
+def test_without_time_for_any_call_the_table_leaves_everything_to_the_library(
+    tmp_path: Path,
+) -> None:
+    found, listener = tuned(tmp_path / "m.ndjson", Ranks(fits=lambda _: False))
+    write_table(found.table, tmp_path / "t.json")
+    table = read_table(tmp_path / "t.json")
+    assert table.rules
+    assert all(rule.choice.is_default and rule.hi == math.inf for rule in table.rules)
+    assert any("no call was measured" in note for note in listener.notes)
+
+
+def test_a_short_budget_measures_calls_without_messages_and_a_longer_one_messages_too(
+    tmp_path: Path,
+) -> None:
+    out, ranks = tmp_path / "m.ndjson", Ranks()
+    found, listener = tuned(out, ranks, 15.0)
+    assert {one.kind for one in found.measurements.series} == {"collective"}
+    assert found.calibration is None
+    assert found.bound is None
+    assert any("too little time to measure messages" in note for note in listener.notes)
+    assert [{point.launch for point in plan.points} for plan in ranks.plans] == [{1}]
+    assert not [
+        p for plan in ranks.plans for q in plan.points for p in q.arms if "segment" in p.params
+    ]
+    more, _ = tuned(out, ranks)
+    assert {"pingpong", "collective"} <= {one.kind for one in more.measurements.series}
+    assert more.measurements.series[: len(found.measurements.series)] != ()
+    assert TUNING not in read_measurements(out).provenance
+
+
+@dataclass(frozen=True)
+class Never(Ranks):
+    """Ranks that must not be started."""
+
+    def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
+        raise AssertionError(f"{ranks} ranks were started: {arguments}")
+
+
+def test_a_budget_for_nothing_is_refused_at_once_with_the_least_that_will_do(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "m.ndjson"
+    sentence = (
+        r"^3s do not suffice to measure anything: starting 8 ranks .* give --budget 10s or more$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        tuned(out, Never(), 3.0)
+    with pytest.raises(InputError, match="give --budget 50s or more"):
+        tuned(out, Never(), 3.0, slowdown=6.0)
+    assert not out.exists()
+    tuned(out, Ranks(), 10.0)
+
+
+@pytest.mark.parametrize("budget", [20.0, 30.0, 34.0])
+def test_calls_are_measured_even_where_a_busy_machine_seems_too_slow(
+    budget: float, tmp_path: Path
+) -> None:
+    ranks = Slow()
+    found, listener = tuned(tmp_path / "m.ndjson", ranks, budget, slowdown=6.0)
+    assert {one.kind for one in found.measurements.series} == {"collective"}
+    assert len(ranks.ends) == 1
+    assert 0 < ranks.ends[0] < budget - 3.0  # the rest is for the table
+    assert not [note for note in listener.notes if "no call was measured" in note]
+
+
+def test_ranks_are_not_started_again_without_time_for_as_long_a_start_as_before(
+    tmp_path: Path,
+) -> None:
+    launches = Launches(
+        tmp_path / "m.ndjson", TWO, Never(), "", TimeLimit(10.0), {}, lambda _: None
+    )
+    launches.limit.took("start", 12.0)
+    assert launches.alone(()) is None
+
+
+def test_what_was_measured_before_makes_a_table_under_any_budget(tmp_path: Path) -> None:
+    out = tmp_path / "m.ndjson"
+    before, _ = tuned(out, Ranks())
+    found, listener = tuned(out, Never(), 1.0)
+    assert found.measurements.series == before.measurements.series
+    assert found.table.rules
+    assert any(note.startswith("kept ") for note in listener.notes)
+
+
+def test_a_busy_machine_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, listener = tuned(tmp_path / "a.ndjson", Ranks(), 100.0, slowdown=3.0)
+    assert listener.notes.count("the machine is busy: this takes about 3.0 times as long") == 1
+    monkeypatch.setattr(time_limit, "scheduled", Scheduled)  # whatever else runs here
+    _, listener = tuned(tmp_path / "b.ndjson", Ranks(), slowdown=1.2)
+    assert not [note for note in listener.notes if "busy" in note]
+
+
+def test_a_machine_that_becomes_busy_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([Scheduled(0, 0), Scheduled(3 * 10**8, 9 * 10**8), Scheduled(), Scheduled(1, 8)])
+    monkeypatch.setattr(time_limit, "scheduled", lambda: next(times))
+    limit = TimeLimit(100.0)
+    for _ in range(2):  # the second one is too short to tell
+        with limit.timed("choose"):
+            pass
+        assert limit.slowdown == 4.0
+
+
+def test_fewer_rules_than_calls_and_shapes_are_refused_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InputError, match="has 4 rules at least, not 3: allow more"):
+        guided(tmp_path / "m.ndjson", TWO, Never(), Goal(60.0, 1e-9),
+               constraints=Constraints(rules=3))  # fmt: skip
+
+
+def test_the_default_table_has_a_rule_for_each_call_and_no_more_than_asked_for() -> None:
+    measured = messages_of([], TWO)
+    assert len(default_table(measured).rules) == 4
+    assert len(default_table(measured, 3).rules) == 3
+    assert isinstance(default_table(measured), TuningTable)
+
+
+def test_a_design_asks_for_nothing_that_takes_longer_than_there_is() -> None:
+    design = Design(candidates_of_grid(), simulated)
+    assert sum(task.seconds for task in design.next(1e-9)) > 1e-9
+    assert design.next(1e-9, 1e-9) == ()
+    (task,) = Design(candidates_of_grid(), simulated).next(1e-9, 10.0)
+    assert 1e-9 < task.seconds <= 10.0
+
+
+# Time
+
+
+@dataclass(frozen=True)
+class Slow(Ranks):
+    """Ranks that say when they were to be done, and how long they took to start."""
+
+    ends: list[float] = field(default_factory=list)
+    start: float = 2.0
+
+    def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
+        told = [seconds_until(word) for word in arguments if word.count(":") and word[-1].isdigit()]
+        if told:
+            self.ends.append(told[0])
+            known["on_line"](json.dumps({"event": "facts", START: self.start}))
+        return super().run(ranks, arguments, **known)
+
+
+def test_every_launch_is_to_end_within_the_budget(tmp_path: Path) -> None:
+    ranks, budget = Slow(), 30.0
+    begun = time.monotonic()
+    tuned(tmp_path / "m.ndjson", ranks, budget)
+    assert len(ranks.ends) > 1
+    took = time.monotonic() - begun
+    assert all(0 < end <= budget for end in ranks.ends)
+    assert max(ranks.ends[1:]) < budget - 1.5 * 2.0
+    assert took < budget
+
+
+def test_what_ranks_take_to_start_is_learned_and_kept_free(tmp_path: Path) -> None:
+    rooms = []
+    for start in (1.0, 6.0):
+        limit = TimeLimit(100.0)
+        launches = Launches(tmp_path / f"{start}.ndjson", replace(TWO, parts=("messages",)),
+                            Slow(start=start), "", limit, {}, lambda _: None)  # fmt: skip
+        launches.messages((), True)
+        assert launches.starting == pytest.approx(1.5 * start)
+        rooms.append(launches.room)
+    assert rooms[0] - rooms[1] == pytest.approx(1.5 * 5.0, abs=0.5)
+
+
+def test_a_time_limit_counts_what_is_spent_and_what_steps_take() -> None:
+    limit = TimeLimit(100.0, time.monotonic() - 10.0, slowdown=2.0)
+    limit.spent = 30.0
+    assert limit.elapsed == pytest.approx(10.0, abs=0.5)
+    assert limit.left == pytest.approx(60.0, abs=0.5)
+    assert limit.expected("table", 3.0) == 6.0
+    assert limit.expected("other") == 0.0
+    with limit.timed("table"):
+        time.sleep(0.01)
+    assert 0.01 <= limit.latest("table") < limit.expected("table") < 1.0
+
+
+def test_the_age_and_the_slowdown_of_a_process_are_plausible() -> None:
+    assert 0 < process_age() < 1e6
+    assert 1.0 <= slowdown(scheduled()) < 1e3
+    assert slowdown(Scheduled(300, 450), Scheduled(100, 50)) == 3.0
+    assert slowdown(Scheduled(), Scheduled()) == 1.0
+
+
+def test_a_moment_is_the_same_for_programs_of_one_computer_alone() -> None:
+    told = moment(time.monotonic() + 5.0)
+    assert seconds_until(told) == pytest.approx(5.0, abs=0.5)
+    assert seconds_until(f"other-{told}") == math.inf
+
+
+# Going on
+
+
+def interrupted(out: Path, points: int, budget: float, seconds: float) -> None:
+    """A run that was killed after so many points and seconds."""
+    seen: list[Point] = []
+
+    def dies(point: Point) -> bool:
+        seen.append(point)
+        return len(seen) > points
+
+    with pytest.raises(ProbeError, match="a host was lost"):
+        tuned(out, Ranks(dies=dies), budget)
+    header = read_partial(out)[0]
+    assert header is not None
+    began = header["provenance"][TUNING][BEGAN]
+    os.utime(out, (began + seconds, began + seconds))
+
+
+def test_going_on_says_what_was_kept_and_begins_where_the_bar_was(tmp_path: Path) -> None:
+    out = tmp_path / "m.ndjson"
+    interrupted(out, 16, 60.0, 20.0)
+    _, listener = tuned(out, Ranks(), 60.0)
+    planned = len(plan_of(TWO).points)
+    assert f"kept 16 of {planned} message points from the earlier run" in listener.notes
+    fractions = [progress.fraction for progress in listener.shown]
+    assert 0.33 <= fractions[0] < 0.45
+    assert fractions == sorted(fractions)
+    assert TUNING not in read_measurements(out).provenance
+
+
+def test_what_an_interrupted_run_spent_is_not_spent_again(tmp_path: Path) -> None:
+    out, ranks = tmp_path / "m.ndjson", Slow()
+    interrupted(out, 3, 60.0, 28.0)
+    interrupted(out, 3, 60.0, 5.0)
+    header = read_partial(out)[0]
+    assert header is not None
+    assert header["provenance"][TUNING][SPENT] == pytest.approx(28.0, abs=1.0)
+    _, listener = tuned(out, ranks, 60.0)
+    assert max(ranks.ends) < 60.0 - 33.0
+    assert listener.shown[0].fraction > 33 / 60
+    _, listener = tuned(out, ranks, 60.0)  # that run has ended: another budget
+    assert listener.shown[0].fraction < 0.2
+
+
+def test_what_a_run_left_out_the_next_one_measures(tmp_path: Path) -> None:
+    out = tmp_path / "m.ndjson"
+    tuned(out, Ranks(fits=first_points(5)))
+    again = Ranks()
+    found, _ = tuned(out, again)
+    assert {"exchange", "pairs"} <= {one.kind for one in found.measurements.series}
+    assert all(budget > 0 for budget in again.budgets)
+
+
+def test_a_probe_goes_on_where_its_bar_was_and_with_what_it_had_left(tmp_path: Path) -> None:
+    out = tmp_path / "m.ndjson"
+    request = replace(TWO, parts=("messages",))
+    with pytest.raises(ProbeError, match="a host was lost"):
+        probe_cluster(out, request, Ranks(dies=lambda q: q.kind == "exchange"), budget=60.0)
+    header = read_partial(out)[0]
+    assert header is not None
+    began = header["provenance"][BEGAN]
+    os.utime(out, (began + 20.0, began + 20.0))
+    held = earlier_run(out, request)
+    assert str(held) == f"kept {held.points} of {held.planned} message points from the earlier run"
+    assert 0 < held.points < held.planned
+    ranks, shown = Ranks(), list[Progress]()
+    found = probe_cluster(out, request, ranks, budget=60.0, on_progress=shown.append)
+    assert ranks.budgets == pytest.approx([40.0], abs=0.5)
+    assert 0.33 <= shown[0].fraction < 0.36
+    assert found.provenance["seconds"] == pytest.approx(20.0, abs=1.0)
+    assert not {BEGAN, SPENT} & {*found.provenance}
+
+
+def test_nothing_is_said_of_an_earlier_run_where_there_was_none(tmp_path: Path) -> None:
+    assert str(earlier_run(tmp_path / "m.ndjson", TWO)) == ""

@@ -1,0 +1,96 @@
+"""Compile the simulation before it is needed, for at most a given time.
+
+Compiling takes half a minute of a processor once for each installation, and numba cannot be told to
+stop. So `python -m tuner.sim.warmup` does it in a process of its own, which can be ended; what it
+had finished by then stays in numba's cache.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from tuner.algorithms import build
+from tuner.collective import Collective
+from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
+from tuner.locality import EXCHANGE, HOST, NETWORK, NODE, RING
+from tuner.schedule import Schedule
+from tuner.sim.compiled import NotCompiledError, nothing_compiled
+from tuner.sim.fast import Call
+from tuner.topology import Link, Node, Placement, Topology
+
+NODES, PPN = 4, 2
+SIZES = (1024, 1 << 20)
+SHARED_FROM = 65536.0  # bytes: larger messages are played event by event
+PACKAGES = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
+
+
+def compiled_within(seconds: float, on_begin: Callable[[], object] = lambda: None) -> bool:
+    """Compile what is not compiled yet, for at most `seconds`; `on_begin` hears of it.
+
+    Returns whether everything is compiled.
+    """
+    if _is_compiled():
+        return True
+    on_begin()
+    path = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-m", "tuner.sim.warmup"], timeout=seconds, check=False,
+            env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    return _is_compiled()
+
+
+def _is_compiled() -> bool:
+    with nothing_compiled():
+        try:
+            simulate_examples()
+        except NotCompiledError:
+            return False
+    return True
+
+
+def simulate_examples() -> None:
+    """Simulate calls that need every compiled function between them."""
+    placement = Placement.consecutive(_topology(), PPN)
+    for schedule in _schedules(placement.p):
+        for calibration in (_calibration(), _calibration(rows=True)):
+            Call(schedule, placement, calibration, 1, HOST).seconds(SIZES)
+
+
+def _schedules(p: int) -> Iterator[Schedule]:
+    for collective, name, params in (
+        (Collective.BCAST, "binomial", {}),
+        (Collective.BCAST, "pipeline", {"segment": 8192}),
+        (Collective.ALLREDUCE, "ring", {}),
+        (Collective.ALLREDUCE, "recursive_doubling", {}),
+        (Collective.GATHER, "linear", {}),
+    ):
+        yield build(collective, name, p, nbytes=SIZES[-1], params=params)
+
+
+def _topology() -> Topology:
+    """Return a few nodes at one switch."""
+    names = [f"node{number}" for number in range(NODES)]
+    links = [
+        Link(*ends, 1e9, 1e-6) for name in names for ends in ((name, "switch"), ("switch", name))
+    ]
+    return Topology("warm-up", tuple(map(Node, names)), ("switch",), tuple(links))
+
+
+def _calibration(rows: bool = False) -> Calibration:
+    """Return costs like those of a probe; `rows`: with those of ranks that send to one another."""
+    classes = (NETWORK, NODE, *((EXCHANGE, RING) if rows else ()))
+    paths = {(name, HOST): PathCost.line(1e-5, 1e-9, eager_limit=4096.0) for name in classes}
+    reduction = {HOST: ReductionCost(Estimate.exact(1e-7), Estimate.exact(1e-10))}
+    return Calibration("warm-up", "none", paths, reduction, shared_from=SHARED_FROM)
+
+
+if __name__ == "__main__":
+    simulate_examples()
