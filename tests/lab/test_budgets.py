@@ -1,0 +1,99 @@
+"""Tuning an emulated cluster in little time: there is always a table, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MPICH_PYTHON
+from tests.lab.labs import lab_of
+from tuner.lab import Lab, launch
+from tuner.measurement import read_measurements
+from tuner.table import read_table
+
+SLOW = "{name: slow3, nodes: 3, latency: 400us, bandwidth: 20Mbit/s}"
+TUNE = (
+    sys.executable, "-m", "tuner.cli.main", "tune", "--hosts", "node0,node1,node2", "--ppn", "2",
+    "--topology", "slow.yaml", "--measurements", "m.ndjson", "--out", "t.json",
+)  # fmt: skip
+BAR = re.compile(r"measuring \w+ on 3 hosts: +(\d+)%")
+KEPT = re.compile(r"kept (\d+) of (\d+) message points from the earlier run")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    (tmp_path / "slow.yaml").write_text(SLOW)
+    return lab_of(SLOW)
+
+
+def tuned(lab: Lab, folder: Path, *words: str) -> tuple[str, float]:
+    """What a run that must succeed said, and the seconds that it took."""
+    command = " ".join([*TUNE, *words])
+    begun = time.monotonic()
+    status = launch.run(
+        lab, ["sh", "-c", f"cd {folder}; {command} > out.txt 2> said.txt"], timeout=120
+    )
+    took = time.monotonic() - begun
+    said = " ".join((folder / "said.txt").read_text().split())
+    assert status == 0, said
+    return said, took
+
+
+@pytest.mark.parametrize("library", ["openmpi", "mpich"])
+def test_a_short_budget_gives_a_table_in_time(lab: Lab, tmp_path: Path, library: str) -> None:
+    if library == "mpich" and not MPICH_PYTHON.exists():
+        pytest.skip("needs the environment of MPICH")
+    python = ["--python", str(MPICH_PYTHON)] if library == "mpich" else []
+    lab.up()
+    try:
+        _, took = tuned(lab, tmp_path, "--library", library, *python, "--budget", "15s")
+    finally:
+        lab.down()
+    assert took < 15 * 1.1 + 5
+    table = read_table(tmp_path / "t.json")
+    assert table.library.startswith(library)
+    out = (tmp_path / "out.txt").read_text()
+    gained = any(not rule.choice.is_default for rule in table.rules)
+    assert gained == ("nothing gained: the default is kept everywhere" not in out)
+    assert read_measurements(tmp_path / "m.ndjson").series
+
+
+def test_an_interrupted_run_goes_on_where_it_was(lab: Lab, tmp_path: Path) -> None:
+    """Interrupted while messages are measured, it keeps these, and its bar begins where it was."""
+    lab.up()
+    try:
+        words = [*launch.on_host(lab, "node0"), "sh", "-c",
+                 f"cd {tmp_path}; exec {' '.join(TUNE)} --budget 40s 2> first.txt"]  # fmt: skip
+        first = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(14)
+        os.killpg(first.pid, signal.SIGINT)
+        assert first.wait(20) == 130
+        said, took = tuned(lab, tmp_path, "--budget", "40s")
+    finally:
+        lab.down()
+    points, planned = map(int, KEPT.findall(said)[0])
+    assert 0 < points < planned
+    before = [int(part) for part in BAR.findall((tmp_path / "first.txt").read_text())]
+    after = [int(part) for part in BAR.findall(said)]
+    assert before[-1] - 2 <= after[0] <= 60
+    assert after == sorted(after)
+    assert took < 40 * 1.1 + 5 - 8  # the first run took more than eight seconds of the budget
+    assert read_table(tmp_path / "t.json").rules
+
+
+def test_a_budget_for_nothing_is_refused_before_any_rank_is_started(tmp_path: Path) -> None:
+    (tmp_path / "slow.yaml").write_text(SLOW)
+    done = subprocess.run(
+        [*TUNE, "--budget", "1s"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert re.search(r"1s do not suffice to measure anything: .* give --budget \d+s or more", said)
+    assert not (tmp_path / "m.ndjson").exists()
