@@ -18,4 +18,4 @@ def test_killed_again_and_again_it_loses_and_repeats_nothing(
     paths = files(tmp_path / "files", number=12, series=600)
     found = kill_and_look(database_url, paths, KILLS, chunk=50, seconds=0.3, seed=1)
     assert found.kills > 2
-    assert found.amid > 0
+    assert found.amid > 2  # of twelve files, at most three are stored between two such kills

@@ -5,10 +5,12 @@ They are forked from a server that has imported everything once: starting one ta
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import random
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -16,11 +18,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Engine, event
+
 from tuner import db
 from tuner.db import queue, upload
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.support.children"])
+PAUSED = "paused"
 PATIENCE = 60.0  # seconds after which a child counts as hung
 
 
@@ -62,13 +67,34 @@ def open_and_check(mouth: Connection, url: str) -> None:
     mouth.send("ready")
 
 
-def ingest_files(mouth: Connection, url: str, paths: Sequence[Path], chunk: int) -> None:
-    """Store files one after the other, and say so after each: (place, id)."""
+def ingest_files(
+    mouth: Connection, url: str, paths: Sequence[Path], chunk: int, pause_at: int = 0
+) -> None:
+    """Store files one after the other, and send (place, id) after each.
+
+    pause_at    send PAUSED and wait to be killed in the transaction that has stored nothing yet of
+                such a piece of a file whose earlier pieces are committed; 1 for the first one, 0
+                for none
+    """
     upload.CHUNK, upload.LEASE = chunk, timedelta(seconds=0.2)
     engine = db.open_database(url)
+    if pause_at:
+        _pause_before_piece(engine, mouth, pause_at)
     mouth.send("begun")
     for place, path in enumerate(paths):
         mouth.send((place, db.ingest(engine, path).id))
+
+
+def _pause_before_piece(engine: Engine, mouth: Connection, pause_at: int) -> None:
+    pieces = itertools.count(1)
+
+    def listen(_c: object, _statement: object, rows: Sequence[Mapping[str, Any]], *_: Any) -> None:
+        is_later_piece = bool(rows) and rows[0].get("ordinal", 0) > 0
+        if is_later_piece and next(pieces) == pause_at:
+            mouth.send(PAUSED)
+            signal.pause()
+
+    event.listen(engine, "before_execute", listen)
 
 
 def run_jobs(mouth: Connection, url: str, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Iterable, Sequence
@@ -10,9 +11,11 @@ from pathlib import Path
 
 from sqlalchemy import Engine, text
 
-from tests.support.children import Child, ingest_files
+from tests.support.children import PAUSED, Child, ingest_files
 from tests.support.stored import measurements_file, probe
 from tuner import db
+
+PIECES = 10  # after at most so many of one or two files a child pauses
 
 
 @dataclass
@@ -37,24 +40,47 @@ def files(directory: Path, number: int, series: int, first: int = 0) -> list[Pat
 def kill_and_look(
     url: str, paths: Sequence[Path], kills: int, chunk: int, seconds: float, seed: int
 ) -> Kills:
-    """Kill `kills` times, each after up to `seconds`, or until everything is stored; then let it
-    finish. After each kill the database must open, hold all that was acknowledged, and nothing
-    twice.
+    """Kill `kills` times, or until everything is stored; then let it finish.
+
+    Every other kill hits a child that has stored a part of a file and pauses in the transaction of
+    the next piece. The others come after up to `seconds`, whatever the child does then; such a
+    child stores at most two more files, so that much is left for the next one. After each kill the
+    database must open, hold all that was acknowledged, and nothing twice.
     """
-    rng, found = random.Random(seed), Kills()
+    rng, found, pauses = random.Random(seed), Kills(), True
     while found.kills < kills and len(found.acknowledged) < len(paths):
-        child = Child(ingest_files, url, paths, chunk)
-        assert child.next_word() == "begun"
-        time.sleep(rng.uniform(0, seconds))
-        child.kill()
-        found.kills += 1
-        note(found, child.everything())
+        if pauses:
+            _kill_paused(url, paths, chunk, rng, found)
+        else:
+            few = paths[: len(found.acknowledged) + 2]
+            _kill_later(url, few, chunk, rng.uniform(0, seconds), found)
         look(url, paths, found)
+        pauses = not pauses
     child = Child(ingest_files, url, paths, chunk)
     note(found, child.everything()[1:])
     assert child.end() == 0
     require_all(url, paths, found)
     return found
+
+
+def _kill_paused(
+    url: str, paths: Sequence[Path], chunk: int, rng: random.Random, found: Kills
+) -> None:
+    child = Child(ingest_files, url, paths, chunk, rng.randint(1, PIECES))
+    assert child.next_word() == "begun"
+    words = list(itertools.takewhile(lambda word: word != PAUSED, iter(child.next_word, None)))
+    note(found, words)
+    child.kill()
+    found.kills += child.end() != 0  # unless it has stored everything
+
+
+def _kill_later(url: str, paths: Sequence[Path], chunk: int, seconds: float, found: Kills) -> None:
+    child = Child(ingest_files, url, paths, chunk)
+    assert child.next_word() == "begun"
+    time.sleep(seconds)
+    child.kill()
+    note(found, child.everything())
+    found.kills += child.end() != 0
 
 
 def note(found: Kills, words: Iterable[tuple[int, int]]) -> None:
