@@ -1,6 +1,7 @@
-"""The guide, the derivation of the cost formulas, machines, NCCL, the lab, and why things are so.
+"""The guide, running a service, cost formulas, machines, NCCL, the lab, and why things are so.
 
 .. include:: guide.md
+.. include:: service.md
 .. include:: cost-formulas.md
 .. include:: machines.md
 .. include:: nccl.md
