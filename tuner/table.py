@@ -193,8 +193,10 @@ def _check_ladder(key: Key, ladder: list[Rule]) -> None:
 
 def rule_record(rule: Rule) -> dict[str, Any]:
     """A rule as JSON carries it: infinities as "inf"."""
-    record = asdict(rule)
-    return dict(finite({**record, "key": placed_record(record["key"])}))
+    return {
+        "key": placed_record(vars(rule.key)), "lo": rule.lo, "hi": finite(rule.hi),
+        "choice": finite(vars(rule.choice)), "evidence": finite(vars(rule.evidence)),
+    }  # fmt: skip
 
 
 def table_record(table: TuningTable) -> dict[str, Any]:
@@ -226,7 +228,16 @@ def read_table(path: Path) -> TuningTable:
 def parse_table(text: str | bytes) -> TuningTable:
     """The table that a table file's content is; raises InputError for anything else."""
     try:
-        record = _record(text)
+        record = json_of(text)
+    except ValueError as reason:
+        raise _no_table(str(reason)) from None
+    return table_from_record(record)
+
+
+def table_from_record(record: Any) -> TuningTable:
+    """Return the table whose `table_record` this is; raises InputError for anything else."""
+    try:
+        _require_kind(record)
         rules = tuple(_rule(entry) for entry in record["rules"])
         cluster = from_record(Cluster, record["cluster"])
         if not isinstance(record["library"], str):
@@ -236,19 +247,21 @@ def parse_table(text: str | bytes) -> TuningTable:
         reason = f"it lacks {lacking}"
     except (ValueError, TypeError) as wrong:
         reason = str(wrong)
-    raise InputError(f"not a tuning table ({reason}); make one with `tuner tune`")
+    raise _no_table(reason)
 
 
-def _record(text: str | bytes) -> dict[str, Any]:
-    """The JSON of a table; raises ValueError, also for what a program's other files hold."""
-    record = json_of(text)
+def _no_table(reason: str) -> InputError:
+    return InputError(f"not a tuning table ({reason}); make one with `tuner tune`")
+
+
+def _require_kind(record: Any) -> None:
+    """Raise ValueError for what other files hold."""
     if not isinstance(record, dict) or record.get("kind") != "table":
         raise ValueError("a file of another kind")
     if record.get("version") != FORMAT_VERSION:
         raise ValueError(f"not a version-{FORMAT_VERSION} table")
     if not isinstance(record.get("rules", []), list):
         raise ValueError("its rules are no list")
-    return record
 
 
 def _rule(entry: Any) -> Rule:

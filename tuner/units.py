@@ -6,6 +6,7 @@ Inside the program a quantity is a plain number of bytes, seconds or bytes per s
 import math
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from tuner.errors import InputError, quoted
 
@@ -15,6 +16,7 @@ SIZES = {
     "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 }  # fmt: skip
 TIMES = {"min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+DURATIONS = TIMES | {"h": 3600.0, "d": 86400.0}
 RATES = {f"{unit}/s": factor for unit, factor in SIZES.items() if unit} | {
     "Mb/s": 1e6 / 8, "Gb/s": 1e9 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
 }  # fmt: skip
@@ -53,8 +55,11 @@ def parse_time(text: object) -> float:
 
 
 def parse_duration(text: object) -> float:
-    """Seconds of `90s` or `10min`, as people wait; the unit is mandatory; raises InputError."""
-    return _parse(text, TIMES, "time", "90s or 10min")
+    """Return the seconds of `90s`, `10min`, `2h` or `30d`; the unit is mandatory.
+
+    Raises InputError for anything else.
+    """
+    return _parse(text, DURATIONS, "time", "90s, 10min, 2h or 30d")
 
 
 def parse_bandwidth(text: object) -> float:
@@ -113,6 +118,11 @@ def format_time(seconds: float) -> str:
         if abs(seconds) >= TIMES[unit]:
             return f"{seconds / TIMES[unit]:.3g}{unit}"
     return f"{seconds / TIMES['ns']:.3g}ns"
+
+
+def format_moment(moment: datetime, timespec: str = "seconds") -> str:
+    """Return `2027-01-31T12:00:00Z`, UTC in RFC 3339; `timespec` is that of `isoformat`."""
+    return moment.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def format_sizes(sizes: Sequence[int]) -> str:

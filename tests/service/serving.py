@@ -56,6 +56,7 @@ def served(settings: Settings) -> Iterator[httpx.Client]:
                 create_app(settings),
                 http=BoundedProtocol,
                 log_level="critical",
+                proxy_headers=False,
                 timeout_graceful_shutdown=2,
             )
         )

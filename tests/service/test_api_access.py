@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import re
+import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.service.serving import a_table, good, probe_file, problem, publish, served, until
+from tests.service.serving import (
+    PATIENCE,
+    a_table,
+    good,
+    probe_file,
+    problem,
+    publish,
+    served,
+    until,
+)
 from tuner import db
 from tuner.api.access import scope_needed
 from tuner.api.app import create_app
 from tuner.api.limits import Buckets
 from tuner.api.problems import Problem
 from tuner.api.settings import Settings, is_loopback
+from tuner.cli.serve import networks
+from tuner.errors import InputError
 
 READS = ("/v1/clusters", "/v1/tables", "/v1/jobs", "/metrics")
 OPEN = ("/v1/health", "/v1/ready", "/openapi.json")
@@ -32,11 +47,12 @@ def client(database: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def token(database: str, name: str, *scopes: str) -> dict[str, str]:
-    """The header with a new token."""
+def token(database: str, name: str, *scopes: str, seconds: float | None = None) -> dict[str, str]:
+    """The header with a new token, which expires after so many seconds."""
     engine = db.open_database(database)
+    expiry = None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
     with db.transaction(engine) as session:
-        made = db.create_token(session, name, scopes)
+        made = db.create_token(session, name, scopes, expiry)
     engine.dispose()
     return {"Authorization": f"Bearer {made}"}
 
@@ -115,6 +131,17 @@ def test_a_revoked_token_closes_soon(database: str) -> None:
         until(lambda: client.get("/v1/tables", headers=headers).status_code == 401)
 
 
+def test_an_expired_token_is_refused_with_the_reason(database: str) -> None:
+    headers = token(database, "brief", "read", seconds=1.5)
+    with served(Settings(database=database, require_tokens=True)) as client:
+        assert client.get("/v1/tables", headers=headers).status_code == 200
+        until(lambda: client.get("/v1/tables", headers=headers).status_code == 401)
+        refused = client.get("/v1/tables", headers=headers)
+        sentence = r"the token brief expired at [\dT:-]+Z; ask the operator for another"
+        assert re.fullmatch(sentence, problem(refused, 401))
+        assert refused.headers["www-authenticate"] == "Bearer"
+
+
 def test_a_web_page_of_another_site_cannot_use_an_open_service(client: httpx.Client) -> None:
     for name in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", ""):
         problem(client.get("/v1/tables", headers={"Host": name}), 400)
@@ -131,6 +158,59 @@ def test_behind_a_proxy_the_host_is_the_proxys(database: str) -> None:
         assert client.get("/v1/tables", headers=headers).status_code == 200
 
 
+PROXIES = ("127.0.0.1", "10.1.0.0/16")
+
+
+def asked_through(client: httpx.Client, forwarded: str, **headers: str) -> httpx.Response:
+    """Ask as a proxy does on behalf of somebody."""
+    return client.get("/v1/tables", headers={"X-Forwarded-For": forwarded, **headers})
+
+
+def test_limits_are_those_of_the_client_behind_a_trusted_proxy(database: str) -> None:
+    settings = Settings(database=database, rate_limit=1.0, trusted_proxies=PROXIES)
+    with served(settings) as client:
+        for address in ("192.0.2.1", "192.0.2.2, 10.1.2.3", "2001:db8::1"):
+            statuses = [asked_through(client, address).status_code for _ in range(3)]
+            assert statuses == [401, 401, 429], address
+        spoofed = asked_through(client, "198.51.100.7, 192.0.2.1")
+        assert spoofed.status_code == 429  # the proxy says who it was, the client does not
+
+
+def test_nobody_else_is_believed_to_be_a_proxy(database: str) -> None:
+    for proxies in ((), ("10.1.0.0/16",)):
+        settings = Settings(
+            database=database, rate_limit=1.0, trusted_proxies=proxies, require_tokens=True
+        )
+        with served(settings) as client:
+            addresses = ("192.0.2.1", "192.0.2.2", "192.0.2.3")
+            statuses = [asked_through(client, address).status_code for address in addresses]
+            assert statuses == [401, 401, 429]
+
+
+def test_behind_a_proxy_nothing_is_open(database: str) -> None:
+    settings = Settings(database=database, trusted_proxies=PROXIES)
+    assert (settings.is_open, settings.rate) == (False, 200)
+    with served(settings) as client:
+        problem(client.get("/v1/tables", headers={"Host": "localhost"}), 401)
+        problem(asked_through(client, "127.0.0.1", Host="localhost"), 401)
+
+
+def test_the_log_has_the_client_behind_the_proxy(database: str, tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    settings = Settings(database=database, trusted_proxies=PROXIES, access_log=str(file))
+    with served(settings) as client:
+        asked_through(client, "198.51.100.7, 192.0.2.1:4321, 10.1.9.9")
+        until(lambda: file.read_text())
+        assert json.loads(file.read_text())["client"] == "192.0.2.1"
+
+
+@pytest.mark.parametrize("wrong", ["*", "proxy.example", "10.1.0.5/16", "", "127.0.0.1,,::1"])
+def test_proxies_are_addresses_and_networks(wrong: str) -> None:
+    with pytest.raises(InputError, match=r"expected an address or network such as 127\.0\.0\.1"):
+        networks(wrong)
+    assert networks("127.0.0.1, ::1,10.1.0.0/16") == ("127.0.0.1", "::1", "10.1.0.0/16")
+
+
 def test_every_operation_but_the_open_ones_needs_a_scope(database: str) -> None:
     document = create_app(Settings(database=database)).openapi()
     needed = {
@@ -142,6 +222,17 @@ def test_every_operation_but_the_open_ones_needs_a_scope(database: str) -> None:
     assert {scope for (method, _), scope in needed.items() if method == "GET"} == {None, "read"}
     publishing = {path for (_, path), scope in needed.items() if scope == "publish"}
     assert publishing == {"/v1/tables", "/v1/publications", "/v1/publications/rollback"}
+
+
+def test_who_sends_too_much_can_read_why(client: httpx.Client) -> None:
+    address = (client.base_url.host, client.base_url.port)
+    head = "POST /v1/clusters HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
+    body = b" " * (8 << 20)  # more than both sides' buffers hold
+    with socket.create_connection(address, timeout=PATIENCE) as connection:
+        connection.sendall(head.format(len(body)).encode() + body)
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"256KiB" in answer
 
 
 def test_bodies_are_limited(database: str) -> None:

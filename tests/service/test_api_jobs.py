@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +35,7 @@ from tests.service.serving import (
     served,
     until,
 )
+from tests.service.test_api_access import token
 from tests.support.probed import SHORT
 from tuner.api.settings import Settings
 from tuner.sim.study import result_from_record
@@ -108,6 +111,42 @@ def test_calibrating_and_tuning_make_what_the_command_line_makes(
     until(lambda: client.get("/v1/select", params=call).status_code == 200)
     decision = good(client.get("/v1/select", params=call))
     assert (decision["algorithm"], decision["version"]) == ("binomial", made["table"])
+
+
+def test_queued_jobs_are_limited_for_each_client(database_url: str) -> None:
+    ada, bob = (token(database_url, name, "read", "submit") for name in ("ada", "bob"))
+    limited = Settings(database=database_url, require_tokens=True, queued_jobs=2)
+    with served(limited) as client:
+        source = client.post("/v1/measurements", content=probe_file(), headers=ada).json()["id"]
+        tune = {"kind": "tune", "measurements": source}
+        first = good(client.post("/v1/studies", json=a_study(), headers=ada), 202)["id"]
+        good(client.post("/v1/jobs", json=tune, headers=ada), 202)
+        for path, body in (("/v1/jobs", tune), ("/v1/studies", a_study())):
+            refused = client.post(path, json=body, headers=ada)
+            assert problem(refused, 429) == (
+                "ada has 2 queued jobs already, which is the limit: wait until one of them has"
+                " started, or cancel one"
+            )
+            assert int(refused.headers["retry-after"]) > 0
+        good(client.post("/v1/studies", json=a_study(), headers=bob), 202)
+        good(client.post(f"/v1/jobs/{first}/cancel", headers=ada), 202)
+        good(client.post("/v1/jobs", json=tune, headers=ada), 202)
+        assert len(good(client.get("/v1/jobs?state=queued", headers=ada))["items"]) == 3
+
+
+def test_of_many_requests_at_once_as_many_as_the_limit_succeed(database_url: str) -> None:
+    settings = Settings(database=database_url, queued_jobs=3)
+    with served(settings) as client, ThreadPoolExecutor(12) as many:
+        asked = many.map(lambda _: client.post("/v1/studies", json=a_study()), range(12))
+        statuses = Counter(each.status_code for each in asked)
+    assert statuses == {202: 3, 429: 9}
+
+
+def test_there_may_be_no_limit_and_a_usual_one(file_url: str) -> None:
+    assert Settings().queued_jobs == 100
+    with served(Settings(database=file_url, queued_jobs=0)) as client:
+        for _ in range(5):
+            good(client.post("/v1/studies", json=a_study()), 202)
 
 
 def test_a_cluster_is_calibrated_and_tuned_on_its_stored_topology(

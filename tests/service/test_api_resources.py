@@ -385,7 +385,7 @@ def test_a_database_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
         for path in tmp_path.glob("tuner.sqlite*"):
             path.write_bytes(b"no database at all" * 1000)
         response = client.get("/v1/ready")
-        assert "is not a database" in problem(response, 503)
+        assert "is not an SQLite file" in problem(response, 503)
         assert good(client.get("/v1/select", params={
             "library": "openmpi", "collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 1,
         }))["algorithm"] == "binomial"  # fmt: skip

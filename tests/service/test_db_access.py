@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tests.support.stored import CLUSTER, LIBRARY, report, table
 from tuner import db
 from tuner.db import ConflictError, NotFoundError
 from tuner.db.content import digest_of
+from tuner.db.mapping import now
 from tuner.errors import InputError
 from tuner.table import TuningTable
 
@@ -78,6 +81,42 @@ def test_tokens_that_cannot_be(engine: Engine) -> None:
             db.create_token(session, name, scopes)
     with pytest.raises(NotFoundError, match="no token x"), db.transaction(engine) as session:
         db.revoke_token(session, "x")
+
+
+def test_a_token_expires(engine: Engine) -> None:
+    soon = now() + timedelta(seconds=0.5)
+    with db.transaction(engine) as session:
+        brief = db.create_token(session, "brief", ["read"], soon)
+        lasting = db.create_token(session, "lasting", ["read"], soon + timedelta(days=90))
+    for token, name in ((brief, "brief"), (lasting, "lasting")):
+        known = db.check_token(engine, token)
+        assert known is not None
+        assert (known.name, known.expired) == (name, False)
+    time.sleep(0.6)
+    known = db.check_token(engine, brief)
+    assert known is not None
+    assert (known.expired, known.expires_at) == (True, soon)
+    with db.transaction(engine) as session:
+        assert [token.expired for token in db.list_tokens(session)] == [True, False]
+        assert db.has_tokens(session)
+        db.revoke_token(session, "lasting")
+        assert not db.has_tokens(session)
+
+
+def test_an_expiry_has_any_zone_and_lies_ahead(engine: Engine) -> None:
+    there = timezone(timedelta(hours=5))
+    moment = (now() + timedelta(hours=1)).astimezone(there)
+    with db.transaction(engine) as session:
+        db.create_token(session, "ci", ["read"], moment)
+    with db.reading(engine) as session:
+        (token,) = db.list_tokens(session)
+    assert (token.expired, token.expires_at) == (False, moment)
+    past = datetime(2020, 1, 31, tzinfo=UTC)
+    with (
+        pytest.raises(InputError, match="in the past, at 2020-01-31T00:00:00Z"),
+        db.transaction(engine) as session,
+    ):
+        db.create_token(session, "late", ["read"], past)
 
 
 def judged(engine: Engine, reports: list[dict[str, Any]]) -> db.Staleness:

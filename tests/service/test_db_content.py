@@ -21,7 +21,7 @@ from tests.support.stored import (
 )
 from tuner import db
 from tuner.db import ConflictError, NotFoundError
-from tuner.db.mapping import PublicationRow, TableRow
+from tuner.db.mapping import PublicationRow, RuleRow, TableRow
 from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE, CYCLIC
 from tuner.table import TuningTable
@@ -178,9 +178,9 @@ def test_a_stored_table_and_the_log_cannot_be_changed(engine: Engine) -> None:
     with pytest.raises(InputError, match="immutable"), db.transaction(engine) as session:
         session.get_one(TableRow, version).library = "other"
     with pytest.raises(InputError, match="immutable"), db.transaction(engine) as session:
-        session.get_one(TableRow, version).rules[0].algorithm = "other"
+        session.get_one(RuleRow, 1).algorithm = "other"
     with pytest.raises(InputError, match="immutable"), db.transaction(engine) as session:
-        session.delete(session.get_one(TableRow, version).rules[1])
+        session.delete(session.get_one(RuleRow, 2))
     with pytest.raises(InputError, match="history"), db.transaction(engine) as session:
         session.get_one(PublicationRow, 1).version = 2
     with db.reading(engine) as session:

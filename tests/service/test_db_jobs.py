@@ -166,7 +166,7 @@ def test_a_runner_that_was_only_slow_keeps_its_job(engine: Engine) -> None:
 
 
 def test_cancelling(engine: Engine) -> None:
-    def cancel(number: int) -> db.Job:
+    def cancel(number: int) -> db.JobSummary:
         with db.transaction(engine) as session:
             return db.cancel_job(session, number)
 

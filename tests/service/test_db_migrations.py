@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.support.postgres import new_database
 from tests.support.stored import LIBRARY, calibration, measurements_file, probe, table
 from tuner import db
 from tuner.db import UnavailableError
-from tuner.db.mapping import Base
+from tuner.db.mapping import Base, now
 from tuner.db.migrate import migration_settings
 from tuner.errors import InputError
 from tuner.files import finite
@@ -155,13 +156,36 @@ def test_cyclic_ranks_are_not_taken_for_consecutive_ones_by_a_schema_without_eit
         assert db.load_measurements(session, number).series == (dealt,)
 
 
+def test_tokens_from_before_there_was_an_expiry_go_on(engine: Engine) -> None:
+    migrate(engine, "downgrade", "0005")
+    token = "tuner_of-an-earlier-version"
+    values = {"digest": hashlib.sha256(token.encode()).hexdigest(), "at": "2026-01-01 00:00:00"}
+    with engine.begin() as connection:
+        insert = "insert into tokens (name, scopes, digest, created_at) values"
+        connection.execute(text(f"{insert} ('old', '[\"read\"]', :digest, :at)"), values)
+    migrate(engine, "upgrade", "head")
+    known = db.check_token(engine, token)
+    assert known is not None
+    assert (known.name, known.expires_at, known.expired) == ("old", None, False)
+
+
+def test_a_token_that_expires_does_not_last_for_ever_without_the_column(engine: Engine) -> None:
+    with db.transaction(engine) as session:
+        brief = db.create_token(session, "brief", ["read"], now() + timedelta(days=90))
+        lasting = db.create_token(session, "lasting", ["read"])
+    migrate(engine, "downgrade", "0005")
+    migrate(engine, "upgrade", "head")
+    assert db.check_token(engine, brief) is None
+    assert db.check_token(engine, lasting) is not None
+
+
 def test_everything_can_be_taken_back(engine: Engine) -> None:
     with db.transaction(engine) as session:
         probed = db.store_measurements(session, probe()).id
         db.store_table(session, table(), probed)
     migrate(engine, "downgrade", "base")
     assert table_names(engine) == {"alembic_version"}
-    with pytest.raises(UnavailableError, match="its schema is None"):
+    with pytest.raises(UnavailableError, match="has schema None"):
         db.check_ready(engine)
     url = engine.url.render_as_string(hide_password=False)
     again = db.open_database(url)
@@ -184,7 +208,9 @@ def server(postgres: Any) -> str:
 
 def test_a_server_that_is_down() -> None:
     for host in ("127.0.0.1:9", "nosuch.invalid"):
-        with pytest.raises(UnavailableError, match=r"postgresql://ada:\*\*\*@.*/x: ") as caught:
+        with pytest.raises(
+            UnavailableError, match=r"^the database (does not|is on a host)"
+        ) as caught:
             db.open_database(f"postgresql://ada:secret@{host}/x?connect_timeout=2")
         assert "secret" not in str(caught.value)
         assert len(str(caught.value).splitlines()) == 1
@@ -198,11 +224,12 @@ def test_no_such_database_or_user(server: str) -> None:
         db.open_database(url.set(username="nobody").render_as_string(False))
 
 
-def test_what_a_url_keeps_secret_is_in_no_message() -> None:
+def test_no_part_of_a_url_is_in_a_message() -> None:
     url = "postgresql://me:hush@127.0.0.1:1/any?sslpassword=whisper&application_name=me"
-    with pytest.raises(InputError, match=r"me:\*\*\*@127\.0\.0\.1:1/any: ") as caught:
+    with pytest.raises(InputError, match=r"^the database does not answer") as caught:
         db.open_database(url)
-    assert not {"hush", "whisper"} & set(re.findall(r"\w+", str(caught.value)))
+    parts = {"me", "hush", "127", "any", "whisper"}
+    assert not parts & set(re.findall(r"\w+", str(caught.value)))
 
 
 def test_a_wrong_password(postgres: Any, server: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,56 @@ def test_tokens_are_listed_without_being_shown(database: str, refused: Says, pri
     assert "nobody" in refused("token", "revoke", "nobody", "--db", database)
 
 
+def test_tokens_expire_when_the_command_line_says(
+    database: str, refused: Says, printed: Says
+) -> None:
+    def create(name: str, *words: str) -> dict[str, Any]:
+        create = ("token", "create", name, "--scope", "read", "--db", database, "--json")
+        made: dict[str, Any] = json.loads(printed(*create, *words))
+        return made
+
+    assert create("forever")["expires_at"] is None
+    assert create("date", "--expires", "2999-01-31")["expires_at"] == "2999-01-31T00:00:00Z"
+    zoned = create("zoned", "--expires", "2999-01-31T12:00:00+02:00")
+    assert zoned["expires_at"] == "2999-01-31T10:00:00Z"
+    after = datetime.fromisoformat(create("days", "--expires", "90d")["expires_at"])
+    assert abs(after - datetime.now(UTC) - timedelta(days=90)) < timedelta(minutes=1)
+    listed = printed("token", "list", "--db", database)
+    assert "2999-01-31 00:00" in listed
+    assert listed.count("valid") == 4
+    for wrong in ("soon", "90", "2027-02-31"):
+        words = ("token", "create", "x", "--scope", "read", "--expires", wrong, "--db", database)
+        assert main(words) == 2
+    past = ("token", "create", "x", "--scope", "read", "--expires", "2020-01-31", "--db", database)
+    assert "in the past" in refused(*past)
+
+
+def test_an_operator_prunes_by_hand(database: str, refused: Says, printed: Says) -> None:
+    engine = db.open_database(database)
+    with db.transaction(engine) as session:
+        for number in range(3):
+            db.cancel_job(session, db.enqueue(session, "tune", {"measurements": number}))
+    engine.dispose()
+    words = ("db", "prune", "--keep-jobs", "1", "--db", database)
+    assert printed(*words, "--dry-run") == "would delete 2 jobs (1, 2) and 0 table versions\n"
+    assert len(jobs_in(database)) == 3
+    found = json.loads(printed(*words, "--json"))
+    assert found == {"jobs": [1, 2], "tables": [], "dry_run": False}
+    assert printed(*words) == "deleted 0 jobs and 0 table versions\n"
+    assert "--keep-jobs-for 90d" in refused("db", "prune", "--db", database)
+    assert main(("db", "prune", "--keep-jobs-for", "90", "--db", database)) == 2
+
+
+def test_a_service_prunes_in_the_background(database: str) -> None:
+    engine = db.open_database(database)
+    with db.transaction(engine) as session:
+        for number in range(3):
+            db.cancel_job(session, db.enqueue(session, "tune", {"measurements": number}))
+    engine.dispose()
+    with serving(database, "--keep-jobs", "1", "--no-jobs"):
+        until(lambda: len(jobs_in(database)) == 1)
+
+
 def test_without_the_extra_it_says_what_to_install() -> None:
     program = "import sys; sys.modules['fastapi'] = None; from tuner.cli.main import main; main()"
     done = subprocess.run(
@@ -163,7 +215,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
 def test_who_carries_out_jobs_alone_begins_without_what_answers(database: str) -> None:
     runner = tuner("serve", "--jobs-only", "--db", database)
     try:
-        assert said(runner).startswith("tuner carries out the jobs of sqlite:")
+        assert said(runner).startswith("tuner carries out jobs")
         assert has(runner.pid, "/sqlalchemy/")
         assert not has(runner.pid, "/llvmlite/")  # which predictions need
     finally:
@@ -230,7 +282,7 @@ def test_two_services_and_two_runners_do_every_job_once(postgres_url: str) -> No
     runners = [tuner("serve", "--jobs-only", "--db", postgres_url) for _ in range(2)]
     try:
         for runner in runners:
-            assert said(runner).startswith("tuner carries out the jobs of postgresql://")
+            assert said(runner).startswith("tuner carries out jobs")
         chosen = Settings(database=postgres_url)
         with served(chosen) as one, served(chosen) as two:
             jobs = [

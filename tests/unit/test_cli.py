@@ -288,7 +288,7 @@ def test_a_time_to_wait_has_minutes_in_its_example(capsys: pytest.CaptureFixture
         "probe --budget 5 --out m", "lab run f --timeout 1 x",
     ):  # fmt: skip
         assert main(words.split()) == 2
-        assert "write it like 90s or 10min" in sentence(capsys)
+        assert "write it like 90s, 10min, 2h or 30d" in sentence(capsys)
 
 
 def test_select_says_on_how_many_nodes_a_table_has_as_many_ranks(

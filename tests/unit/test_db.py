@@ -26,7 +26,7 @@ BROKEN = """
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "9000", "0005", None, None
+revision, down_revision, branch_labels, depends_on = "9000", "0006", None, None
 
 
 def upgrade():
@@ -57,17 +57,17 @@ def test_opening_again_keeps_what_is_stored(engine: Engine) -> None:
         assert db.load_measurements(session, number) == probe()
 
 
-def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("nothing like a database\n" * 100)
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"notes\.txt: is not a database"):
+    with pytest.raises(InputError, match="is not an SQLite file"):
         db.open_database(f"sqlite:///{path}")
     assert path.read_bytes() == before
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"absent/tuner\.db: cannot be opened"):
+def test_a_missing_directory_is_said_to_be(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="check that its directory exists"):
         db.open_database(f"sqlite:///{tmp_path / 'absent' / 'tuner.db'}")
 
 
@@ -80,7 +80,7 @@ def test_a_url_that_names_no_database(url: str) -> None:
 def test_a_newer_schema_is_refused(engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("update alembic_version set version_num = '9999'"))
-    with pytest.raises(InputError, match="9999 is newer than this program"):
+    with pytest.raises(InputError, match="schema 9999, which is newer than this program"):
         db.open_database(str(engine.url))
 
 

@@ -125,7 +125,7 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
         ([*HOSTS, "--topology", "odd.yaml"], "odd.yaml"),
         ([*HOSTS, "--target-regret", "20"], "'20' is no percentage"),
         ([*HOSTS, "--target-regret", "0%"], "'0%' is no percentage"),
-        ([*HOSTS, "--budget", "10"], "write it like 90s or 10min"),
+        ([*HOSTS, "--budget", "10"], "write it like 90s, 10min, 2h or 30d"),
         ([*HOSTS, "--shapes", "3x1"], "shape 3x1 does not fit 2 hosts"),
         (["--hosts", "a:2", "--shapes", "3x1"], "does not fit 1 host with 2 ranks each"),
         ([*HOSTS, "--shapes", "2"], "write HOSTSxRANKS"),

@@ -76,7 +76,7 @@ def test_bad_sizes(text: object) -> None:
 def test_times_and_rates() -> None:
     assert parse_time("2us") == pytest.approx(2e-6)
     assert parse_time("10min") == parse_duration("10min") == 600.0
-    with pytest.raises(InputError, match="write it like 90s or 10min"):
+    with pytest.raises(InputError, match="write it like 90s, 10min, 2h or 30d"):
         parse_duration("10m")
     assert parse_bandwidth("12.5GB/s") == 12.5e9
     assert parse_bandwidth("100Gb/s") == 12.5e9

@@ -1,9 +1,9 @@
 """Who may ask for what.
 
 Reading needs the scope `read`, sending `submit`, tables and their publication `publish`. Where the
-service is open (on loopback, unless tokens are required) everybody has all scopes; then nothing
-but the names in the Host and Origin headers tells the user's own programs from a web page that the
-user's browser has open, so those must be names of this computer.
+service is open (on loopback, unless tokens are required or it is behind a proxy) everybody has all
+scopes; then nothing but the names in the Host and Origin headers tells the user's own programs from
+a web page that the user's browser has open, so those must be names of this computer.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tuner import db
 from tuner.api.limits import Buckets
 from tuner.api.problems import Problem
 from tuner.api.settings import Settings, is_loopback
+from tuner.units import format_moment
 
 log = logging.getLogger(__name__)
 READ, SUBMIT, PUBLISH = db.SCOPES
@@ -36,6 +37,7 @@ class Client:
 
     name: str
     scopes: frozenset[str]
+    has_token: bool = False
 
 
 def scope_needed(method: str, path: str) -> str | None:
@@ -76,7 +78,12 @@ class Tokens:
                 raise Problem(503, "tokens cannot be looked up at this moment: try again") from None
             if found is None:
                 raise Problem(401, "this token is unknown or revoked; ask the operator for another")
-            client = Client(found.name, frozenset(found.scopes))
+            if found.expires_at is not None and found.expired:
+                since = format_moment(found.expires_at)
+                raise Problem(
+                    401, f"the token {found.name} expired at {since}; ask the operator for another"
+                )
+            client = Client(found.name, frozenset(found.scopes), has_token=True)
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[token] = (client, time.monotonic() + REMEMBERED)

@@ -10,34 +10,58 @@ from contextlib import asynccontextmanager, suppress
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.middleware import Middleware
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from tuner.api import problems
 from tuner.api.access import Access
+from tuner.api.access_log import AccessLogMiddleware, access_logger
 from tuner.api.heads import Heads
 from tuner.api.limits import BodyLimit, LimitOf
 from tuner.api.metrics import Counted
 from tuner.api.openapi import Described
-from tuner.api.routes import ROUTERS, measurements
+from tuner.api.routes import ROUTERS, clusters, jobs, measurements, predictions, publications
 from tuner.api.service import Service, Serving
 from tuner.api.settings import Settings
 from tuner.api.shortcut import Shortcut
+from tuner.api.workers import WorkerPool
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Allocations between two garbage collections, and how many there are for each of the next older
+# generation. Full ones are rare: with a large table they take 0.2 s, and tables hold no cycles.
+COLLECTIONS = (20_000, 10, 1000)
+SMALL_BODY = 256 << 10  # bytes, of what never is larger and is parsed by the event loop
+SMALL_BODIES = tuple(
+    router.prefix for router in (clusters.router, jobs.router, predictions.router,
+                                 publications.router)
+)  # fmt: skip
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Opens the database. Raises InputError when it cannot be used."""
-    service = Service.of(settings)
+    """Open the database and make the application; raises InputError when that fails."""
+    service = Service.of(settings, WorkerPool())
+    service.published.refresh()
+    app = application(
+        service,
+        Middleware(Counted, metrics=service.metrics),
+        Middleware(Access, settings=settings, tokens=service.tokens),
+        Middleware(BodyLimit, limit_of=_limit_of(settings)),
+        Middleware(Heads),
+        Middleware(Shortcut, service=service),
+    )
+    if settings.access_log is not None:
+        app.add_middleware(
+            AccessLogMiddleware, described=app, logger=access_logger(settings.access_log)
+        )
+    if settings.trusted_proxies:
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(settings.trusted_proxies))
+    return app
+
+
+def application(service: Service, *middleware: Middleware) -> FastAPI:
+    """Make the application alone, as workers need it, or with what comes before it."""
     app = Described(
-        lifespan=_lifespan, openapi_url=None, redirect_slashes=False,
-        middleware=[
-            Middleware(Counted, metrics=service.metrics),
-            Middleware(Access, settings=settings, tokens=service.tokens),
-            Middleware(BodyLimit, limit_of=_limit_of(settings)),
-            Middleware(Heads),
-            Middleware(Shortcut, service=service),
-        ],
-    )  # fmt: skip
+        lifespan=_lifespan, openapi_url=None, redirect_slashes=False, middleware=middleware
+    )
     app.state.service = service
     problems.install(app)
     for router in ROUTERS:
@@ -65,16 +89,20 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Keeps what is published up to date while the application runs."""
     watching = asyncio.create_task(app.state.service.watch())
     gc.freeze()  # what is there now stays: no collection need look at it again
+    gc.set_threshold(*COLLECTIONS)
     yield
     watching.cancel()
     with suppress(asyncio.CancelledError):
         await watching
+    app.state.service.workers.close()
     app.state.service.engine.dispose()
 
 
 def _limit_of(settings: Settings) -> LimitOf:
     def limit(path: str) -> int:
-        is_upload = path == measurements.router.prefix
-        return settings.measurements_limit if is_upload else settings.body_limit
+        if path == measurements.router.prefix:
+            return settings.measurements_limit
+        is_small = path.startswith(SMALL_BODIES)
+        return min(SMALL_BODY, settings.body_limit) if is_small else settings.body_limit
 
     return limit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from tuner.errors import ProbeError
 from tuner.export import mpich
 from tuner.export.formats import FORMATS, Wish
 from tuner.runtime.launch import Launcher
-from tuner.table import TuningTable, table_record
+from tuner.table import TuningTable, rule_record, table_record
 
 TUNER = "tuner"
 MEDIA_TYPES: Mapping[str, str] = {  # what may be asked for -> the format that it means
@@ -95,11 +95,22 @@ def _liking(offer: str, ranges: list[tuple[str, float]]) -> float:
 def render(table: TuningTable, form: Wanted, generic: mpich.Generic) -> bytes:
     """The table in this form. Raises InputError where the form cannot say what the table says."""
     if form.format == TUNER:
-        return json.dumps(table_record(table), allow_nan=False).encode()
+        return "".join(_json_pieces(table)).encode()
     native = FORMATS[form.format]
     native.require(table)
     text, _ = native.emit(table, form.wish(generic))
     return text.encode()
+
+
+def _json_pieces(table: TuningTable) -> Iterator[str]:
+    """Yield the JSON of a table rule by rule: other threads get their turn in between."""
+    about = table_record(TuningTable(table.cluster, table.library, (), table.provenance))
+    opened = json.dumps(about, allow_nan=False).removesuffix("]}")
+    yield opened
+    for index, rule in enumerate(table.rules):
+        yield ", " if index else ""
+        yield json.dumps(rule_record(rule), allow_nan=False)
+    yield "]}"
 
 
 def generic_of(python: Path | None) -> mpich.Generic:

@@ -24,6 +24,7 @@ ALWAYS = (400, 401, 403, 408, 413, 422, 429, 500, 503)  # what any request may m
 STATUSES: Mapping[type[InputError], int] = {
     db.NotFoundError: 404,
     db.ConflictError: 409,
+    db.QueueFullError: 429,
     db.UnavailableError: 503,
     InputError: 422,
 }
@@ -33,7 +34,11 @@ UNROUTED = {
     405: "this path does not know this method; /openapi.json lists those that it knows",
 }
 NO_JSON = "the body must be JSON and be called so: send the header Content-Type: application/json"
-HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    429: {"Retry-After": "10"},
+    503: {"Retry-After": "1"},
+}
 LONGEST_VALUE = 200  # characters of a place or reason that are repeated to the client
 
 
@@ -160,4 +165,6 @@ async def _broken_off(request: Request, _reason: Exception) -> Response:
 
 async def _unexpected(request: Request, _reason: Exception) -> Response:
     """The log has the traceback; the client learns nothing about the inside."""
-    return respond(500, "the service failed; its log says why", request.url.path)
+    request_id = getattr(request.state, "request_id", None)
+    headers = {"X-Request-Id": request_id} if request_id else {}
+    return respond(500, "the service failed; its log says why", request.url.path, headers)

@@ -1,5 +1,5 @@
-"""HTTP as uvicorn reads it, but no request line and headers without end or in endless drops, and
-no body in drops that nobody reads any more, as its request is answered.
+"""uvicorn's HTTP/1.1 protocol with a limit on header size, a timeout for slow headers and for
+bodies that nobody reads, and connections that are closed in stages.
 
 uvicorn bounds none of them with this parser, and asks for no token before it has read a head.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import cast
+from typing import Any, cast
 
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -28,11 +28,16 @@ class BoundedProtocol(HttpToolsProtocol):
     _reading_body = False
     _head = 0  # bytes of it that have arrived in pieces
     _late: asyncio.TimerHandle | None = None
-    _refused = False
+
+    @property
+    def is_between_requests(self) -> bool:
+        """Whether all of a request was received, and nothing of the next one."""
+        return not self._reading_body and not (self._reading_head and self._head)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Of the event loop."""
-        super().connection_made(cast(asyncio.Transport, transport))
+        self._socket = _StagedTransport(self, cast(asyncio.Transport, transport))
+        super().connection_made(cast(asyncio.Transport, self._socket))
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -42,10 +47,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Of the event loop. Most heads arrive whole, and cost nothing here."""
-        if self._refused:
+        if self._socket.lingering:
             return
         super().data_received(data)
-        if self._reading_head and not self._refused:
+        if self._reading_head and not self._socket.lingering:
             self._head += len(data)
             if self._head > LARGEST_HEAD:
                 self._refuse(431, f"request line and headers are longer than"
@@ -81,7 +86,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(400, "this is no HTTP request")
 
     def _wait(self) -> None:
-        self._late = self.loop.call_later(PATIENCE, self.transport.close)
+        self._late = self.loop.call_later(PATIENCE, self._socket.close_now)
 
     def _wait_no_more(self) -> None:
         if self._late is not None:
@@ -89,10 +94,43 @@ class BoundedProtocol(HttpToolsProtocol):
             self._late = None
 
     def _refuse(self, status: int, detail: str) -> None:
-        self._refused = True
         self.transport.write(_wire(respond(status, detail, "", {"Connection": "close"})))
-        self.transport.write_eof()
-        self.loop.call_later(LINGER, self.transport.close)
+        self._socket.linger()
+
+
+class _StagedTransport:
+    """A transport that is closed in stages while the client still sends (RFC 9112, section 9.6).
+
+    Closed at once, with bytes that nobody has read, it would be reset, and the client would lose
+    the answer. So first our side is closed, and what still comes is discarded for a moment.
+    """
+
+    def __init__(self, protocol: BoundedProtocol, transport: asyncio.Transport) -> None:
+        self.lingering = False
+        self.close_now = transport.close
+        self._protocol = protocol
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Whether nothing may be written any more."""
+        return self.lingering or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close at once, or where the client is in the middle of a request after a moment."""
+        if self._protocol.is_between_requests:
+            self.close_now()
+        elif not self.is_closing():
+            self.linger()
+
+    def linger(self) -> None:
+        """Send nothing more, discard what arrives, and close after a moment."""
+        self.lingering = True
+        self._transport.write_eof()
+        self._protocol.flow.resume_reading()
+        self._protocol.loop.call_later(LINGER, self.close_now)
 
 
 def _wire(response: Response) -> bytes:

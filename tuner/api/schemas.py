@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Path
@@ -16,6 +17,7 @@ PREFIX = "/v1"
 MOST = 2**31 - 1  # ids and counts
 LARGEST = 2**53  # bytes; larger whole numbers do not survive JSON everywhere
 DEEPEST = 50  # levels of a record
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # characters that databases refuse
 
 Id = Annotated[int, Field(ge=1, le=MOST)]
 IdInPath = Annotated[int, Path(ge=1, le=MOST, examples=[1])]
@@ -41,7 +43,7 @@ def storable(value: Any, depth: int = 0) -> Any:
         for item in value:
             storable(item, depth + 1)
     elif isinstance(value, str):
-        if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        if _UNSTORABLE.search(value):
             raise ValueError("a text contains what is no character")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("a whole number is beyond 64 bits")

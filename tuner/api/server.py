@@ -18,11 +18,13 @@ from multiprocessing.context import SpawnProcess
 import uvicorn
 
 from tuner import db
+from tuner.api.access_log import access_logger
 from tuner.api.metrics import SHARED
 from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings
-from tuner.api.uploads import end_with_parent
+from tuner.api.workers import end_with_parent
 from tuner.errors import InputError
+from tuner.jobs.pruning import Pruner
 from tuner.jobs.runner import Runner
 
 log = logging.getLogger(__name__)
@@ -42,23 +44,32 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     _check(settings)
     with _listening(settings) as listener, _until_signal() as stopping:
         announce(_address(settings.host, listener.getsockname()[1]))
-        with _running_jobs(settings.database, settings.runs_jobs):
+        with _in_background(settings):
             if settings.processes == 1:
                 _answer(settings, listener, stopping)
             else:
                 _supervise(settings, listener, stopping)
 
 
-def run_jobs(database: str) -> None:
-    """Carry out jobs, without answering requests, until SIGINT or SIGTERM."""
-    db.open_database(database).dispose()
-    with _until_signal() as stopping, _running_jobs(database):
+def run_jobs(settings: Settings, announce: Callable[[], None]) -> None:
+    """Carry out jobs, without answering requests, until SIGINT or SIGTERM.
+
+    announce    called once the database is open and a signal ends this in order
+    """
+    engine = db.open_database(settings.database)
+    _warn_if_exposed(engine)
+    engine.dispose()
+    with _until_signal() as stopping, _in_background(settings):
+        announce()
         stopping.wait()
 
 
 def _check(settings: Settings) -> None:
     """Migrates the database, so that no two processes do."""
+    if settings.access_log is not None:
+        access_logger(settings.access_log)  # what is wrong with it is said at once, and only once
     engine = db.open_database(settings.database)
+    _warn_if_exposed(engine)
     with db.reading(engine) as session:
         if not settings.is_open and not db.has_tokens(session):
             raise InputError(
@@ -66,6 +77,17 @@ def _check(settings: Settings) -> None:
                 f" `tuner token create NAME --scope read --db URL`, or serve on 127.0.0.1"
             )
     engine.dispose()
+
+
+def _warn_if_exposed(engine: db.Engine) -> None:
+    """Say where other users of this computer can read what is stored."""
+    exposed = db.exposed_modes(engine)
+    if exposed:
+        modes = ", ".join(f"{mode:o}" for mode in sorted(set(exposed.values())))
+        log.warning(
+            "other users of this computer can read the file of the database, or its -wal or -shm"
+            " (mode %s): chmod 600 them", modes,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -116,19 +138,23 @@ def _until_signal() -> Iterator[_Stopping]:
 
 
 @contextmanager
-def _running_jobs(database: str, wanted: bool = True) -> Iterator[None]:
-    """A runner in a thread: it only watches, the work is done in processes."""
-    if not wanted:
-        yield
-        return
-    runner = Runner(database)
-    thread = threading.Thread(target=runner.run, name="jobs")
-    thread.start()
+def _in_background(settings: Settings) -> Iterator[None]:
+    """What a service does besides answering, in threads which only watch and wait."""
+    running: list[Runner | Pruner] = []
+    if settings.runs_jobs:
+        running.append(Runner(settings.database))
+    if not settings.retention.keeps_all:
+        running.append(Pruner(settings.database, settings.retention))
+    threads = [threading.Thread(target=each.run, name=type(each).__name__) for each in running]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
-        runner.stop()
-        thread.join()
+        for each in running:
+            each.stop()
+        for thread in threads:
+            thread.join()
 
 
 def _answer(settings: Settings, listener: socket.socket, stopping: _Stopping) -> None:

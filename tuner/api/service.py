@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
@@ -16,11 +17,13 @@ from tuner.api.metrics import Metrics
 from tuner.api.native import generic_of
 from tuner.api.published import REFRESHED, Published
 from tuner.api.settings import Settings
+from tuner.api.workers import WorkerPool
 from tuner.errors import InputError
 from tuner.export import mpich
 
 log = logging.getLogger(__name__)
-UPLOADS = 4  # at the same time; the others wait, and hold up nobody else
+UPLOADS = 4  # measurements files stored at the same time; others wait, and hold up nobody else
+LARGE_BODIES = 2  # likewise other large bodies, each of which may take half a gigabyte of memory
 
 
 @dataclass(frozen=True)
@@ -31,19 +34,24 @@ class Service:
     engine: db.Engine
     published: Published
     tokens: Tokens
-    metrics: Metrics
     generic: mpich.Generic
-    uploads: CapacityLimiter  # those that are stored at the same time
+    workers: WorkerPool | None  # None in a worker itself
+    uploads: CapacityLimiter
+    large_bodies: CapacityLimiter
     streams: set[object] = field(default_factory=set)  # of events, that are open
 
     @classmethod
-    def of(cls, settings: Settings) -> Service:
-        """Opens the database; raises InputError when that fails."""
+    def of(cls, settings: Settings, workers: WorkerPool | None) -> Service:
+        """Open the database; raises InputError when that fails. Nothing published is loaded yet."""
         engine = db.open_database(settings.database)
-        published = Published(engine)
-        published.refresh()
-        return cls(settings, engine, published, Tokens(engine), Metrics(engine),
-                   generic_of(settings.mpich_python), CapacityLimiter(UPLOADS))  # fmt: skip
+        return cls(settings, engine, Published(engine), Tokens(engine),
+                   generic_of(settings.mpich_python), workers, CapacityLimiter(UPLOADS),
+                   CapacityLimiter(LARGE_BODIES))  # fmt: skip
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The counters; workers have none, and what they do is counted by the process that asks."""
+        return Metrics(self.engine)
 
     def notice(self) -> None:
         """Follow what was just published. It is, even when it cannot be read again at once."""

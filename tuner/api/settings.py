@@ -6,8 +6,11 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.db import KEEP_ALL, Retention
+
 MEASUREMENTS_LIMIT = 1 << 30  # bytes of one upload of measurements
 BODY_LIMIT = 16 << 20  # bytes of any other request body
+QUEUED_JOBS = 100  # of one client
 RATE = 200.0  # requests per second and client, where the service can be reached from outside
 
 
@@ -18,6 +21,11 @@ class Settings:
     require_tokens      also on loopback, for a service behind a proxy
     rate_limit          requests per second and client in each process, 0 for no limit; None: none
                         on loopback, RATE elsewhere
+    queued_jobs         jobs that one token, or one address without a token, may have queued; 0 for
+                        any number
+    trusted_proxies     addresses and networks whose X-Forwarded-For header is believed
+    access_log          a file, or `-` for standard error; None for none
+    retention           which jobs and tables are kept
     mpich_python        interpreter of an environment with MPICH, whose own rules complete the
                         tables in its format
     """
@@ -31,24 +39,28 @@ class Settings:
     rate_limit: float | None = None
     measurements_limit: int = MEASUREMENTS_LIMIT
     body_limit: int = BODY_LIMIT
+    queued_jobs: int = QUEUED_JOBS
+    trusted_proxies: tuple[str, ...] = ()
+    access_log: str | None = None
+    retention: Retention = KEEP_ALL
     mpich_python: Path | None = None
 
     @property
-    def on_loopback(self) -> bool:
-        """Nobody outside this computer can connect."""
-        return is_loopback(self.host)
+    def is_local(self) -> bool:
+        """Nobody outside this computer can ask anything, as no proxy passes it on."""
+        return is_loopback(self.host) and not self.trusted_proxies
 
     @property
     def is_open(self) -> bool:
         """Whoever can connect may do everything."""
-        return self.on_loopback and not self.require_tokens
+        return self.is_local and not self.require_tokens
 
     @property
     def rate(self) -> float:
         """Requests per second and client, 0 for no limit."""
         if self.rate_limit is not None:
             return self.rate_limit
-        return 0.0 if self.on_loopback else RATE
+        return 0.0 if self.is_local else RATE
 
 
 def is_loopback(host: str) -> bool:

@@ -33,6 +33,7 @@ VERBS = {
     "table": "show, export, check and prove tuning tables",
     "serve": "answer over HTTP: tables, what they decide, measurements, studies, jobs",
     "publish": "hand a tuning table to a service, so that programs follow it from now on",
+    "db": "delete old jobs and tables from the database of a service",
     "token": "make, list and revoke the tokens for a service that others can reach",
     "lab": "emulate a cluster on this computer: hosts with a real network, from a topology file",
     "nccl": "say what NCCL expects of its algorithms on a machine, and which it would choose",

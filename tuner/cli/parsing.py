@@ -18,6 +18,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """How many of something, also none; raises InputError."""
+    if not text.isascii() or not text.isdigit():
+        raise InputError(f"expected a whole number, got {quoted(text)}")
+    return int(text)
+
+
 def sizes(text: str) -> tuple[int, ...]:
     """Bytes of a comma list such as `1KiB,64KiB`; raises InputError."""
     return tuple(parse_size(part) for part in text.split(","))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.cli import parsing
+from tuner.cli.database import add_database, add_retention, retention_of
 from tuner.cli.environments import interpreter
 from tuner.cli.output import print_text
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
 from tuner.units import parse_size
 
-DATABASE = "sqlite:///tuner.db"
+if TYPE_CHECKING:
+    from tuner.api.settings import Settings
+
 EXTRA = ("fastapi", "pydantic", "prometheus_client", "sse_starlette", "starlette", "uvicorn")
 EXAMPLES = """examples:
   tuner serve
@@ -20,9 +25,12 @@ EXAMPLES = """examples:
   tuner token create reader --scope read --db postgresql://tuner@db/tuner
   tuner serve --host 0.0.0.0 --db postgresql://tuner@db/tuner --processes 4 --no-jobs
   tuner serve --jobs-only --db postgresql://tuner@db/tuner
+  tuner serve --proxy-headers 127.0.0.1 --access-log /var/log/tuner/access.log
+  tuner serve --keep-jobs-for 90d --keep-tables 20
 
 On loopback no token is needed. Anywhere else there must be one, and TLS belongs in front: let a
-proxy end it and forward to a service on loopback with --require-tokens."""
+proxy end it and forward to a service on loopback with --proxy-headers. docs/service.md says how to
+run a service."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,17 +48,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     jobs = parser.add_mutually_exclusive_group()
     jobs.add_argument("--no-jobs", action="store_true", help="leave jobs to other services")
     jobs.add_argument("--jobs-only", action="store_true", help="answer no requests")
-    parser.add_argument(
-        "--require-tokens", action="store_true", help="on loopback too, as behind a proxy"
-    )
-    parser.add_argument(
-        "--rate-limit", type=float, metavar="N",
-        help="requests per second and client, 0: no limit (default: none on loopback, else 200)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--upload-limit", type=parse_size, metavar="SIZE",
-        help="of one upload of measurements (default: 1GiB)",
-    )  # fmt: skip
+    _add_access(parser)
+    _add_limits(parser)
+    add_retention(parser)
     parser.add_argument(
         "--mpich-python", type=Path, metavar="PYTHON",
         help="interpreter of the environment with MPICH, whose own rules complete tables in its"
@@ -59,11 +59,46 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def add_database(parser: argparse.ArgumentParser) -> None:
-    """The option that names the database."""
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--require-tokens", action="store_true", help="also on loopback")
     parser.add_argument(
-        "--db", default=DATABASE, metavar="URL", help=f"database (default: {DATABASE})"
-    )
+        "--proxy-headers", type=networks, default=(), metavar="PROXIES",
+        help="addresses and networks of the proxies in front, a comma list: their X-Forwarded-For"
+        " names the client in limits and logs; tokens are then required (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--access-log", metavar="FILE",
+        help="log each request as a line of JSON; - is standard error (default: no log)",
+    )  # fmt: skip
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rate-limit", type=float, metavar="N",
+        help="requests per second and client, 0: no limit (default: none on loopback, else 200)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--queued-jobs", type=parsing.count, metavar="N",
+        help="queued jobs per token, or per address without one; 0: no limit (default: 100)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--upload-limit", type=parse_size, metavar="SIZE",
+        help="of one upload of measurements (default: 1GiB)",
+    )  # fmt: skip
+
+
+def networks(text: str) -> tuple[str, ...]:
+    """Return the addresses and networks of a comma list; raises InputError for anything else."""
+    listed = parsing.names(text)
+    for each in listed:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError:
+            raise InputError(
+                f"expected an address or network such as 127.0.0.1 or 10.1.0.0/16, got"
+                f" {quoted(each)}"
+            ) from None
+    return listed
 
 
 def run(options: argparse.Namespace) -> None:
@@ -73,28 +108,35 @@ def run(options: argparse.Namespace) -> None:
     for name in EXTRA:
         if find_spec(name) is None:
             raise InputError(f"the service needs {name}: pip install 'tuner[service]'")
-    from tuner.api import server, settings
+    from tuner.api import server
 
+    settings = _settings(options)
     if options.jobs_only:
-        print_text(f"tuner carries out the jobs of {_shown(options.db)}; Ctrl-C ends it")
-        server.run_jobs(options.db)
-        return
+        server.run_jobs(settings, _announce_jobs)
+    else:
+        server.serve(settings, _announce)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    from tuner.api import settings
+
     mpich = interpreter("mpich", options.mpich_python)
-    chosen = settings.Settings(
+    queued = options.queued_jobs
+    return settings.Settings(
         database=options.db, host=options.host, port=options.port, processes=options.processes,
         runs_jobs=not options.no_jobs, require_tokens=options.require_tokens,
         rate_limit=options.rate_limit,
+        queued_jobs=settings.QUEUED_JOBS if queued is None else queued,
         measurements_limit=options.upload_limit or settings.MEASUREMENTS_LIMIT,
+        trusted_proxies=options.proxy_headers, access_log=options.access_log,
+        retention=retention_of(options),
         mpich_python=mpich if mpich.exists() or options.mpich_python else None,
     )  # fmt: skip
-    server.serve(chosen, _announce)
 
 
 def _announce(address: str) -> None:
     print_text(f"tuner answers at {address} (see /openapi.json); Ctrl-C ends it")
 
 
-def _shown(database: str) -> str:
-    """The URL without the password."""
-    scheme, separator, rest = database.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2].partition('?')[0]}"
+def _announce_jobs() -> None:
+    print_text("tuner carries out jobs; Ctrl-C ends it")

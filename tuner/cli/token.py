@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tuner import db
 from tuner.cli import parsing
+from tuner.cli.database import add_database
 from tuner.cli.output import add_action, emit, print_table, print_text
-from tuner.cli.serve import add_database
-from tuner.errors import InputError
+from tuner.errors import InputError, quoted
+from tuner.units import format_moment, parse_duration
 
 EXAMPLES = """examples:
   tuner token create jobs --scope read --db sqlite:///tuner.db
-  tuner token create probe-of-rack-7 --scope read,submit
+  tuner token create probe-of-rack-7 --scope read,submit --expires 90d
   tuner token list
   tuner token revoke jobs
 
@@ -31,6 +33,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--scope", type=parsing.names, required=True,
         help="read (tables and everything else), submit (measurements, jobs, feedback), publish"
         " (tables); a comma list",
+    )  # fmt: skip
+    create.add_argument(
+        "--expires", type=expiry, metavar="WHEN",
+        help="from when on the token is refused: after a time such as 90d or 12h, or on a date such"
+        " as 2027-01-31, which begins at 00:00 UTC (default: never)",
     )  # fmt: skip
     _action(actions, "list", "print names and scopes, also of revoked tokens", run_list)
     revoke = _action(actions, "revoke", "refuse a token from now on", run_revoke)
@@ -55,8 +62,27 @@ def run_create(options: argparse.Namespace) -> None:
         raise InputError(f"there is no scope {unknown[0]!r}; known: {', '.join(db.SCOPES)}")
     engine = db.open_database(options.db)
     with db.transaction(engine) as session:
-        token = db.create_token(session, options.name, options.scope)
-    emit(options, {"name": options.name, "token": token}, lambda: print(token))
+        token = db.create_token(session, options.name, options.scope, options.expires)
+    record = {"name": options.name, "token": token, "expires_at": _written(options.expires)}
+    emit(options, record, lambda: print(token))
+
+
+def expiry(text: str) -> datetime:
+    """Return the time that `90d`, a date or a time in ISO 8601 means; raises InputError."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return _after(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _after(duration: str) -> datetime:
+    try:
+        return datetime.now(UTC) + timedelta(seconds=parse_duration(duration))
+    except (InputError, OverflowError):
+        raise InputError(
+            f"expected a time such as 90d or 2027-01-31, got {quoted(duration)}"
+        ) from None
 
 
 def run_list(options: argparse.Namespace) -> None:
@@ -65,25 +91,32 @@ def run_list(options: argparse.Namespace) -> None:
     with db.reading(engine) as session:
         tokens = db.list_tokens(session)
     records = [_record(token) for token in tokens]
-    columns = ("name", "scopes", "created_at", "last_used_at", "revoked_at")
+    columns = ("name", "scopes", "state", "expires", "last used", "created")
 
     def show() -> None:
-        rows = [[_cell(record[column]) for column in columns] for record in records]
-        titles = [column.removesuffix("_at").replace("_", " ") for column in columns]
-        print_table("", titles, rows, spare=("created",), prose=("scopes",))
+        rows = [_row(token) for token in tokens]
+        print_table("", columns, rows, spare=("created", "last used"), prose=("scopes",))
 
     emit(options, records, show)
 
 
 def _record(token: db.Token) -> dict[str, Any]:
     record = asdict(token)
-    times = {name: value.isoformat(timespec="seconds") if value else None
-             for name, value in record.items() if name.endswith("_at")}  # fmt: skip
+    times = {name: _written(value) for name, value in record.items() if name.endswith("_at")}
     return {**record, **times, "scopes": sorted(token.scopes)}
 
 
-def _cell(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, list) else value or "-"
+def _row(token: db.Token) -> tuple[str, ...]:
+    state = "revoked" if token.revoked_at else "expired" if token.expired else "valid"
+    times = (token.expires_at, token.last_used_at, token.created_at)
+    return (
+        token.name, ", ".join(sorted(token.scopes)), state,
+        *(f"{time.astimezone(UTC):%Y-%m-%d %H:%M}" if time else "never" for time in times),
+    )  # fmt: skip
+
+
+def _written(moment: datetime | None) -> str | None:
+    return None if moment is None else format_moment(moment)
 
 
 def run_revoke(options: argparse.Namespace) -> None:

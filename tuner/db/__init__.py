@@ -32,7 +32,9 @@ from tuner.db.jobs import (
     JobSummary,
     cancel_job,
     count_jobs,
+    describe_job,
     enqueue,
+    job_documents,
     list_jobs,
     load_job,
     load_result,
@@ -81,6 +83,7 @@ from tuner.db.refusals import (
     LostLeaseError,
     NewerError,
     NotFoundError,
+    QueueFullError,
     UnavailableError,
 )
 from tuner.db.results import (
@@ -89,6 +92,14 @@ from tuner.db.results import (
     store_heldout,
     store_proofs,
 )
+from tuner.db.retention import (
+    KEEP_ALL,
+    Prunable,
+    Retention,
+    prunable,
+    prune,
+)
+from tuner.db.sqlite_file import exposed_modes
 from tuner.db.tables import (
     StoredTable,
     describe_table,
@@ -120,6 +131,7 @@ from tuner.db.upload import ingest
 
 __all__ = [
     "JOB_LEASE",
+    "KEEP_ALL",
     "SCOPES",
     "STATES",
     "Claim",
@@ -132,7 +144,10 @@ __all__ = [
     "NotFoundError",
     "Page",
     "PredictionSummary",
+    "Prunable",
     "Publication",
+    "QueueFullError",
+    "Retention",
     "Session",
     "Staleness",
     "Stored",
@@ -154,10 +169,12 @@ __all__ = [
     "create_token",
     "current_publication",
     "current_publications",
+    "describe_job",
     "describe_measurements",
     "describe_table",
     "end_cancelled",
     "enqueue",
+    "exposed_modes",
     "fail_job",
     "find_prediction",
     "finish_job",
@@ -165,6 +182,7 @@ __all__ = [
     "has_tokens",
     "heartbeat",
     "ingest",
+    "job_documents",
     "list_calibrations",
     "list_clusters",
     "list_feedback",
@@ -189,6 +207,8 @@ __all__ = [
     "measurement_lines",
     "newest_publication",
     "open_database",
+    "prunable",
+    "prune",
     "publish",
     "reading",
     "retry_job",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sqlite3
 import time
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SAWarning
 
 from tuner.db.migrate import migrate
 from tuner.db.refusals import clear_errors, encode_json
+from tuner.db.sqlite_file import create_private_file
 from tuner.db.transactions import begin_sqlite
 from tuner.errors import InputError
 
@@ -34,23 +36,34 @@ def open_database(url: str) -> Engine:
         raise InputError(
             f"this database needs the package {reason.name}: install tuner[service]"
         ) from None
-    except (ArgumentError, NoSuchModuleError, ValueError) as reason:
-        raise InputError(
-            f"this database URL cannot be used ({reason}); write it like sqlite:///tuner.db or"
-            " postgresql://user:password@host/name"
-        ) from None
+    except (ArgumentError, NoSuchModuleError, SAWarning, ValueError):
+        raise _unusable_url() from None
     try:
+        create_private_file(engine.url)
         with clear_errors(engine):
             migrate(engine)
     except InputError:
         engine.dispose()
         raise
+    except (TypeError, ValueError):  # of drivers, about parameters in the URL
+        engine.dispose()
+        raise _unusable_url() from None
     return engine
+
+
+def _unusable_url() -> InputError:
+    """Without the URL, which may have a password in any place."""
+    return InputError(
+        "the URL of the database cannot be used: write it like sqlite:///tuner.db or"
+        " postgresql://user:password@host/name"
+    )
 
 
 def _engine(url: URL) -> Engine:
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, json_serializer=encode_json)
+        with catch_warnings():
+            simplefilter("error", SAWarning)  # of parameters that would be ignored
+            engine = create_engine(url, json_serializer=encode_json)
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", begin_sqlite)
         return engine

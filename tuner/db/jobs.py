@@ -6,18 +6,19 @@ is asked to stop. How runners get and keep them is in `queue`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import case, func, select, update
+from sqlalchemy import Row, Text, case, cast, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.db.mapping import JobRow
 from tuner.db.pages import PAGE, Page, only, page_of
-from tuner.db.refusals import ConflictError, NotFoundError
-from tuner.db.transactions import present
+from tuner.db.refusals import ConflictError, NotFoundError, QueueFullError
+from tuner.db.transactions import hold, present
+from tuner.units import plural
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
@@ -61,28 +62,46 @@ _SUMMARY = (
 _WHOLE = (*_SUMMARY, JobRow.spec)
 
 
-def enqueue(session: Session, kind: str, spec: Mapping[str, Any], by: str = "") -> int:
-    """The id of a new job, which a runner gets once this transaction is committed."""
+def enqueue(
+    session: Session, kind: str, spec: Mapping[str, Any], by: str = "", limit: int = 0
+) -> int:
+    """Return the id of a new job, which a runner gets once this transaction is committed.
+
+    by          the client that asks for it
+    limit       jobs that this client may have queued, this one included; 0 for any number
+
+    Raises QueueFullError.
+    """
+    if limit:
+        _require_room(session, by, limit)
     row = JobRow(kind=kind, spec=dict(spec), asked_by=by, created_at=present(session))
     session.add(row)
     session.flush()
     return row.id
 
 
+def describe_job(session: Session, job_id: int) -> JobSummary:
+    """Return what a list says of a job; raises NotFoundError."""
+    return JobSummary(*_one(session, _SUMMARY, job_id))
+
+
 def load_job(session: Session, job_id: int) -> Job:
-    """Raises NotFoundError."""
-    found = session.execute(select(*_WHOLE).where(JobRow.id == job_id)).one_or_none()
-    if found is None:
-        raise NotFoundError(f"the database has no job {job_id}")
-    return Job(*found)
+    """Return a job with what was asked for; raises NotFoundError."""
+    return Job(*_one(session, _WHOLE, job_id))
 
 
 def load_result(session: Session, job_id: int) -> Any | None:
     """What a job that is done produced; None before that. Raises NotFoundError."""
-    found = session.execute(select(JobRow.result).where(JobRow.id == job_id)).one_or_none()
-    if found is None:
-        raise NotFoundError(f"the database has no job {job_id}")
-    return found[0]
+    return _one(session, (JobRow.result,), job_id)[0]
+
+
+def job_documents(session: Session, job_id: int) -> tuple[str, str]:
+    """Return what was asked for and the result as JSON texts, `null` for no result yet.
+
+    Both may be megabytes, which nobody parses who only passes them on. Raises NotFoundError.
+    """
+    spec, result = _one(session, (cast(JobRow.spec, Text), cast(JobRow.result, Text)), job_id)
+    return spec, result or "null"
 
 
 def list_jobs(
@@ -104,7 +123,7 @@ def count_jobs(session: Session) -> dict[str, int]:
     return dict.fromkeys(STATES, 0) | {row[0]: row[1] for row in found}
 
 
-def cancel_job(session: Session, job_id: int) -> Job:
+def cancel_job(session: Session, job_id: int) -> JobSummary:
     """A queued job is cancelled, a running one is asked to stop, a cancelled one stays so.
 
     Raises NotFoundError, and ConflictError for a job that is done or failed.
@@ -118,7 +137,25 @@ def cancel_job(session: Session, job_id: int) -> Job:
             ended_at=case((queued, present(session)), else_=None),
         )
     )  # fmt: skip
-    job = load_job(session, job_id)
+    job = describe_job(session, job_id)
     if job.state in (DONE, FAILED):
         raise ConflictError(f"job {job_id} is {job.state}: there is nothing left to cancel")
     return job
+
+
+def _require_room(session: Session, by: str, limit: int) -> None:
+    """Raise QueueFullError where a client has no room; others of its requests wait meanwhile."""
+    hold(session.connection(), f"queue of {by}")
+    own = (JobRow.state == QUEUED, JobRow.asked_by == by)
+    if (session.scalar(select(func.count()).where(*own)) or 0) >= limit:
+        raise QueueFullError(
+            f"{by} has {plural(limit, 'queued job')} already, which is the limit: wait until one of"
+            " them has started, or cancel one"
+        )
+
+
+def _one(session: Session, columns: Sequence[Any], job_id: int) -> Row[*tuple[Any, ...]]:
+    found = session.execute(select(*columns).where(JobRow.id == job_id)).one_or_none()
+    if found is None:
+        raise NotFoundError(f"the database has no job {job_id}")
+    return found

@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 
 from tuner import resources
-from tuner.db.refusals import UnavailableError, clear_errors, name_of
+from tuner.db.refusals import UnavailableError, clear_errors
 from tuner.db.transactions import READING, hold, take_time
 from tuner.errors import InputError
 
@@ -32,8 +32,8 @@ def migrate(engine: Engine) -> None:
         current = _current(connection)
         if current is not None and current not in known:
             raise InputError(
-                f"{name_of(engine)}: its schema {current} is newer than this program;"
-                " update tuner or give another database"
+                f"the database has schema {current}, which is newer than this program: update"
+                " tuner, or give another database"
             )
         command.upgrade(migration_settings(connection), "head")
 
@@ -48,7 +48,8 @@ def check_ready(engine: Engine) -> None:
         current = _current(connection)
     if current != newest:
         raise UnavailableError(
-            f"{name_of(engine)}: its schema is {current}, this program needs {newest}"
+            f"the database has schema {current}, but this program needs {newest}: start the"
+            " service again, which migrates the database"
         )
 
 

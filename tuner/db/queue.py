@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, and_, case, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from tuner.db.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
 from tuner.db.mapping import JobRow
@@ -32,7 +32,6 @@ class Claim:
     id: int
     attempt: int
     kind: str
-    spec: Mapping[str, Any]
 
 
 def claim_job(engine: Engine, runner: str, kinds: Collection[str]) -> Claim | None:
@@ -111,7 +110,10 @@ def _overdue(now: datetime) -> ColumnElement[bool]:
 def _claim(session: Session, runner: str, kinds: Collection[str]) -> Claim | None:
     now = present(session)
     _bury(session, kinds, now)
-    oldest = select(JobRow).where(_due(kinds, now)).order_by(JobRow.id).limit(1)
+    oldest = (
+        select(JobRow).options(defer(JobRow.spec), defer(JobRow.result))  # both may be large
+        .where(_due(kinds, now)).order_by(JobRow.id).limit(1)
+    )  # fmt: skip
     row = session.scalar(oldest.with_for_update(skip_locked=True))
     if row is None:
         return None
@@ -119,7 +121,7 @@ def _claim(session: Session, runner: str, kinds: Collection[str]) -> Claim | Non
     row.state, row.runner, row.attempt = RUNNING, runner, row.attempt + 1
     row.progress, row.text, row.leased_to = 0.0, "", _lease(now)
     row.started_at = row.started_at or now
-    return Claim(row.id, row.attempt, row.kind, row.spec)
+    return Claim(row.id, row.attempt, row.kind)
 
 
 def _bury(session: Session, kinds: Collection[str], now: datetime) -> None:

@@ -1,4 +1,7 @@
-"""What a database refuses, in the words of the person who can do something about it."""
+"""Errors of a database, as one sentence that says what to do.
+
+No message has any part of the database's URL: messages end up in answers and in logs.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,10 @@ class ConflictError(InputError):
     """It cannot be done in the present state of what is stored."""
 
 
+class QueueFullError(InputError):
+    """This client has as many queued jobs as it may have."""
+
+
 class UnavailableError(InputError):
     """The database does not answer, is busy or broken: nothing is wrong with what was asked."""
 
@@ -35,31 +42,39 @@ class LostLeaseError(TunerError):
 
 
 _ENCODE = JSONEncoder(allow_nan=False).encode
-_REMEDIES = {  # what the database says -> what it means; SQLite's first, then PostgreSQL's
-    "file is not a database": "is not a database; give another file",
+_NO_ANSWER = "does not answer; start the server, or check host and port"
+_NO_HOST = "is on a host whose name cannot be resolved; check the URL"
+_FULL = "cannot grow, the disk is full; free some space"
+_NO_CONNECTION = "has no connection left; try again, or let the server have more"
+_GONE = "went away; try again when it is back"
+_REMEDIES = {  # what the database says -> what is wrong with it; SQLite's first, then PostgreSQL's
+    "file is not a database": "is not an SQLite file; give another file",
     "malformed": "is damaged; restore it from a backup or start a new file",
     "locked": "is in use by another program; try again when that has ended",
     "unable to open": "cannot be opened; check that its directory exists and may be written to",
     "readonly": "may not be written to; check its permissions",
-    "database or disk is full": "cannot grow, the disk is full; free some space",
+    "database or disk is full": _FULL,
     "disk I/O error": "cannot be written, the disk is full or failing; nothing was stored",
     "password authentication failed": "refused the user or the password; check the URL",
     "no password supplied": "wants a password; write it like postgresql://user:password@host/name",
-    "Connection refused": "does not answer; start the server, or check host and port",
-    "No such file or directory": "does not answer; start the server, or check host and port",
-    "connection timeout": "does not answer; start the server, or check host and port",
+    "no pg_hba.conf entry": "lets nobody connect so; see pg_hba.conf of the server",
+    "SSL connection has been closed": _GONE,
+    "SSL": "cannot be reached with these settings of TLS; check sslmode and the certificates",
+    "Connection refused": _NO_ANSWER,
+    "No such file or directory": _NO_ANSWER,
+    "connection timeout": _NO_ANSWER,
     "the server was silent": "does not answer; try again, or see what keeps the server busy",
-    "resolve host": "has a host that nobody knows; check the URL",
-    "translate host name": "has a host that nobody knows; check the URL",
-    "too many clients": "has no connection left; try again, or let the server have more",
-    "remaining connection slots": "has no connection left; try again, or let the server have more",
+    "resolve host": _NO_HOST,
+    "translate host name": _NO_HOST,
+    "too many clients": _NO_CONNECTION,
+    "remaining connection slots": _NO_CONNECTION,
     "starting up": "is starting; try again in a moment",
     "shutting down": "is shutting down; try again when it is back",
     "terminating connection": "was stopped; try again when it is back",
-    "closed the connection": "went away; try again when it is back",
-    "connection is closed": "went away; try again when it is back",
+    "closed the connection": _GONE,
+    "connection is closed": _GONE,
     "deadlock detected": "was asked for two things that wait for each other; try again",
-    "No space left": "cannot grow, the disk is full; free some space",
+    "No space left": _FULL,
     "permission denied": "does not let this user do that; grant it, or use another user",
 }
 
@@ -84,41 +99,36 @@ def clear_errors(engine: Engine) -> Iterator[None]:
     except DBAPIError as reason:
         raise _refusal(engine, reason) from None
     except NoConnectionError:
-        raise UnavailableError(
-            f"{name_of(engine)}: every connection is in use; try again"
-        ) from None
+        raise UnavailableError("every connection to the database is in use; try again") from None
     except (StatementError, OverflowError, UnicodeEncodeError, _NoJSONError) as reason:
         cause = reason.orig if isinstance(reason, StatementError) else reason
         raise InputError(
-            f"{name_of(engine)}: cannot hold this value: {cause}; numbers are finite and of at most"
-            " 63 bits, text is Unicode"
+            f"the database cannot hold this value: {cause}; numbers are finite and of at most 63"
+            " bits, text is Unicode"
         ) from None
 
 
-def name_of(engine: Engine) -> str:
-    """The database as messages call it, without its passwords."""
-    if engine.dialect.name == "sqlite":
-        return engine.url.database or "the database in memory"
-    where = {name: value for name, value in engine.url.query.items() if name in ("host", "port")}
-    plain = engine.url.set(drivername="postgresql", query=where)
-    return plain.render_as_string(hide_password=True)
-
-
 def _refusal(engine: Engine, reason: DBAPIError) -> InputError:
-    said = str(reason.orig)
-    refused = f"{name_of(engine)}: the database refused: {' '.join(said.split())}"
+    said = " ".join(str(reason.orig).split())
     if isinstance(reason, DataError | IntegrityError):  # all else has nothing to do with the values
-        return InputError(refused)
-    if engine.dialect.name == "postgresql" and said.rstrip().endswith("does not exist"):
-        if 'FATAL:  database "' in said:
-            return UnavailableError(
-                f"{name_of(engine)}: the server has no such database; create it with createdb"
-            )
-        if 'FATAL:  role "' in said:
-            return UnavailableError(
-                f"{name_of(engine)}: the server has no such user; check the URL"
-            )
+        return InputError(f"the database refused: {said}")
+    if said.endswith("does not exist"):
+        if 'FATAL: database "' in said:
+            return UnavailableError("the server has no such database; create it with createdb")
+        if 'FATAL: role "' in said:
+            return UnavailableError("the server of the database has no such user; check the URL")
     for words, remedy in _REMEDIES.items():
         if words in said:
-            return UnavailableError(f"{name_of(engine)}: {remedy}")
-    return UnavailableError(refused)
+            return UnavailableError(f"the database {remedy}")
+    return UnavailableError(f"the database refused: {_without_url(engine, reason)}")
+
+
+def _without_url(engine: Engine, reason: DBAPIError) -> str:
+    """Return what the database said. Why it lets nobody connect is for its own log."""
+    said = str(reason.orig)
+    if engine.dialect.name == "postgresql":
+        diagnosis: Any = getattr(reason.orig, "diag", None)
+        said = (diagnosis and diagnosis.message_primary) or "see the log of its server"
+        for part in (engine.url.username, engine.url.database):
+            said = said.replace(f'"{part}"', "of the URL")
+    return " ".join(said.split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,10 @@ from tuner.files import finite, from_record
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, table_record
 
 _RULES = Base.metadata.tables[RuleRow.__tablename__]
+_RULE = (RuleRow.collective, RuleRow.nodes, RuleRow.ppn, RuleRow.memory, RuleRow.operators,
+         RuleRow.placement, RuleRow.lo, RuleRow.hi, RuleRow.algorithm, RuleRow.params, RuleRow.via,
+         RuleRow.evidence)  # fmt: skip
+_RULES_AT_ONCE = 1000  # that are fetched; other threads get their turn in between
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def store_table(
     require_measurements(session, measurements_id)
     if calibration_id is not None and session.get(CalibrationRow, calibration_id) is None:
         raise NotFoundError(f"the database has no calibration {calibration_id}")
-    record = finite(table_record(table))
+    record = {**table_record(table), "provenance": finite(table.provenance)}
     values = {
         "cluster_id": store_cluster(session, table.cluster).id, "library": table.library,
         "provenance": record["provenance"], "probe_id": measurements_id,
@@ -60,7 +64,10 @@ def store_table(
     }  # fmt: skip
     stored = store_once(session, TableRow.version, values, "digest", "copy")
     if stored.new and table.rules:
-        rows = [_rule_values(stored.id, *each) for each in enumerate(table.rules)]
+        rows = [
+            _rule_values(stored.id, ordinal, rule, record["rules"][ordinal]["evidence"])
+            for ordinal, rule in enumerate(table.rules)
+        ]
         session.execute(insert(_RULES), rows)
     return stored
 
@@ -70,8 +77,10 @@ def load_table(session: Session, version: int) -> TuningTable:
     row = session.get(TableRow, version)
     if row is None:
         raise _absent(version)
+    query = select(*_RULE).where(RuleRow.version == version).order_by(RuleRow.ordinal)
+    stored = session.execute(query.execution_options(yield_per=_RULES_AT_ONCE))
     try:
-        rules = tuple(_rule(entry) for entry in row.rules)
+        rules = tuple(_rule(*each) for each in stored)
     except (ValueError, TypeError) as reason:
         raise NewerError(
             f"tuning table, version {version}: this program cannot read it, {quoted(reason)};"
@@ -113,19 +122,21 @@ def _absent(version: int) -> NotFoundError:
     return NotFoundError(f"the database has no tuning table, version {version}")
 
 
-def _rule_values(version: int, ordinal: int, rule: Rule) -> dict[str, Any]:
+def _rule_values(version: int, ordinal: int, rule: Rule, evidence: Any) -> dict[str, Any]:
+    """Return the columns of a rule, whose evidence is as its record has it."""
     return {
-        "version": version, "ordinal": ordinal, **asdict(rule.key), "lo": rule.lo,
+        "version": version, "ordinal": ordinal, **vars(rule.key), "lo": rule.lo,
         "hi": None if rule.hi == math.inf else int(rule.hi),
         "algorithm": rule.choice.algorithm, "params": dict(rule.choice.params),
-        "via": rule.choice.via, "evidence": finite(asdict(rule.evidence)),
+        "via": rule.choice.via, "evidence": evidence,
     }  # fmt: skip
 
 
-def _rule(row: RuleRow) -> Rule:
-    key = Key(
-        Collective(row.collective), row.nodes, row.ppn, row.memory, row.operators, row.placement
-    )
-    choice = Choice(row.algorithm, row.params, row.via)
-    hi = math.inf if row.hi is None else row.hi
-    return Rule(key, row.lo, hi, choice, from_record(Evidence, row.evidence))
+def _rule(
+    collective: str, nodes: int, ppn: int, memory: str, operators: str, placement: str, lo: int,
+    hi: int | None, algorithm: str, params: dict[str, int], via: str, evidence: dict[str, Any],
+) -> Rule:  # fmt: skip
+    key = Key(Collective(collective), nodes, ppn, memory, operators, placement)
+    choice = Choice(algorithm, params, via)
+    bound = math.inf if hi is None else hi
+    return Rule(key, lo, bound, choice, from_record(Evidence, evidence))

@@ -6,16 +6,18 @@ import hashlib
 import secrets
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, Row, and_, or_, select, update
 from sqlalchemy.orm import Session
 
 from tuner.db.mapping import TokenRow
 from tuner.db.refusals import ConflictError, NotFoundError, UnavailableError
 from tuner.db.transactions import present, reading, transaction
 from tuner.errors import InputError
+from tuner.units import format_moment
 
 SCOPES = ("read", "submit", "publish")
 ENTROPY = 32  # bytes
@@ -32,17 +34,26 @@ class Token:
     created_at: datetime
     revoked_at: datetime | None
     last_used_at: datetime | None
+    expires_at: datetime | None = None
+    expired: bool = False
 
 
 _COLUMNS = (TokenRow.name, TokenRow.scopes, TokenRow.created_at, TokenRow.revoked_at,
-            TokenRow.last_used_at)  # fmt: skip
+            TokenRow.last_used_at, TokenRow.expires_at)  # fmt: skip
 
 
-def create_token(session: Session, name: str, scopes: Collection[str]) -> str:
-    """The token; this is the only time that anybody sees it.
+def create_token(
+    session: Session, name: str, scopes: Collection[str], expires_at: datetime | None = None
+) -> str:
+    """Return a new token; this is the only time that anybody sees it.
 
-    Raises ConflictError for a name that was used before, InputError for scopes that do not exist.
+    expires_at  from when on it is refused, a time with its zone; None for never
+
+    Raises ConflictError for a name that was used before, InputError for scopes that do not exist
+    and for a time that has passed.
     """
+    if expires_at is not None and expires_at <= present(session):
+        raise InputError(f"a token cannot expire in the past, at {format_moment(expires_at)}")
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
         wrong = ", ".join(unknown) or "none"
@@ -51,26 +62,30 @@ def create_token(session: Session, name: str, scopes: Collection[str]) -> str:
         raise ConflictError(f"there is, or was, a token {name}: choose another name")
     token = PREFIX + secrets.token_urlsafe(ENTROPY)
     ordered = [scope for scope in SCOPES if scope in scopes]
-    session.add(TokenRow(name=name, scopes=ordered, digest=_digest(token)))
+    expiry = expires_at and expires_at.astimezone(UTC)
+    session.add(TokenRow(name=name, scopes=ordered, digest=_digest(token), expires_at=expiry))
     session.flush()
     return token
 
 
 def check_token(engine: Engine, token: str) -> Token | None:
-    """Whose token it is; None for one that was never given out or is revoked. Notes its use,
-    unless others keep the database from writing.
+    """Return what is known of a token, also of one that has expired; None for one that was never
+    given out or is revoked.
+
+    Notes the use of a valid one, unless others keep the database from writing.
     """
-    valid = (TokenRow.digest == _digest(token), TokenRow.revoked_at.is_(None))
+    known = (TokenRow.digest == _digest(token), TokenRow.revoked_at.is_(None))
     with reading(engine) as session:
-        found = session.execute(select(*_COLUMNS).where(*valid)).one_or_none()
+        found = session.execute(select(*_COLUMNS).where(*known)).one_or_none()
         now = present(session)
     if found is None:
         return None
-    known = _token(*found)
-    if known.last_used_at is None or known.last_used_at < now - _NOTED:
+    checked = _token(found, now)
+    last = checked.last_used_at
+    if not checked.expired and (last is None or last < now - _NOTED):
         with suppress(UnavailableError), transaction(engine) as session:
-            session.execute(update(TokenRow).where(*valid).values(last_used_at=now))
-    return known
+            session.execute(update(TokenRow).where(*known).values(last_used_at=now))
+    return checked
 
 
 def revoke_token(session: Session, name: str) -> None:
@@ -82,22 +97,25 @@ def revoke_token(session: Session, name: str) -> None:
 
 
 def list_tokens(session: Session) -> list[Token]:
-    """All, revoked ones too, in the order in which they were made."""
-    return [_token(*row) for row in session.execute(select(*_COLUMNS).order_by(TokenRow.id))]
+    """Return all, also revoked and expired ones, in the order in which they were made."""
+    now = present(session)
+    return [_token(row, now) for row in session.execute(select(*_COLUMNS).order_by(TokenRow.id))]
 
 
 def has_tokens(session: Session) -> bool:
-    """Whether anybody could get in with one."""
-    valid = select(TokenRow.id).where(TokenRow.revoked_at.is_(None)).limit(1)
-    return session.scalar(valid) is not None
+    """Return whether anybody could get in with one."""
+    valid = and_(
+        TokenRow.revoked_at.is_(None),
+        or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > present(session)),
+    )
+    return session.scalar(select(TokenRow.id).where(valid).limit(1)) is not None
 
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _token(
-    name: str, scopes: list[str], created_at: datetime, revoked_at: datetime | None,
-    last_used_at: datetime | None,
-) -> Token:  # fmt: skip
-    return Token(name, frozenset(scopes), created_at, revoked_at, last_used_at)
+def _token(row: Row[*tuple[Any, ...]], now: datetime) -> Token:
+    known = Token(*row)
+    expired = known.expires_at is not None and known.expires_at <= now
+    return replace(known, scopes=frozenset(known.scopes), expired=expired)

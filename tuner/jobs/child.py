@@ -20,28 +20,39 @@ from tuner import db
 from tuner.errors import TunerError
 from tuner.jobs.kinds import Tell, work
 
+GIVEN_BACK = 1  # exit status of a child whose job the runner tries again or leaves to another
 ORPHANED = 3  # exit status of a child whose runner ended
 NICENESS = 5  # requests go before jobs
 TELL_EVERY = 0.1  # seconds
 
 
 def main() -> int:
-    """Exit status 0: the job is ended in the database, well or with a reason."""
+    """Return the exit status; 0: the job is ended in the database, well or with a reason."""
     order = json.loads(sys.stdin.readline())
     claim = db.Claim(**order["claim"])
-    engine = db.open_database(order["database"])
+    try:
+        _carry_out(order["database"], claim)
+    except TunerError as reason:  # the database is gone, or another runner has the job
+        print(f"job {claim.id} is given back: {reason}", file=sys.stderr)
+        return GIVEN_BACK
+    return 0
+
+
+def _carry_out(database: str, claim: db.Claim) -> None:
+    engine = db.open_database(database)
     threading.Thread(target=_end_with_runner, args=(engine, claim), daemon=True).start()
     os.nice(NICENESS)
     try:
-        store = work(claim.kind)(engine, claim.spec, _teller(_own_stdout()))
+        with db.reading(engine) as session:
+            spec = db.load_job(session, claim.id).spec
+        store = work(claim.kind)(engine, spec, _teller(_own_stdout()))
         with db.transaction(engine) as session:
             db.finish_job(session, claim, store(session))
     except (db.UnavailableError, db.LostLeaseError):
-        raise  # the runner sees to it
+        raise
     except TunerError as reason:
         with db.transaction(engine) as session:
             db.fail_job(session, claim, str(reason))
-    return 0
 
 
 def order(database: str, claim: db.Claim) -> str:

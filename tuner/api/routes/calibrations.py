@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
+from tuner.api.large import LargeBodyRoute
 from tuner.api.problems import documented
 from tuner.api.schemas import (
     DIGEST,
@@ -26,7 +27,12 @@ from tuner.api.service import Serving
 from tuner.cost import calibration_from_record, calibration_record
 from tuner.errors import InputError, quoted
 
-router = APIRouter(prefix=f"{PREFIX}/calibrations", tags=["calibrations"], responses=documented())
+router = APIRouter(
+    prefix=f"{PREFIX}/calibrations",
+    tags=["calibrations"],
+    responses=documented(),
+    route_class=LargeBodyRoute,
+)
 _LINE = {"value": 1e-06, "low": 1e-06, "high": 1e-06}
 EXAMPLE = {
     "version": 1, "cluster": "one", "library": "openmpi 5.0.11", "paths": [

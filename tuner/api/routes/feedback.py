@@ -8,11 +8,14 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from tuner import db
+from tuner.api.large import LargeBodyRoute
 from tuner.api.problems import documented
 from tuner.api.schemas import PREFIX, Body, Call, Count, Id, IdInPath, Name, Word, example
 from tuner.api.service import Serving
 
-router = APIRouter(prefix=PREFIX, tags=["feedback"], responses=documented(404))
+router = APIRouter(
+    prefix=PREFIX, tags=["feedback"], responses=documented(404), route_class=LargeBodyRoute
+)
 MOST_ITEMS = 10_000
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

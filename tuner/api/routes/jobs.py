@@ -28,6 +28,7 @@ MOST_STREAMS = 200  # of events, in each process: each looks at the database aga
 ENDED = ("done", "failed", "cancelled")
 LOOK_EVERY = 0.25  # seconds
 MOST_FORBIDDEN = 1000
+JSON = "application/json"
 Algorithm = Annotated[str, Field(max_length=100, pattern=r"^([a-z_]+:)?[A-Za-z0-9_.-]+$")]
 EVENT = {  # of a stream of them; `data` is the job as JSON
     "type": "object", "required": ["id", "event", "data"],
@@ -126,8 +127,13 @@ class Job(JobSummary):
     result: Any
 
 
-@router.post("", status_code=202, responses=documented(404))
-def enqueue(service: Serving, wanted: NewJob, client: Asking) -> Job:
+@router.post(
+    "",
+    status_code=202,
+    response_class=Response,
+    responses=documented(404, also={202: {"model": Job}}),
+)
+def enqueue(service: Serving, wanted: NewJob, client: Asking) -> Response:
     """Queue a job; follow it with its events."""
     if wanted.publish and PUBLISH not in client.scopes:
         raise Problem(403, f"the token {client.name} lacks the scope {PUBLISH}")
@@ -139,7 +145,10 @@ def enqueue(service: Serving, wanted: NewJob, client: Asking) -> Job:
         db.describe_measurements(session, wanted.measurements)
         if wanted.topology is not None:
             db.load_topology(session, wanted.topology)
-        return shown(session, db.enqueue(session, wanted.kind, spec, by=client.name))
+        number = db.enqueue(
+            session, wanted.kind, spec, by=client.name, limit=service.settings.queued_jobs
+        )
+        return Response(document(session, number), 202, media_type=JSON)
 
 
 class JobsQuery(Paging):
@@ -155,26 +164,39 @@ def listing(service: Serving, query: Annotated[JobsQuery, Query()]) -> Any:
         return db.list_jobs(session, **query.model_dump())
 
 
-@router.get("/{job_id}", responses=documented(404))
-def one(service: Serving, job_id: IdInPath) -> Job:
+@router.get(
+    "/{job_id}", response_class=Response, responses=documented(404, also={200: {"model": Job}})
+)  # fmt: skip
+def one(service: Serving, job_id: IdInPath) -> Response:
     """One job."""
     with db.reading(service.engine) as session:
-        return shown(session, job_id)
+        return Response(document(session, job_id), media_type=JSON)
 
 
-def shown(session: db.Session, job_id: int) -> Job:
-    """The job as the service shows it; raises NotFoundError."""
-    job = db.load_job(session, job_id)
-    fields = {name: getattr(job, name) for name in Job.model_fields if name != "result"}
-    return Job.model_construct(**fields, result=db.load_result(session, job_id))
+def summary(session: db.Session, job_id: int) -> JobSummary:
+    """Return the job as lists show it; raises NotFoundError."""
+    return JobSummary.model_construct(**vars(db.describe_job(session, job_id)))
 
 
-@router.post("/{job_id}/cancel", status_code=202, responses=documented(404, 409))
-def cancel(service: Serving, job_id: IdInPath) -> Job:
+def document(session: db.Session, job_id: int) -> str:
+    """Return the JSON of a `Job`; raises NotFoundError.
+
+    What was asked for and the result are passed on as they are stored, since they may be large.
+    """
+    spec, result = db.job_documents(session, job_id)
+    shown = summary(session, job_id).model_dump_json()
+    return f'{shown[:-1]},"spec":{spec},"result":{result}}}'
+
+
+@router.post(
+    "/{job_id}/cancel", status_code=202, response_class=Response,
+    responses=documented(404, 409, also={202: {"model": Job}}),
+)  # fmt: skip
+def cancel(service: Serving, job_id: IdInPath) -> Response:
     """Ask for the end of a job; a running one ends within a second. 409 when it has ended."""
     with db.transaction(service.engine) as session:
         db.cancel_job(session, job_id)
-        return shown(session, job_id)
+        return Response(document(session, job_id), 202, media_type=JSON)
 
 
 @router.get(
@@ -191,7 +213,7 @@ async def events(
 
     A client that comes back with Last-Event-ID gets the next event as soon as there is news.
     """
-    first = await to_thread.run_sync(_look, service, job_id)
+    first = await to_thread.run_sync(_look, service, job_id, last_event_id)
     if first.last and last_event_id == first.id:
         return Response(status_code=204)
     if len(service.streams) >= MOST_STREAMS:
@@ -201,7 +223,7 @@ async def events(
 
 @dataclass(frozen=True)
 class _News:
-    """A job as an event; `id` is the same for as long as there is no news."""
+    """A job as an event; `id` is the same for as long as there is no news, and no `data` then."""
 
     id: str
     data: str
@@ -222,14 +244,15 @@ async def _events(
                 return
             await asyncio.sleep(LOOK_EVERY)
             with suppress(db.UnavailableError):  # the next look may succeed
-                news = await to_thread.run_sync(_look, service, job_id)
+                news = await to_thread.run_sync(_look, service, job_id, last_event_id)
     finally:
         service.streams.discard(stream)
 
 
-def _look(service: Service, job_id: int) -> _News:
-    """All of it in a thread: what was asked for and the result may be large."""
+def _look(service: Service, job_id: int, last_event_id: str | None) -> _News:
+    """All in a thread. What was asked for never changes, and the result comes with the state."""
     with db.reading(service.engine) as session:
-        job = shown(session, job_id)
-    data = job.model_dump_json()
-    return _News(hashlib.sha256(data.encode()).hexdigest()[:16], data, job.state in ENDED)
+        job = summary(session, job_id)
+        event_id = hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:16]
+        data = document(session, job_id) if event_id != last_event_id else ""
+    return _News(event_id, data, job.state in ENDED)

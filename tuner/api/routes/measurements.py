@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
@@ -18,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import accepts
-from tuner.api.problems import Problem, documented, text
+from tuner.api.problems import documented, text
 from tuner.api.schemas import (
     DIGEST,
     MOMENT,
@@ -32,10 +30,9 @@ from tuner.api.schemas import (
     example,
 )
 from tuner.api.service import Service, Serving
-from tuner.api.uploads import store
+from tuner.api.uploads import body_on_disk, ingest_file
 from tuner.collective import Collective
 
-log = logging.getLogger(__name__)
 router = APIRouter(prefix=f"{PREFIX}/measurements", tags=["measurements"], responses=documented())
 NDJSON = "application/x-ndjson"
 PIECE = 500  # lines that are sent together
@@ -107,23 +104,17 @@ async def ingest(service: Serving, request: Request, response: Response) -> Any:
 
     An upload that was interrupted can simply be sent again: nothing is stored twice.
     """
-    try:
-        with tempfile.NamedTemporaryFile(prefix="tuner-upload-") as file:
-            async for chunk in request.stream():
-                file.write(chunk)
-            file.flush()
-            stored, described = await to_thread.run_sync(
-                _ingest, service, Path(file.name), limiter=service.uploads
-            )
-    except OSError as reason:
-        log.warning("an upload could not be kept: %s", reason)
-        raise Problem(503, "the service has no room for an upload: send it later") from None
+    async with body_on_disk(request) as path:
+        stored, described = await to_thread.run_sync(
+            _ingest, service, path, limiter=service.uploads
+        )
     response.status_code = 201 if stored.new else 200
     return described
 
 
 def _ingest(service: Service, path: Path) -> tuple[db.Stored, db.StoredMeasurements]:
-    stored = store(service.engine, path)
+    assert service.workers is not None  # this route passes nothing on to workers itself
+    stored = ingest_file(service.engine, path, service.workers)
     with db.reading(service.engine) as session:
         described = db.describe_measurements(session, stored.id)
     if stored.new:

@@ -7,13 +7,19 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from tuner.api.large import LargeBodyRoute
 from tuner.api.problems import documented
 from tuner.api.published import Entry
 from tuner.api.schemas import PREFIX, Body, Call, Name, example
 from tuner.api.service import Service, Serving
 from tuner.table import Key
 
-router = APIRouter(prefix=f"{PREFIX}/select", tags=["select"], responses=documented(404, 409))
+router = APIRouter(
+    prefix=f"{PREFIX}/select",
+    tags=["select"],
+    responses=documented(404, 409),
+    route_class=LargeBodyRoute,
+)
 MOST_CALLS = 10_000
 JSON = "application/json"
 DECISION = {

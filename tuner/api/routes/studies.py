@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
+from tuner.api.large import LargeBodyRoute
 from tuner.api.problems import Problem, documented
-from tuner.api.routes.jobs import JobSummary, shown
+from tuner.api.routes.jobs import JSON, JobSummary, summary
 from tuner.api.schemas import PREFIX, IdInPath, Page, Paging
 from tuner.api.service import Asking, Serving
 from tuner.api.stored import References
 from tuner.sim.study import study_from, study_record
 from tuner.topologies.short import PREFIX as PRESET
 
-router = APIRouter(prefix=f"{PREFIX}/studies", tags=["studies"], responses=documented())
+router = APIRouter(
+    prefix=f"{PREFIX}/studies", tags=["studies"], responses=documented(), route_class=LargeBodyRoute
+)
 KIND = "study"
 EXAMPLE = {
     "name": "twice the network",
@@ -49,8 +52,10 @@ def enqueue(service: Serving, body: Raw, client: Asking) -> StudyJob:
         references = References(session)
         record = study_record(study_from(_whole(spec, references), references))
     with db.transaction(service.engine) as session:
-        number = db.enqueue(session, KIND, record, by=client.name)
-        return _queued(session, number)
+        number = db.enqueue(
+            session, KIND, record, by=client.name, limit=service.settings.queued_jobs
+        )
+        return StudyJob.model_construct(id=number, job=summary(session, number))
 
 
 def _whole(spec: Any, references: References) -> Any:
@@ -59,10 +64,6 @@ def _whole(spec: Any, references: References) -> Any:
     if not isinstance(topology, str) or topology.startswith(PRESET):
         return spec
     return {**spec, "topology": references.written(topology)}
-
-
-def _queued(session: db.Session, number: int) -> StudyJob:
-    return StudyJob.model_construct(id=number, job=shown(session, number))
 
 
 @router.get("", response_model=Page[StudyJob])
@@ -74,11 +75,15 @@ def listing(service: Serving, paging: Annotated[Paging, Query()]) -> Any:
     return {"items": items, "next": page.next}
 
 
-@router.get("/{study_id}", responses=documented(404))
-def one(service: Serving, study_id: IdInPath) -> Study:
+@router.get(
+    "/{study_id}", response_class=Response, responses=documented(404, also={200: {"model": Study}})
+)  # fmt: skip
+def one(service: Serving, study_id: IdInPath) -> Response:
     """One study."""
     with db.reading(service.engine) as session:
-        job = shown(session, study_id)
-    if job.kind != KIND:
-        raise Problem(404, f"job {study_id} is no study")
-    return Study.model_construct(id=study_id, job=job, spec=job.spec, result=job.result)
+        job = summary(session, study_id)
+        if job.kind != KIND:
+            raise Problem(404, f"job {study_id} is not a study")
+        spec, result = db.job_documents(session, study_id)
+    shown = StudyJob.model_construct(id=study_id, job=job).model_dump_json()
+    return Response(f'{shown[:-1]},"spec":{spec},"result":{result}}}', media_type=JSON)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
+from tuner.api.large import LargeBodyRoute
 from tuner.api.native import MEDIA_TYPES, TUNER, Wanted, wanted
 from tuner.api.problems import documented
 from tuner.api.published import Entry, Rendition
@@ -30,9 +31,11 @@ from tuner.api.schemas import (
 from tuner.api.service import Service, Serving
 from tuner.export.known import require_known
 from tuner.select.difference import difference, difference_record
-from tuner.table import parse_table
+from tuner.table import table_from_record
 
-router = APIRouter(prefix=f"{PREFIX}/tables", tags=["tables"], responses=documented())
+router = APIRouter(
+    prefix=f"{PREFIX}/tables", tags=["tables"], responses=documented(), route_class=LargeBodyRoute
+)
 FOREVER = "private, max-age=31536000, immutable"
 _RULE = {
     "key": {"collective": "bcast", "nodes": 1, "ppn": 4, "memory": "host", "operators": "any"},
@@ -134,8 +137,7 @@ def store(
 
     422 for a rule with an algorithm that Open MPI, MPICH or our schedules do not have.
     """
-    record_of(body)
-    table = parse_table(body)
+    table = table_from_record(record_of(body))
     require_known(table)
     with db.transaction(service.engine) as session:
         stored = db.store_table(session, table, source.measurements, source.calibration)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, text_of
+from tuner.api.large import LargeBodyRoute
 from tuner.api.problems import Problem, documented, text
 from tuner.api.schemas import (
     DIGEST,
@@ -27,7 +28,12 @@ from tuner.api.service import Serving
 from tuner.api.stored import topology_named
 from tuner.topologies import FORMATS, parse_topology, topology_record
 
-router = APIRouter(prefix=f"{PREFIX}/topologies", tags=["topologies"], responses=documented())
+router = APIRouter(
+    prefix=f"{PREFIX}/topologies",
+    tags=["topologies"],
+    responses=documented(),
+    route_class=LargeBodyRoute,
+)
 EXAMPLE = "name: flat64\nnodes: 64\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 
 

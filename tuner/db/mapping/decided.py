@@ -35,7 +35,6 @@ class TableRow(Base):
     stored_at: Mapped[datetime] = mapped_column(default=now)
 
     cluster: Mapped[ClusterRow] = relationship()
-    rules: Mapped[list[RuleRow]] = relationship(order_by="RuleRow.ordinal")
 
 
 class RuleRow(Base):

@@ -42,7 +42,10 @@ class JobRow(Base):
 
 
 class TokenRow(Base):
-    """Who may do what; of the token itself only the SHA-256 is kept."""
+    """Who may do what; of the token itself only the SHA-256 is kept.
+
+    expires_at  from when on the token is refused; NULL for never
+    """
 
     __tablename__ = "tokens"
 
@@ -53,3 +56,4 @@ class TokenRow(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime | None]

@@ -40,7 +40,7 @@ from tuner.errors import InputError, quoted
 from tuner.sim import simulate
 from tuner.sim.study.axes import AXES, MOST_NODES, MOST_RANKS, Place, Value, placed, varied
 from tuner.sim.study.values import axes_from, collectives_from, names_from, sizes_from
-from tuner.table import TuningTable, parse_table, read_table, table_record
+from tuner.table import TuningTable, read_table, table_from_record, table_record
 from tuner.topologies import topology_record
 from tuner.topologies.machines import load_machine, machine_of
 from tuner.topologies.presets import Machine
@@ -231,7 +231,7 @@ def _calibration(entry: Any, references: References) -> Calibration | None:
 def _table(entry: Any, references: References) -> TuningTable | None:
     if entry is None:
         return None
-    return references.table(entry) if isinstance(entry, str) else parse_table(json.dumps(entry))
+    return references.table(entry) if isinstance(entry, str) else table_from_record(entry)
 
 
 def _require_candidates(study: Study) -> None:

@@ -1,0 +1,156 @@
+"""The access log: one JSON object per request."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from logging.handlers import WatchedFileHandler
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner.db.tokens import PREFIX
+from tuner.errors import InputError
+from tuner.units import format_moment
+
+log = logging.getLogger(__name__)
+STDERR = "-"
+LONGEST_PATH = 2000  # characters that are logged
+REQUEST_ID = b"x-request-id"
+_SOUND_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{20,}}")
+
+
+class AccessLogMiddleware:
+    """Log every request when its answer is complete, under an id that the client gets, too.
+
+    An id that the client, or a proxy, has sent as X-Request-Id is kept.
+    """
+
+    def __init__(self, app: ASGIApp, described: FastAPI, logger: logging.Logger) -> None:
+        self.app = app
+        self._parameters = _query_parameters(described.openapi())
+        self._logger = logger
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = _Request(scope)
+
+        async def counting(message: Message) -> None:
+            request.count(message)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, counting)
+        finally:
+            self._logger.info(json.dumps(request.record(self._parameters)))
+
+
+class _Request:
+    """One request and what was answered so far."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.time = datetime.now(UTC)
+        self.begun = time.perf_counter()
+        self.id = _request_id(scope)
+        self.status = 500  # unless something else is sent: then the server itself answers so
+        self.nbytes = 0
+        scope.setdefault("state", {})["request_id"] = self.id
+
+    def count(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], (REQUEST_ID, self.id.encode())]
+        else:
+            self.nbytes += len(message.get("body", b""))
+
+    def record(self, parameters: frozenset[str]) -> dict[str, Any]:
+        client = self.scope["state"].get("client")
+        return {
+            "time": format_moment(self.time, "milliseconds"),
+            "client": (self.scope.get("client") or ("",))[0],
+            "token": client.name if client is not None and client.has_token else None,
+            "method": self.scope["method"], "path": _shown_path(self.scope, parameters),
+            "status": self.status, "bytes": self.nbytes,
+            "ms": round((time.perf_counter() - self.begun) * 1e3, 3), "id": self.id,
+        }  # fmt: skip
+
+
+class _LogFile(WatchedFileHandler):
+    """A file that is opened again when it was moved away; a full disk fails no request."""
+
+    _is_failing = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, logging's name
+        """Say once that lines are lost."""
+        if not self._is_failing:
+            self._is_failing = True
+            log.warning("the access log cannot be written: %s", sys.exc_info()[1])
+
+
+def access_logger(target: str) -> logging.Logger:
+    """Return a logger of its own, which no other settings of logging reach.
+
+    Raises InputError where it cannot write.
+    """
+    logger = logging.Logger("tuner.access", logging.INFO)
+    logger.addHandler(logging.StreamHandler(sys.stderr) if target == STDERR else _opened(target))
+    return logger
+
+
+def _opened(target: str) -> _LogFile:
+    try:
+        return _LogFile(target, encoding="utf-8")
+    except OSError as reason:
+        raise InputError(
+            f"the access log {target} cannot be opened: {reason.strerror}; give another file, or -"
+            " for standard error"
+        ) from None
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == REQUEST_ID and _SOUND_ID.fullmatch(value):
+            return str(value, "ascii")
+    return uuid.uuid4().hex
+
+
+def _shown_path(scope: Scope, parameters: frozenset[str]) -> str:
+    """Return path and query without what may be secret: values of parameters that the API does not
+    have, and whatever looks like a token.
+    """
+    path: str = scope["path"]
+    query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    if query:
+        shown = [(name, value) if name in parameters else ("***", "***") for name, value in query]
+        path += "?" + urlencode(shown, safe="*/:")
+    return _TOKEN.sub("***", path)[:LONGEST_PATH]
+
+
+def _query_parameters(document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of all parameters of queries that the API has."""
+    return frozenset(
+        parameter["name"]
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "query"
+    )

@@ -1,0 +1,127 @@
+"""Requests with large bodies, answered by the same application in a worker process.
+
+Parsing and checking 15 MB of JSON takes seconds, most of them with the interpreter lock held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from anyio import to_thread
+from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import Message, Scope
+
+from tuner.api.access import QUERIES
+from tuner.api.service import Service
+from tuner.api.settings import Settings
+from tuner.api.uploads import body_on_disk
+
+log = logging.getLogger(__name__)
+LARGE = 256 << 10  # bytes; less is parsed in a few milliseconds
+ALLOCATIONS = 200_000  # between two garbage collections of a worker: records are large, not cyclic
+_PASSED_ON = ("type", "http_version", "method", "path", "raw_path", "query_string", "headers",
+              "client", "server", "scheme", "root_path")  # fmt: skip
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class LargeBodyRoute(APIRoute):
+    """A route whose requests with large bodies are answered by a worker."""
+
+    def get_route_handler(self) -> Handler:
+        """Return the handler that FastAPI calls for each request."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            service: Service = request.app.state.service
+            if service.workers is None or _is_small(request):
+                return await handler(request)
+            async with body_on_disk(request) as path:
+                if path.stat().st_size <= LARGE:
+                    return await handler(_replayed(request, path.read_bytes()))
+                sent = await to_thread.run_sync(
+                    service.workers.run, _answer, service.settings, _passed_on(request), path,
+                    limiter=service.large_bodies,
+                )  # fmt: skip
+                return sent.response()
+
+        return handle
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What the application in the worker sent."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+    def response(self) -> Response:
+        response = Response(self.body, self.status)
+        response.raw_headers = self.headers
+        return response
+
+
+def _is_small(request: Request) -> bool:
+    """Whether the body is known to be small; of one that comes in chunks nothing is known."""
+    if request.method in ("GET", "HEAD") or "transfer-encoding" not in request.headers:
+        return int(request.headers.get("content-length", 0)) <= LARGE
+    return False
+
+
+def _replayed(request: Request, body: bytes) -> Request:
+    """The request with a body that was received before."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request(request.scope, receive)
+
+
+def _passed_on(request: Request) -> Scope:
+    scope = {name: request.scope[name] for name in _PASSED_ON if name in request.scope}
+    return scope | {"state": {"client": request.scope["state"]["client"]}}
+
+
+def _answer(settings: Settings, scope: Scope, path: Path) -> _Sent:
+    """Run in a worker: answer one request, whose body is in a file."""
+    app = _application(settings)
+    if scope["path"] in QUERIES:
+        app.state.service.notice()
+    return asyncio.run(_asked(app, scope, path))
+
+
+@cache
+def _application(settings: Settings) -> FastAPI:
+    from tuner.api.app import application  # which imports the routes, and they this module
+
+    gc.set_threshold(ALLOCATIONS)
+    app = application(Service.of(settings, workers=None))
+    gc.freeze()
+    return app
+
+
+async def _asked(app: FastAPI, scope: Scope, path: Path) -> _Sent:
+    sent: list[Message] = []
+    body = path.read_bytes()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    try:
+        await app(scope, receive, send)
+    except Exception:  # of which the application has sent that it failed
+        log.exception("%s %s", scope["method"], scope["path"])
+    start = next(message for message in sent if message["type"] == "http.response.start")
+    pieces = [message.get("body", b"") for message in sent if message is not start]
+    return _Sent(start["status"], start["headers"], b"".join(pieces))

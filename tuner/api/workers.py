@@ -1,0 +1,148 @@
+"""Worker processes for requests that compute much: beside a thread that computes, every other
+answer of this process would wait for its turn at the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+from tuner.db import UnavailableError
+from tuner.errors import InputError
+
+Result = TypeVar("Result")
+
+NICENESS = 5  # the process that answers goes before its workers
+IDLE_SECONDS = 60.0  # after which a worker without work ends and returns its memory
+_MARGIN_SECONDS = 5.0  # before its end an idle worker gets no more work
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    idle_since: float = 0.0
+
+    @classmethod
+    def started(cls) -> _Worker:
+        ours, its = _CONTEXT.Pipe()
+        process = _CONTEXT.Process(target=_work, args=(its,), daemon=True)
+        process.start()
+        its.close()
+        return cls(process, ours)
+
+    @property
+    def expired(self) -> bool:
+        """Whether it has ended, or may end before it gets its next function."""
+        idle_seconds = time.monotonic() - self.idle_since
+        return idle_seconds > IDLE_SECONDS - _MARGIN_SECONDS or not self.process.is_alive()
+
+    def end(self) -> None:
+        self.connection.close()
+        self.process.terminate()
+        self.process.join()
+
+
+@dataclass
+class WorkerPool:
+    """Processes that each run one function at a time; started when needed, ended when idle.
+
+    How many there are is up to the callers: each call that runs has one.
+    """
+
+    _idle: list[_Worker] = field(default_factory=list)
+    _busy: list[_Worker] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Return what `function`, importable by its name, returns in a worker.
+
+        Raises the InputError that it raised, and UnavailableError when the worker died.
+        """
+        try:
+            worker = self._take()
+        except OSError:
+            raise UnavailableError("no process can be started now: send it again later") from None
+        try:
+            worker.connection.send((function, arguments))
+            outcome = worker.connection.recv()
+        except (EOFError, OSError):
+            self._remove(worker)
+            raise UnavailableError(
+                "the process that worked on this request has died: send it again"
+            ) from None
+        self._put_back(worker)
+        if isinstance(outcome, InputError):
+            raise outcome
+        result: Result = outcome
+        return result
+
+    def close(self) -> None:
+        """End all workers, also those that are at work."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            for worker in self._busy:
+                worker.process.terminate()
+        for worker in idle:
+            worker.end()
+
+    def _take(self) -> _Worker:
+        with self._lock:
+            expired = [worker for worker in self._idle if worker.expired]
+            self._idle = [worker for worker in self._idle if not worker.expired]
+            worker = self._idle.pop() if self._idle else _Worker.started()
+            self._busy.append(worker)
+        for each in expired:
+            each.end()
+        return worker
+
+    def _put_back(self, worker: _Worker) -> None:
+        worker.idle_since = time.monotonic()
+        with self._lock:
+            self._busy.remove(worker)
+            self._idle.append(worker)
+
+    def _remove(self, worker: _Worker) -> None:
+        with self._lock:
+            self._busy.remove(worker)
+        worker.end()
+
+
+def end_with_parent() -> None:
+    """Have this process ended when the one that started it has ended."""
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _work(connection: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the service, which ends this one
+    end_with_parent()
+    os.nice(NICENESS)
+    while connection.poll(IDLE_SECONDS):
+        try:
+            function, arguments = connection.recv()
+        except EOFError:
+            return
+        connection.send(_outcome(function, arguments))
+
+
+def _outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    try:
+        return function(*arguments)
+    except InputError as reason:
+        return reason
+
+
+def _follow() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

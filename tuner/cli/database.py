@@ -1,0 +1,60 @@
+"""Options about the database of a service, which several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import timedelta
+
+from tuner import db
+from tuner.cli import parsing
+from tuner.errors import InputError
+from tuner.units import parse_duration
+
+DATABASE = "sqlite:///tuner.db"
+
+
+def add_database(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that names the database."""
+    parser.add_argument(
+        "--db", default=DATABASE, metavar="URL", help=f"database (default: {DATABASE})"
+    )
+
+
+def add_retention(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that say what is kept."""
+    group = parser.add_argument_group(
+        "retention",
+        "What is deleted, if anything: what exceeds one of the limits that are given. Versions that"
+        " were ever published are kept, and those that programs have reported on in 30 days.",
+    )
+    group.add_argument(
+        "--keep-jobs", type=parsing.positive, metavar="N",
+        help="keep the newest N ended jobs with their results (default: all)",
+    )  # fmt: skip
+    group.add_argument(
+        "--keep-jobs-for", type=age, metavar="AGE",
+        help="keep jobs for so long after they ended, such as 90d (default: for ever)",
+    )  # fmt: skip
+    group.add_argument(
+        "--keep-tables", type=parsing.positive, metavar="N",
+        help="keep the newest N versions for each cluster and library (default: all)",
+    )  # fmt: skip
+    group.add_argument(
+        "--keep-tables-for", type=age, metavar="AGE",
+        help="keep versions for so long, such as 365d (default: for ever)",
+    )  # fmt: skip
+
+
+def retention_of(options: argparse.Namespace) -> db.Retention:
+    """Return what the options say."""
+    return db.Retention(
+        options.keep_jobs, options.keep_jobs_for, options.keep_tables, options.keep_tables_for
+    )
+
+
+def age(text: str) -> timedelta:
+    """Return the duration of `90d` or `12h`; raises InputError for anything else."""
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except OverflowError:
+        raise InputError(f"{text} is longer than any calendar: write it like 90d") from None

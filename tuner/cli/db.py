@@ -1,0 +1,67 @@
+"""Look after the database of a service."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from tuner import db
+from tuner.cli.database import add_database, add_retention, retention_of
+from tuner.cli.output import add_action, emit, print_text
+from tuner.errors import InputError
+from tuner.units import plural
+
+LISTED = 20  # ids that are printed; --json has all
+EXAMPLES = """examples:
+  tuner db prune --keep-jobs-for 90d --keep-tables 20 --dry-run
+  tuner db prune --keep-jobs-for 90d --keep-tables 20 --db postgresql://tuner@db/tuner
+
+A service does the same every hour with the same options: `tuner serve --keep-jobs-for 90d`."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    summary = "delete ended jobs and versions of tables that are not to be kept"
+    prune = add_action(actions, "prune", summary, EXAMPLES, run_prune)
+    add_database(prune)
+    add_retention(prune)
+    prune.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+
+
+def run_prune(options: argparse.Namespace) -> None:
+    """Print what was deleted, or would be."""
+    retention = retention_of(options)
+    if retention.keeps_all:
+        raise InputError("nothing to delete: say what to keep, such as --keep-jobs-for 90d")
+    engine = db.open_database(options.db)
+    if options.dry_run:
+        with db.reading(engine) as session:
+            found = db.prunable(session, retention)
+    else:
+        found = _sum(list(db.prune(engine, retention)))
+    engine.dispose()
+    verb = "would delete" if options.dry_run else "deleted"
+    record = {**asdict(found), "dry_run": options.dry_run}
+    emit(options, record, lambda: print_text(f"{verb} {_listed(found)}"))
+
+
+def _sum(steps: Sequence[db.Prunable]) -> db.Prunable:
+    return db.Prunable(
+        tuple(job for step in steps for job in step.jobs),
+        tuple(version for step in steps for version in step.tables),
+    )
+
+
+def _listed(found: db.Prunable) -> str:
+    """Return `2 jobs (3, 4) and 1 version of tables (7)`."""
+    jobs = plural(len(found.jobs), "job") + _numbers(found.jobs)
+    return f"{jobs} and {plural(len(found.tables), 'table version')}{_numbers(found.tables)}"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return ""
+    rest = f", and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
+    return f" ({', '.join(map(str, numbers[:LISTED]))}{rest})"

@@ -1,0 +1,52 @@
+"""Permissions of SQLite's files: what a service stores is for its own user alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from sqlalchemy import URL, Engine
+
+PRIVATE = 0o600
+_SUFFIXES = ("", "-wal", "-shm")
+
+
+def create_private_file(url: URL) -> None:
+    """Create the file of a new SQLite database with mode 0600; SQLite gives it to -wal and -shm.
+
+    What cannot be created is left to SQLite, which says why.
+    """
+    path = _path(url)
+    if path is not None and url.query.get("mode", "rwc") == "rwc":
+        with suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+
+
+def exposed_modes(engine: Engine) -> dict[str, int]:
+    """Return the modes of the database's files that other users than the owner may read or write.
+
+    The files are called "", "-wal" and "-shm"; PostgreSQL and databases in memory have none.
+    """
+    path = _path(engine.url)
+    if path is None:
+        return {}
+    modes = {}
+    for suffix in _SUFFIXES:
+        with suppress(OSError):
+            modes[suffix] = stat.S_IMODE(Path(f"{path}{suffix}").stat().st_mode)
+    return {suffix: mode for suffix, mode in modes.items() if mode & ~PRIVATE & 0o077}
+
+
+def _path(url: URL) -> Path | None:
+    """Return where an SQLite database is, None for one in memory and for other databases."""
+    name = url.database or ""
+    if url.get_backend_name() != "sqlite" or name in ("", ":memory:"):
+        return None
+    if not (name.startswith("file:") and "uri" in url.query):
+        return Path(name)
+    path = unquote(urlsplit(name).path)
+    is_in_memory = path == ":memory:" or url.query.get("mode") == "memory"
+    return None if is_in_memory else Path(path)
