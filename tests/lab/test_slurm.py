@@ -78,10 +78,9 @@ def environment(python: str, library: str) -> dict[str, str]:
 def test_ranks_that_do_not_know_each_other_are_explained(batch: Slurm) -> None:
     folder = batch.home / "alone"
     folder.mkdir()
-    script = folder / "tune.sbatch"
-    text = (SCRIPTS / script.name).read_text(encoding="utf-8")
-    script.write_text(text.replace("tuner doctor", ": tuner doctor"), encoding="utf-8")
     exported = {**environment("openmpi", "openmpi"), "SLURM_MPI_TYPE": "none"}
     with pytest.raises(AssertionError, match="export SLURM_MPI_TYPE=pmix") as raised:
-        batch.submit(script, folder, SHAPE, ["--budget", BUDGET], exported, LONGEST)
+        batch.submit(
+            SCRIPTS / "tune.sbatch", folder, SHAPE, ["--budget", BUDGET], exported, LONGEST
+        )
     assert "started every rank as a program of its own" in str(raised.value)

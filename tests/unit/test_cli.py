@@ -188,7 +188,7 @@ def test_wrong_usage_is_status_2() -> None:
         ("probe plan --sizes 3XB", 2, "'3XB' is not a size: write it like 64KiB"),
         ("probe plan --budget 5", 2, "'5' is not a time"),
         ("probe plan --ranks 0", 2, "'0' is no whole number from 1 on"),
-        ("probe plan --hosts a,,b", 2, "a name is missing"),
+        ("probe plan --hosts a,,b", 2, "'a,,b' is not a list of names"),
         ("probe plan --launch x", 2, "it needs the word {program}"),
         ("probe plan --hostfile none", 1, "none: cannot be read as a list of hosts"),
         ("select none.json --collective shout --p 4 --size 1", 2, "no collective 'shout'"),

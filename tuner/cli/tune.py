@@ -1,10 +1,10 @@
 """Make a tuning table: simulate every candidate, train the selector, and keep the library's default
 wherever nothing is significantly faster.
 
-With `--hosts` the hosts are measured for it: messages first, then, round by round, the calls and
-algorithms that tell most about the best choice, until the budget is spent or the mean regret is
-below its target with 95 % certainty. Every budget gives a table. Without `--hosts` the table is
-made from measurements and their calibration."""
+With `--hosts`, or in a job of Slurm, LSF or PBS without `--calibration`, the hosts are measured for
+it: messages first, then, round by round, the calls and algorithms that tell most about the best
+choice, until the budget is spent or the mean regret is below its target with 95 % certainty. Every
+budget gives a table. Else the table is made from measurements and their calibration."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def constraints_of(options: argparse.Namespace) -> Constraints:
 
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
-    there = clusters.given(options)
+    calibrated = options.calibration is not None
+    there = clusters.given(options) if calibrated else clusters.hosts_of(options)
     options.resumes = not there.local
     if there.local:
         _require_no_measuring(options)
