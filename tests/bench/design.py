@@ -81,7 +81,7 @@ def decided(measurements: Measurements) -> Sequence[Decisions]:
     kept = decisions_of(measurements.provenance, measurements.library, "measurements")
     if kept or not measurements.library.startswith("mpich"):
         return kept
-    generic = mpich.generic_tuning(libmpi("mpich", interpreter("mpich", None)))
+    generic = mpich.own_trees(libmpi("mpich", interpreter("mpich", None)))
     series = [one for one in measurements.series if one.kind == "collective"]
     calls = {(Collective(one.subject), one.nodes, one.ppn, one.placement) for one in series}
     return find(generic, sorted(calls), max(one.nbytes for one in series))

@@ -17,6 +17,7 @@ from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export import mpich, openmpi, watcher
+from tuner.export.mpich import OwnTrees
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
 from tuner.export.openmpi import watching
@@ -341,7 +342,7 @@ def test_poisoned_leaves_confirm_mpich_rules(mpich_launcher: Launcher, tmp_path:
     generic = mpich.generic_tuning(library)
     file = tmp_path / "tuning.json"
     file.write_text(mpich.emit(MPICH_TABLE, generic))
-    proofs = mpich_proof.prove(MPICH_TABLE, file, generic, mpich_launcher, tmp_path)
+    proofs = mpich_proof.prove(MPICH_TABLE, file, OwnTrees(generic), mpich_launcher, tmp_path)
     assert len(proofs) == len(MPICH_TABLE.rules)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
 
@@ -353,5 +354,5 @@ def test_mpich_rules_that_are_not_reached_are_noticed(
     generic = mpich.generic_tuning(library)
     file = tmp_path / "tuning.json"
     file.write_text(mpich.emit(MPICH_TABLE, generic))
-    proofs = mpich_proof.prove(MPICH_TABLE, file, generic, Deaf(mpich_launcher), tmp_path)
+    proofs = mpich_proof.prove(MPICH_TABLE, file, OwnTrees(generic), Deaf(mpich_launcher), tmp_path)
     assert not any(p.confirmed for p in proofs if p.rule.choice.algorithm == "pipeline")

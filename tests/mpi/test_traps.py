@@ -14,8 +14,10 @@ from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
 from tuner.export import mpich, openmpi
+from tuner.export.mpich import OwnTrees
 from tuner.export.mpich import proof as mpich_proof
-from tuner.export.mpich.emitter import grown as mpich_grown
+from tuner.export.mpich.branches import grown
+from tuner.export.mpich.emitter import POISON, leaf_of
 from tuner.export.openmpi import proof, watching
 from tuner.export.openmpi.rules import Row, render
 from tuner.export.prove import Trial, ask
@@ -184,7 +186,8 @@ def test_what_comes_before_a_file_of_mpich(
     file = tmp_path / "m.json"
     file.write_text(mpich.emit(table, generic))
     poisoned = tmp_path / "poisoned.json"
-    poisoned.write_text(json.dumps(mpich_grown(table, generic, table.rules[1:])))
+    tree = grown(table, generic, lambda rule: POISON if rule.lo else leaf_of(rule))
+    poisoned.write_text(json.dumps(tree))
     own = mpich_proof.activation(poisoned)
 
     def lives(settings: dict[str, str]) -> bool:
@@ -196,7 +199,7 @@ def test_what_comes_before_a_file_of_mpich(
     assert lives(own | {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "recursive_doubling"})
     monkeypatch.setenv("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "recursive_doubling")
     with pytest.raises(InputError, match="ALLREDUCE_INTRA_ALGORITHM is set and would decide"):
-        mpich_proof.prove(table, file, generic, mpich_launcher, tmp_path)
+        mpich_proof.prove(table, file, OwnTrees(generic), mpich_launcher, tmp_path)
 
 
 def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(

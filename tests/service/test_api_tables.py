@@ -330,7 +330,7 @@ def test_a_native_file_that_is_written_otherwise_has_another_etag(lasting: httpx
 
     def made(own: str) -> Rendition:
         bcast: mpich.Tree = {"comm_type=intra": {own: {}}, "comm_type=inter": {own: {}}}
-        return Entry(1, table, {}).rendition(Wanted(CSEL), lambda _: {"collective=bcast": bcast})
+        return Entry(1, table, {}).rendition(Wanted(CSEL), lambda *_: {"collective=bcast": bcast})
 
     one, two = made("algorithm=MPIR_Bcast_intra_smp"), made("algorithm=MPIR_Bcast_intra_tree")
     assert one.body != two.body

@@ -1,4 +1,4 @@
-"""Small stand-ins for the rules that MPICH and MVAPICH decide with by themselves."""
+"""Small stand-ins for the rules that layers of MPICH and MVAPICH decide with by themselves."""
 
 from __future__ import annotations
 
@@ -50,4 +50,46 @@ DENSE: Node = {
         },
         "comm_type=inter": {"algorithm=MPIR_Bcast_inter_remote_send_local_bcast": {}},
     },
+}
+
+
+def composition(collective: str, name: str) -> Node:
+    """Return the leaf of a composition of the device layer."""
+    return {f"composition=MPIDI_{collective}_intra_composition_{name}": {}}
+
+
+BELOW: Node = {  # of the device layer
+    "collective=bcast": {
+        "comm_type=intra": {
+            "comm_hierarchy=parent": {
+                "comm_size<8": {"avg_msg_size=any": composition("Bcast", "alpha")},
+                "comm_size=any": {
+                    "avg_msg_size<12288": composition("Bcast", "alpha"),
+                    "avg_msg_size=any": composition("Bcast", "gamma"),
+                },
+            },
+            "comm_hierarchy=any": composition("Bcast", "gamma"),
+        },
+    },
+    "collective=allreduce": {
+        "comm_type=intra": {
+            "comm_size=node_comm_size": composition("Allreduce", "gamma"),
+            "comm_size=any": {
+                "comm_hierarchy=parent": {
+                    "is_commutative=yes": {"avg_msg_size=any": composition("Allreduce", "alpha")},
+                    "is_commutative=no": composition("Allreduce", "beta"),
+                },
+                "comm_hierarchy=any": composition("Allreduce", "beta"),
+            },
+        },
+    },
+    "collective=barrier": {"comm_type=intra": composition("Barrier", "alpha")},
+}
+SHARED: Node = {  # of the shared memory layer
+    f"collective={name}": {
+        "comm_type=intra": {
+            "is_multi_threaded=no": {f"algorithm=MPIDI_POSIX_mpi_{name}_release_gather": {}}
+        }
+    }
+    for name in ("bcast", "allreduce")
 }

@@ -30,6 +30,12 @@ DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
         "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": ("m.json",),
         "MPIR_CVAR_BCAST_INTRA_ALGORITHM": ("binomial",),
         "MPICH_BCAST_INTRA_ALGORITHM": ("1",), "MPIR_PARAM_ALLREDUCE_INTRA_ALGORITHM": ("ring",),
+        "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE": ("d.json",),
+        "MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE_GPU": ("s.json",),
+        "MPIR_CVAR_BCAST_POSIX_INTRA_ALGORITHM": ("release_gather",),
+        "MPIR_CVAR_ALLREDUCE_COMPOSITION": ("2",),
+        "MPIR_CVAR_DEVICE_COLLECTIVES": ("none", "all"),
+        "MPIR_CVAR_BCAST_DEVICE_COLLECTIVE": ("0", "no"),
     },
 }  # fmt: skip
 HARMLESS: dict[str, dict[str, str]] = {
@@ -41,7 +47,8 @@ HARMLESS: dict[str, dict[str, str]] = {
         "OMPI_MCA_coll_tuned_bcast_algorithm_segmentsize": "4096",
     },
     "mpich": {
-        "MPIR_CVAR_DEVICE_COLLECTIVES": "all", "MPIR_CVAR_BCAST_INTRA_ALGORITHM": "auto",
+        "MPIR_CVAR_DEVICE_COLLECTIVES": "percoll", "MPIR_CVAR_BCAST_INTRA_ALGORITHM": "auto",
+        "MPIR_CVAR_BCAST_DEVICE_COLLECTIVE": "1", "MPIR_CVAR_ALLREDUCE_COMPOSITION": "0",
         "MPIR_CVAR_IBCAST_INTRA_ALGORITHM": "tree", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": "",
     },
 }  # fmt: skip

@@ -16,6 +16,7 @@ from tuner.cli.decisions import known_decisions, switches
 from tuner.collective import Collective
 from tuner.cost import PathCost
 from tuner.errors import InputError
+from tuner.export.mpich import OwnTrees
 from tuner.export.mpich import decisions as mpich_decisions
 from tuner.libraries.decisions import (
     DEFAULT_RUNS,
@@ -186,7 +187,7 @@ def test_mpichs_default_is_what_the_rules_in_its_library_say() -> None:
         ((4,), (binomial,)), ((4, 12292), (binomial, ring)), ((4,), (ring,)),
         ((4,), (binomial,)), ((4, 16), (doubling, rabenseifner)),
     ]  # fmt: skip
-    found = mpich_decisions.find(GENERIC, calls, 1 << 20)
+    found = mpich_decisions.find(OwnTrees(GENERIC), calls, 1 << 20)
     assert [each.call for each in found] == calls
     assert [(each.starts, each.choices) for each in found] == expected
     seconds = Simulator(replace(CALIBRATION, library="mpich 5.0.2"), TOPOLOGY,
@@ -197,9 +198,11 @@ def test_mpichs_default_is_what_the_rules_in_its_library_say() -> None:
 def test_of_what_its_rules_ask_beyond_the_call_nothing_is_known() -> None:
     """Here whether ranks follow one another on their nodes; there an algorithm of a vendor's."""
     bcast = {"is_node_consecutive=yes": BINOMIAL, "is_node_consecutive=no": RING}
-    (found,) = mpich_decisions.find({"collective=bcast": bcast}, [(BCAST, 4, 1, CONSECUTIVE)], 4096)
+    (found,) = mpich_decisions.find(
+        OwnTrees({"collective=bcast": bcast}), [(BCAST, 4, 1, CONSECUTIVE)], 4096
+    )
     assert found.starts == ()
-    (found,) = mpich_decisions.find(DENSE, [(BCAST, 2, 2, CONSECUTIVE)], 4096)
+    (found,) = mpich_decisions.find(OwnTrees(DENSE), [(BCAST, 2, 2, CONSECUTIVE)], 4096)
     assert found.choices == (None,)
 
 
@@ -211,9 +214,9 @@ def test_where_a_host_has_several_ranks_its_rules_for_a_hierarchy_count() -> Non
         (1, 4): "binomial",
     }
     for (nodes, ppn), name in shapes.items():
-        (found,) = mpich_decisions.find(tree, [(BCAST, nodes, ppn, CONSECUTIVE)], 4096)
+        (found,) = mpich_decisions.find(OwnTrees(tree), [(BCAST, nodes, ppn, CONSECUTIVE)], 4096)
         assert found.choices == (Choice(name),)
-    (found,) = mpich_decisions.find(GENERIC, [(BCAST, 8, 1, CONSECUTIVE)], 12288)
+    (found,) = mpich_decisions.find(OwnTrees(GENERIC), [(BCAST, 8, 1, CONSECUTIVE)], 12288)
     assert found.starts == (4,)  # it switches above
 
 

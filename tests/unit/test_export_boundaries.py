@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER
-from tests.support.trees import DENSE, GENERIC
+from tests.support.trees import BELOW, DENSE, GENERIC
 from tuner import libraries
 from tuner.collective import Collective
 from tuner.export import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
@@ -129,22 +129,24 @@ def csel_call(key: Key, nbytes: int) -> mpich.Call:
     return mpich.Call(key.p, nbytes, commutative=key.operators == "commutative", ppn=key.ppn)
 
 
-def csel(library: str) -> Callable[[str], Says]:
+def csel(library: str, layer: mpich.Layer = mpich.MPIR) -> Callable[[str], Says]:
     def says(text: str) -> Says:
-        tree = mpich.parse(text, library)
+        tree = mpich.parse(text, library, layer)
         return lambda key, nbytes: mpich.decide(tree, key.collective, csel_call(key, nbytes))
 
     return says
 
 
-def csel_wanted(generic: mpich.Tree) -> Callable[[Rule | None, Key, int], mpich.Leaf]:
+def csel_wanted(
+    generic: mpich.Tree, leaf_of: Callable[[Rule], mpich.Leaf | None] = mpich.leaf_of
+) -> Callable[[Rule | None, Key, int], mpich.Leaf]:
     def wanted(rule: Rule | None, key: Key, nbytes: int) -> mpich.Leaf:
         few = nbytes // 4 < 1 << (key.p.bit_length() - 1)
         if rule is None or rule.choice.is_default or (
             few and rule.choice.algorithm == "rabenseifner"
         ):  # fmt: skip
             return mpich.decide(generic, key.collective, csel_call(key, nbytes))
-        leaf = mpich.leaf_of(rule)
+        leaf = leaf_of(rule)
         assert leaf is not None
         return leaf
 
@@ -223,7 +225,7 @@ def han_wanted(rule: Rule | None, key: Key, nbytes: int) -> str:
 
 
 def grown_into(tree: mpich.Tree) -> Wish:
-    return Wish(generic=lambda _library: tree)
+    return Wish(generic=lambda _library, _layer: tree)
 
 
 ALL = Wish(commutative_only=True)
@@ -254,6 +256,11 @@ READERS = [
             ("mpich", "mpich 4.1.2", GENERIC), ("mpich", "mpich 5.0.2", GENERIC),
             ("mvapich", "mvapich 4.0", DENSE),
         )
+    ),
+    Reader(
+        "mpich-device", "mpich 5.0.2", MPICH, [(1, 2), (1, 6), (2, 4), (9, 1)], grown_into(BELOW),
+        csel("mpich 5.0.2", mpich.DEVICE), csel_wanted(BELOW, mpich.device.leaf_of), BOTH,
+        MPICH_COMMUTATIVE,
     ),
     *(
         Reader(

@@ -36,7 +36,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=sorted(set(FORMATS) - {"mpich", "mvapich"}))
+@pytest.fixture(params=sorted(set(FORMATS) - {"mpich", "mpich-device", "mvapich"}))
 def form(request: pytest.FixtureRequest) -> str:
     """Every format but those that need a library's own rules."""
     return str(request.param)

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import Rungs, table_of
 from tests.support.numbers import MISREAD
-from tests.support.trees import BINOMIAL, DENSE, DOUBLING, GENERIC, RABENSEIFNER, RING, SMP, Node
+from tests.support.trees import (
+    BELOW,
+    BINOMIAL,
+    DENSE,
+    DOUBLING,
+    GENERIC,
+    RABENSEIFNER,
+    RING,
+    SHARED,
+    SMP,
+    Node,
+    composition,
+)
 from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -240,8 +252,8 @@ BCAST_RULE = {"comm_type=intra": {"avg_msg_size<=8": SMP, "avg_msg_size=any": BI
         ({"collective=bcast": {**SMP, **RING}}, "must stand alone"),
         ({"collective=bcast": DOUBLING}, "_intra_recursive_doubling' is no algorithm of 'b"),
         (
-            {"collective=bcast": {"composition=MPIDI_Bcast_intra_composition_alpha": {}}},
-            "no algorithm of 'bcast' in this layer",
+            {"collective=bcast": composition("Bcast", "alpha")},
+            r"a file for the device layer \(MPIR_CVAR_CH4_COLL_.* expected one for the MPIR layer",
         ),
         ({"collective=bcast": {"total_msg_size=any": SMP}}, "'bcast' depends on total_msg_size"),
         ({"collective=gather": {"avg_msg_size=any": SMP}}, "'gather' depends on avg_msg_size"),
@@ -316,12 +328,24 @@ def test_a_check_refuses_files_without_rules_for_its_calls(tree: Node, message: 
         mpich.check(TABLE, json.dumps(tree), GENERIC)
 
 
+def binary_of(*strings: str) -> bytes:
+    return b"\x7fELF\0" + b"".join(f"{each}\0".encode() for each in strings) + b"rest"
+
+
 def test_generic_tuning_is_found_in_a_binary(tmp_path: Path) -> None:
+    """A layer of which the library reads no file is none, whatever rules it holds for it."""
     library = tmp_path / "libmpi.so.12"
-    shm = b'{"collective=bcast":{"algorithm=MPIDI_POSIX_mpi_bcast_release_gather":{}}}'
-    library.write_bytes(b"\x7fELF\0" + shm + b"\0" + json.dumps(GENERIC).encode() + b"\0rest")
+    shared, below, own = map(json.dumps, (SHARED, BELOW, GENERIC))
+    layers = (mpich.SHARED_MEMORY, mpich.DEVICE, mpich.MPIR)
+    library.write_bytes(binary_of(shared, below, own, *(layer.variable for layer in layers)))
+    assert [mpich.generic_tuning(library, layer) for layer in layers] == [SHARED, BELOW, GENERIC]
+    assert mpich.own_trees(library) == mpich.OwnTrees(GENERIC, BELOW, SHARED)
+    library.write_bytes(binary_of(shared, below, own, mpich.MPIR.variable))
     assert mpich.generic_tuning(library) == GENERIC
-    library.write_bytes(b"\x7fELF\0" + shm)
+    assert mpich.own_trees(library) == mpich.OwnTrees(GENERIC)
+    with pytest.raises(InputError, match=r"no device layer with a tuning file \(MPIR_CVAR_CH4_"):
+        mpich.generic_tuning(library, mpich.DEVICE)
+    library.write_bytes(binary_of(shared, below))
     with pytest.raises(InputError, match="no collective selection rules"):
         mpich.generic_tuning(library)
     with pytest.raises(InputError, match="cannot be read"):

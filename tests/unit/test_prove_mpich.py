@@ -17,6 +17,7 @@ from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError, UnendedError
 from tuner.export import mpich
+from tuner.export.mpich import OwnTrees
 from tuner.export.mpich.emitter import POISON
 from tuner.export.mpich.proof import UNMADE, UNSAID, prove
 from tuner.export.prove import NO_SIZE, RuleProof
@@ -101,7 +102,7 @@ class Ranks:
 def proved(table: TuningTable, ranks: Ranks, place: Path) -> list[RuleProof]:
     file = place / "m.json"
     file.write_text(mpich.emit(table, GENERIC))
-    return prove(table, file, GENERIC, ranks, place)
+    return prove(table, file, OwnTrees(GENERIC), ranks, place)
 
 
 def test_shapes_that_share_a_leaf_are_tried_once(tmp_path: Path) -> None:
@@ -210,7 +211,8 @@ def test_what_comes_before_a_file_is_to_be_unset(
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`tuner table prove` of a table, with such ranks."""
-    monkeypatch.setattr(mpich, "generic_tuning", lambda _: GENERIC)
+    monkeypatch.setattr(mpich, "generic_tuning", lambda *_: GENERIC)
+    monkeypatch.setattr(mpich, "own_trees", lambda _: OwnTrees(GENERIC))
     monkeypatch.setattr(proving, "launcher", lambda *_: Ranks())
     for place in (proving, native):
         monkeypatch.setattr(place, "libmpi", lambda *_: Path("libmpi.so"))

@@ -117,13 +117,13 @@ def generic_of(python: Path | None) -> mpich.Generic:
     """The rules of the MPICH in the environment of this interpreter, read when first needed."""
 
     @cache
-    def generic(library: str) -> mpich.Tree:
+    def generic(library: str, layer: mpich.Layer) -> mpich.Tree:
         if library != "mpich":
             raise Problem(501, f"the service knows no {library}: export the table by `tuner table`")
         if python is None:
             raise Problem(501, "the service knows no MPICH: start it with --mpich-python PYTHON")
         try:
-            return mpich.generic_tuning(Launcher.find("mpich", python).libmpi())
+            return mpich.generic_tuning(Launcher.find("mpich", python).libmpi(), layer)
         except ProbeError as reason:
             raise Problem(501, f"the service has no usable MPICH: {reason}") from None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import libraries
-from tuner.cli import native
+from tuner.cli import following, native
 from tuner.cli.progress import Report, counted
 from tuner.errors import ProbeError
 from tuner.export import openmpi
@@ -19,7 +19,6 @@ from tuner.export.acceptance import accept as accept_rules
 from tuner.export.formats import FORMATS, Wish
 from tuner.export.heldout import heldout, record
 from tuner.export.ladders import describe
-from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
 from tuner.export.openmpi.emitter import UNSPLIT
 from tuner.export.timing import CONDITIONS, Side, TimingProgram, build
@@ -88,7 +87,7 @@ def thread_level_of(table: TuningTable) -> str:
 
 
 def side_of(table: TuningTable, operators: str, launcher: Launcher, place: Path) -> Side:
-    """Write the table's file into `place`; return what a launch needs to follow it."""
+    """Write the table's files into `place`; return what a launch needs to follow them."""
     wish = Wish(
         commutative_only=operators != OPERATORS[0] and launcher.library == "openmpi",
         generic=native.generic_of(launcher.python),
@@ -97,7 +96,8 @@ def side_of(table: TuningTable, operators: str, launcher: Launcher, place: Path)
     file.write_text(FORMATS[launcher.library].emit(table, wish)[0], encoding="utf-8")
     if launcher.library == "openmpi":
         return Side(settings=openmpi_proof.activation(file, _han(table, wish, place)))
-    return Side(environment=mpich_proof.activation(file))
+    following.write_device_file(table, launcher.python, file)
+    return Side(environment=following.activation_of_mpich(file))
 
 
 def _han(table: TuningTable, wish: Wish, place: Path) -> Path | None:

@@ -7,9 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import acceptance, clusters, proving
+from tuner.cli import acceptance, clusters, following, proving
 from tuner.cli.environments import interpreter
-from tuner.cli.output import add_action, console, emit, print_cautions, print_table, print_text
+from tuner.cli.output import (
+    add_action,
+    console,
+    emit,
+    print_cautions,
+    print_table,
+    print_text,
+    warn,
+)
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules
 from tuner.errors import InputError
@@ -97,6 +105,7 @@ def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
     if not table.rules:
         raise InputError(f"{options.table}: the table has no rules")
     python, there = interpreter(library, options.python), clusters.given(options)
+    warn(following.limitation(library, python))
     if there.local:
         return table, proving.launcher(table, python), there
     return table, proving.spread(table, python, there, options.launch).launcher, there

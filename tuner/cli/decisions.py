@@ -82,8 +82,8 @@ def _read(
     request: Request, launcher: Launcher, calls: Sequence[Call], most: int, _seconds: float
 ) -> tuple[Decisions, ...]:
     """Of MPICH: its library holds its rules."""
-    generic = mpich.generic_tuning(libmpi(request.library, launcher.python))
-    return mpich_decisions.find(generic, calls, most)
+    trees = mpich.own_trees(libmpi(request.library, launcher.python))
+    return mpich_decisions.find(trees, calls, most)
 
 
 _FIND = {"openmpi": _asked, "mpich": _read}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.calibrate import calibrate
-from tuner.cli import acceptance, native, proving
+from tuner.cli import acceptance, following, native, proving
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, Report, counted
 from tuner.cli.stages import Stages
@@ -26,7 +26,6 @@ from tuner.sim.cores import usable
 from tuner.table import TuningTable, read_table, write_table
 
 TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
-NATIVE = {"openmpi": "openmpi.rules", "mpich": "mpich.json"}
 SECONDS = {  # on two cores, for the estimate
     "start": 6, "calibrate": 1, "tune": 4, "accept": 60, "prove": 7, "compare": 50,
 }  # fmt: skip
@@ -66,7 +65,7 @@ class LibraryLoop:
     @property
     def native_file(self) -> Path:
         """What the library itself reads."""
-        return self.file(NATIVE[self.name])
+        return self.file(following.TUNING_FILES[self.name])
 
     @cached_property
     def measurements(self) -> Measurements:
@@ -90,6 +89,7 @@ class LibraryLoop:
         return LibraryResult(
             self.name, self.measurements, self.table, self.records("simulated.json"),
             self.records("proofs.json"), self.records("heldout.json"),
+            following.use_of(self.name, self.native_file),
         )  # fmt: skip
 
     def _probe(self) -> None:
@@ -134,6 +134,11 @@ class LibraryLoop:
         for rule in lost:
             self.display.note(f"left to the default, {self.title} lacks it: {rule}")
         write_atomically(self.native_file, text)
+        if self.name == "mpich":
+            following.write_device_file(self.table, self.python, self.native_file)
+        limitation = following.limitation(self.name, self.python)
+        if limitation:
+            self.display.note(limitation)
 
     def _prove(self) -> None:
         def make(report: Report) -> None:

@@ -44,8 +44,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--generic", type=Path, metavar="FILE",
-        help="mpich, mvapich: JSON with the library's own rules, which the exported file must"
-        " contain (default: those in MPICH's libmpi)",
+        help="mpich, mpich-device, mvapich: JSON with the library's own rules of this layer, which"
+        " the exported file must contain (default: those in MPICH's libmpi)",
     )  # fmt: skip
 
 
@@ -90,10 +90,10 @@ def generic_of(python: Path | None, file: Path | None = None) -> mpich.Generic:
     """The rules that a library decides with by itself, read when they are needed: from a file, else
     from the MPICH of an environment. Raises InputError where there are none."""
 
-    def generic(library: str) -> mpich.Tree:
+    def generic(library: str, layer: mpich.Layer) -> mpich.Tree:
         if file is not None:
             try:
-                return mpich.parse(text_of(file), library)
+                return mpich.parse(text_of(file), library, layer)
             except InputError as reason:
                 raise InputError(f"--generic {file}: {reason}") from None
         if library != "mpich":
@@ -101,7 +101,7 @@ def generic_of(python: Path | None, file: Path | None = None) -> mpich.Generic:
                 f"an exported file must contain {library}'s own rules: give them (--generic FILE);"
                 " its sources have them as JSON"
             )
-        return mpich.generic_tuning(libmpi(library, interpreter(library, python)))
+        return mpich.generic_tuning(libmpi(library, interpreter(library, python)), layer)
 
     return generic
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.cli.clusters import usual_template
 from tuner.cli.environments import libmpi
+from tuner.cli.following import device_file, write_device_file
 from tuner.cli.progress import Report, counted
 from tuner.errors import InputError
 from tuner.export import intelmpi, mpich, openmpi
@@ -75,10 +76,11 @@ def prove(
                 proofs += _prove_openmpi(rest, other, starter, Path(place), progress, True)
         else:
             kept, _ = mpich.portable(table)
-            generic = mpich.generic_tuning(libmpi("mpich", python))
+            trees = mpich.own_trees(libmpi("mpich", python))
             made = mpich_proof.prove(
-                kept, native_file, generic, starter, Path(place), progress=progress
-            )
+                kept, native_file, trees, starter, Path(place),
+                device_file=device_file(native_file), progress=progress,
+            )  # fmt: skip
             proofs = [proof for proof in made if proof.rule in table.rules]  # not what was lost
     return [_record(proof) for proof in proofs]
 
@@ -178,6 +180,8 @@ def prove_exported(
     with place_for(starter) as place:
         path = Path(place, "exported")
         path.write_text(text, encoding="utf-8")
+        if library == "mpich":
+            write_device_file(table, python, path)
         return prove(table, python, path, report, starter, wish.commutative_only)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.comparisons import print_comparison
+from tuner.cli.following import TUNING_FILES, command_line
 from tuner.cli.output import print_cautions, print_command, print_text
 from tuner.report import LibraryResult
 from tuner.units import readable
@@ -16,23 +17,13 @@ FILES = (
     ("report.json", "the same for programs"),
     ("tuner.sqlite", "database with measurements, calibrations and table versions"),
 )
-NATIVE = {
-    "openmpi": (
-        "openmpi/openmpi.rules",
-        "mpirun --mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_dynamic_rules_filename {}",
-    ),
-    "mpich": (
-        "mpich/mpich.json",
-        "MPIR_CVAR_DEVICE_COLLECTIVES=none MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE={} mpiexec",
-    ),
-}
 
 
 def print_results(out: Path, results: Sequence[LibraryResult], record: Mapping[str, Any]) -> None:
     """Print the held-out comparisons and the files, and then, per library, cautions and gain."""
     for result in results:
         print_comparison(result.table.library, result.heldout)
-    _print_files(out, [result.name for result in results])
+    _print_files(out, results)
     for result in results:
         print_text(f"\n{result.table.library}")
         _print_outcome(record["libraries"][result.name], result.table.library)
@@ -50,10 +41,10 @@ def _print_outcome(figures: Mapping[str, Any], library: str) -> None:
     print_text(figures["result"], style="" if figures["cautions"] else "bold")
 
 
-def _print_files(out: Path, names: Sequence[str]) -> None:
+def _print_files(out: Path, results: Sequence[LibraryResult]) -> None:
     print_text("")
     for name, meaning in FILES:
         print_text(f"{out / name}  {meaning}")
-    for name in names:
-        file, command = NATIVE[name]
-        print_command(f"{out / file}  use it:", f"{command.format((out / file).absolute())} ...")
+    for result in results:
+        file = out / result.name / TUNING_FILES[result.name]
+        print_command(f"{file}  use it:", f"{command_line(result.use)} ...")

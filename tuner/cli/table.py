@@ -37,6 +37,7 @@ EXAMPLES = """examples:
   tuner table diff old.json new.json --plot diff.svg
   tuner table export tuner-out/openmpi/table.json --to openmpi --out openmpi.rules
   tuner table export tuner-out/mpich/table.json --to mpich --out mpich.json
+  tuner table export tuner-out/mpich/table.json --to mpich-device --out mpich-device.json
   tuner table export table.json --to nccl --otherwise ring_simple --out nccl_tuner.conf
   tuner table export table.json --to ucc --out ucc.conf
   tuner table export table.json --to intelmpi --ranks 64 --out adjust.sh
@@ -51,7 +52,7 @@ counted apart. Of `check`: 1 when anything differs.
 Using an exported file (docs/formats.md has the others):
   mpirun --mca coll_tuned_use_dynamic_rules 1 \\
       --mca coll_tuned_dynamic_rules_filename $PWD/openmpi.rules ...
-  MPIR_CVAR_DEVICE_COLLECTIVES=none \\
+  MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE=$PWD/mpich-device.json \\
       MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE=$PWD/mpich.json mpiexec ..."""
 
 

@@ -14,7 +14,7 @@ from tuner.export import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.table import TuningTable
 
 
-def _no_generic(library: str) -> mpich.Tree:
+def _no_generic(library: str, _layer: mpich.Layer) -> mpich.Tree:
     raise InputError(f"there is no {library} whose own rules could complete the file")
 
 
@@ -92,11 +92,22 @@ class Format:
 
 def _emit_mpich(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
     kept, lost = mpich.portable(table)
-    return mpich.emit(kept, wish.generic(_name(table))), lost
+    return mpich.emit(kept, wish.generic(_name(table), mpich.MPIR)), lost
 
 
 def _check_mpich(table: TuningTable, text: str, wish: Wish) -> list[str]:
-    return mpich.check(mpich.portable(table)[0], text, wish.generic(_name(table)))
+    generic = wish.generic(_name(table), mpich.MPIR)
+    return mpich.check(mpich.portable(table)[0], text, generic)
+
+
+def _emit_device(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:
+    kept, lost = mpich.portable(table)
+    return mpich.device.emit(kept, wish.generic(_name(table), mpich.DEVICE)), lost
+
+
+def _check_device(table: TuningTable, text: str, wish: Wish) -> list[str]:
+    generic = wish.generic(_name(table), mpich.DEVICE)
+    return mpich.device.check(mpich.portable(table)[0], text, generic)
 
 
 def _name(table: TuningTable) -> str:
@@ -123,7 +134,16 @@ _HAN = (
     "`mpirun --mca coll_han_use_dynamic_file_rules 1"
     " --mca coll_han_dynamic_rules_filename $PWD/FILE`, with the parameters of the file `openmpi`"
 )
-_CSEL = "`MPIR_CVAR_DEVICE_COLLECTIVES=none MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE=$PWD/FILE`"
+_MPICH = (
+    f"`{mpich.MPIR.variable}=$PWD/FILE`, with the variable of the file `mpich-device`, without"
+    " which the device layer answers first; a library that reads no such file wants"
+    " `MPIR_CVAR_DEVICE_COLLECTIVES=none` instead"
+)
+_DEVICE = f"`{mpich.DEVICE.variable}=$PWD/FILE`, with the variable of the file `mpich`"
+_MVAPICH = (
+    f"`MPIR_CVAR_DEVICE_COLLECTIVES=none {mpich.MPIR.variable}=$PWD/FILE`; MVAPICH Plus 4.1 also"
+    " wants `MPIR_CVAR_ENABLE_DYNAMIC_TUNING=0`"
+)
 _PLUGIN = (
     "`NCCL_TUNER_PLUGIN=PATH NCCL_TUNER_CONFIG_FILE=$PWD/FILE`, the plugin being the example in"
     " NCCL's sources"
@@ -162,13 +182,16 @@ _ALL = (
     ),
     Format(
         "mpich", ("mpich",), "application/vnd.tuner.mpich-csel+json", frozenset({"generic"}),
-        _emit_mpich, _check_mpich, _CSEL, mixes=True,
+        _emit_mpich, _check_mpich, _MPICH, mixes=True,
+    ),
+    Format(
+        "mpich-device", ("mpich",), "application/vnd.tuner.mpich-device-csel+json",
+        frozenset({"generic"}), _emit_device, _check_device, _DEVICE, mixes=True,
+        mark=mpich.DEVICE.mark,
     ),
     Format(
         "mvapich", ("mvapich",), "application/vnd.tuner.mvapich-csel+json", frozenset({"generic"}),
-        _emit_mpich, _check_mpich,
-        f"{_CSEL}; MVAPICH Plus 4.1 also wants `MPIR_CVAR_ENABLE_DYNAMIC_TUNING=0`",
-        mixes=True,
+        _emit_mpich, _check_mpich, _MVAPICH, mixes=True,
     ),
     Format(
         "nccl", ("nccl", "rccl"), "application/vnd.tuner.nccl-csv", frozenset({"otherwise"}),

@@ -31,7 +31,7 @@ class Decisions(Placed):
     starts      bytes from which on it asks for the choice of the same position; ascending, none
                 where nothing is known of such calls
     choices     None for a range of which nothing is known: of Open MPI another component than
-                coll/tuned answers, of MPICH no choice stands for the algorithm
+                coll/tuned answers, of MPICH the device layer, or no choice stands for the algorithm
     """
 
     collective: Collective

@@ -55,11 +55,14 @@ ALGORITHMS = {
 # variable MPIR_CVAR_<COLLECTIVE>_DEVICE_COLLECTIVE is 1, and every collective where this one is 0.
 DEVICE_COLLECTIVES, ALL_BY_DEVICE = "MPIR_CVAR_DEVICE_COLLECTIVES", 0
 PREFIX = "MPI(R_CVAR|R_PARAM|CH)_"  # under any of which the library reads a control variable
-# NAME=VALUE of those that decide before the library does: a forced algorithm, a file of rules. Not
-# the device's collectives: whatever is said of these, a launch switches them off.
+# NAME=VALUE of those that decide before the library does: a forced algorithm or composition, a file
+# of rules, and which collectives the device layer answers.
 DECIDING = (
     rf"{PREFIX}(?!I)\w+_INTRA_ALGORITHM=(?!auto$).+"  # I: of a collective that does not block
-    rf"|{PREFIX}COLL_SELECTION_TUNING_JSON_FILE=.+"
+    rf"|{PREFIX}(?!I)\w+_COMPOSITION=(?!0$).+"
+    rf"|{PREFIX}(CH4_(\w+_)?)?COLL_SELECTION_TUNING_JSON_FILE(_GPU)?=.+"
+    rf"|{PREFIX}DEVICE_COLLECTIVES=(?!percoll$).+"
+    rf"|{PREFIX}(?!I)\w+_DEVICE_COLLECTIVE=(0|no|false|off)"
 )
 DECIDING_VARIABLES = ()  # which parameter files may hold: there are none
 SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe

@@ -86,8 +86,8 @@ class Form(Parameters):
     """In which form a table is wanted; without `format` the Accept header decides."""
 
     format: Literal[
-        "tuner", "openmpi", "openmpi-han", "openmpi-json", "mpich", "mvapich", "nccl", "ucc",
-        "intelmpi", "mvapich2",
+        "tuner", "openmpi", "openmpi-han", "openmpi-json", "mpich", "mpich-device", "mvapich",
+        "nccl", "ucc", "intelmpi", "mvapich2",
     ] | None = None  # fmt: skip
     operators: Literal["any", "commutative"] = Field(
         "any", description="whose rules to use where the format cannot tell operators apart"

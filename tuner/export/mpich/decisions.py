@@ -1,4 +1,8 @@
-"""What MPICH's default runs, by the rules that its library holds: no rank has to be asked."""
+"""What MPICH's default runs, by the rules that its library holds: no rank has to be asked.
+
+The device layer is asked first. What it does itself has no name among the MPIR layer's algorithms,
+so it is not known; neither is what it makes of parts of a call.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +11,34 @@ from itertools import groupby
 
 from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.export.mpich.device import HANDED_ON, IN_SHARED_MEMORY
 from tuner.export.mpich.emitter import leaf_for
-from tuner.export.mpich.selection import Call, Leaf, Tree, bounds, decide
+from tuner.export.mpich.generic import OwnTrees
+from tuner.export.mpich.selection import Call, Leaf, Tree, UnmatchedError, bounds, decide
 from tuner.libraries.decisions import Call as Shaped
 from tuner.libraries.decisions import Decisions
 from tuner.libraries.mpich import ALGORITHMS, ITEM
+from tuner.rank_program import SINGLE, THREAD_LEVELS
 from tuner.table import Choice
 
 
-def find(generic: Tree, calls: Sequence[Shaped], most: int) -> tuple[Decisions, ...]:
-    """The default's decisions up to `most` bytes, with commutative operators that are built in.
+def find(
+    trees: OwnTrees, calls: Sequence[Shaped], most: int, thread_level: str = SINGLE
+) -> tuple[Decisions, ...]:
+    """Return the default's decisions up to `most` bytes, with commutative built-in operators.
 
-    generic     the library's own tree, from `generic_tuning`
+    trees           the library's own, from `own_trees`
+    thread_level    with which MPI is initialised: shared memory is for programs of one thread
 
-    No starts where the tree asks for more than shape and size.
+    No starts where a tree asks for more than shape and size.
     """
-    return tuple(_decisions(generic, call, most) for call in calls)
+    threaded = thread_level == THREAD_LEVELS[-1]
+    return tuple(_decisions(trees, call, most, threaded) for call in calls)
 
 
-def _decisions(generic: Tree, call: Shaped, most: int) -> Decisions:
+def _decisions(trees: OwnTrees, call: Shaped, most: int, threaded: bool) -> Decisions:
     try:
-        steps = list(_steps(generic, call, most))
+        steps = list(_steps(trees, call, most, threaded))
     except InputError:
         steps = []
     starts, choices = tuple(start for start, _ in steps), tuple(choice for _, choice in steps)
@@ -35,7 +46,9 @@ def _decisions(generic: Tree, call: Shaped, most: int) -> Decisions:
     return Decisions(collective, nodes, ppn, most, starts, choices, placement)
 
 
-def _steps(generic: Tree, call: Shaped, most: int) -> Iterator[tuple[int, Choice | None]]:
+def _steps(
+    trees: OwnTrees, call: Shaped, most: int, threaded: bool
+) -> Iterator[tuple[int, Choice | None]]:
     """The sizes at which another algorithm begins, and that algorithm.
 
     A communicator has a hierarchy of nodes where some of its nodes have several ranks, be it the
@@ -44,19 +57,41 @@ def _steps(generic: Tree, call: Shaped, most: int) -> Iterator[tuple[int, Choice
     collective, nodes, ppn, _ = call
     layered = "parent" if ppn > 1 else "flat"
     leaves = (
-        (nbytes, decide(generic, collective, Call(nodes * ppn, nbytes, hierarchy=layered, ppn=ppn)))
-        for nbytes in _sizes(generic, collective, nodes * ppn)
+        (nbytes, _leaf(trees, collective, Call(nodes * ppn, nbytes, hierarchy=layered, ppn=ppn,
+                                               multi_threaded=threaded)))
+        for nbytes in _sizes(trees, collective, nodes * ppn)
         if nbytes <= most
-    )
+    )  # fmt: skip
     for leaf, same in groupby(leaves, key=lambda step: step[1]):
-        yield next(same)[0], _choice(collective, leaf)
+        yield next(same)[0], leaf and _choice(collective, leaf)
 
 
-def _sizes(generic: Tree, collective: Collective, p: int) -> list[int]:
+def _leaf(trees: OwnTrees, collective: Collective, call: Call) -> Leaf | None:
+    """What the MPIR layer runs; None where it does not get the whole call for certain."""
+    if trees.device is not None and not _handed_on(trees.device, trees, collective, call):
+        return None
+    return decide(trees.mpir, collective, call)
+
+
+def _handed_on(device: Tree, trees: OwnTrees, collective: Collective, call: Call) -> bool:
+    """Whether the MPIR layer gets the whole call."""
+    try:
+        leaf = decide(device, collective, call)
+        if trees.shared_memory is not None and leaf == IN_SHARED_MEMORY.get(collective):
+            decide(trees.shared_memory, collective, call)
+    except UnmatchedError:
+        return True
+    return leaf == HANDED_ON.get(collective)
+
+
+def _sizes(trees: OwnTrees, collective: Collective, p: int) -> list[int]:
     """Wherever anything may change, in whole elements: at both sides of every bound."""
-    branch = generic.get(f"collective={collective}", {})
-    limits = {n for bound in bounds(branch, "avg_msg_size") for n in (bound, bound + 1)}
-    counts = {n for bound in bounds(branch, "count") for n in (bound, bound + 1)}
+    name = f"collective={collective}"
+    branches = [tree.get(name, {}) for tree in (trees.mpir, trees.device) if tree is not None]
+    limits, counts = (
+        {n for branch in branches for bound in bounds(branch, quantity) for n in (bound, bound + 1)}
+        for quantity in ("avg_msg_size", "count")
+    )
     items = {-(-n // ITEM) for n in limits} | counts | {1, 1 << (p.bit_length() - 1)}
     return sorted(ITEM * n for n in items if n > 0)
 

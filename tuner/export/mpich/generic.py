@@ -3,25 +3,61 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import InputError
-from tuner.export.mpich.selection import Tree, parse
+from tuner.export.mpich.layers import DEVICE, LAYERS, MPIR, SHARED_MEMORY, Layer
+from tuner.export.mpich.parsing import parse
+from tuner.export.mpich.selection import Tree
 
 
-def generic_tuning(libmpi: Path) -> Tree:
-    """The complete tree that an MPICH library decides with by itself, read from its binary.
+@dataclass(frozen=True)
+class OwnTrees:
+    """The trees of a library's layers; None for a layer that it lacks."""
 
-    The library holds several such texts as C strings (one per layer); the one whose leaves are
-    `MPIR_` algorithms is wanted. Raises InputError when there is none.
+    mpir: Tree
+    device: Tree | None = None
+    shared_memory: Tree | None = None
+
+
+def generic_tuning(libmpi: Path, layer: Layer = MPIR) -> Tree:
+    """Return the complete tree that a layer of an MPICH library decides with by itself.
+
+    Raises InputError when its binary holds none for this layer.
     """
+    text = _texts(libmpi).get(layer)
+    if text is not None:
+        return parse(text, layer=layer)
+    if layer is MPIR:
+        raise InputError(
+            f"{libmpi}: holds no collective selection rules; give the libmpi of MPICH 3.4 or later"
+        )
+    raise InputError(
+        f"{libmpi}: this library has no {layer.name} with a tuning file ({layer.variable}): use the"
+        " file of format `mpich` alone"
+    )
+
+
+def own_trees(libmpi: Path) -> OwnTrees:
+    """Return the trees of all layers that a library has; raises InputError as `generic_tuning`."""
+    known = _texts(libmpi)
+    device, shared_memory = (
+        parse(known[layer], layer=layer) if layer in known else None
+        for layer in (DEVICE, SHARED_MEMORY)
+    )
+    return OwnTrees(generic_tuning(libmpi), device, shared_memory)
+
+
+def _texts(libmpi: Path) -> dict[Layer, str]:
+    """The rules of each layer as the library holds them: C strings, told apart by their leaves."""
     try:
         binary = libmpi.read_bytes()
     except OSError as reason:
         raise InputError(f"{libmpi}: cannot be read: {reason.strerror}") from None
+    found: dict[Layer, str] = {}
     for match in re.finditer(rb'\{\s*"collective=[^\0]*', binary):
-        if b"algorithm=MPIR_Bcast_intra_" in match[0]:
-            return parse(match[0].decode(errors="replace"))
-    raise InputError(
-        f"{libmpi}: holds no collective selection rules; give the libmpi of MPICH 4.1 or later"
-    )
+        for layer in LAYERS:
+            if layer.mark.encode() in match[0]:
+                found.setdefault(layer, match[0].decode(errors="replace"))
+    return {layer: text for layer, text in found.items() if layer.variable.encode() in binary}

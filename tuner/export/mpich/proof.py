@@ -1,24 +1,29 @@
-"""Proving a collective selection file in a real MPICH, by poisoned leaves.
+"""Proving collective selection files in a real MPICH, by poisoned leaves.
 
 The prebuilt library shows nothing of what it runs. But a leaf that names another collective's
 algorithm aborts the program and says so, so one launch per rule shows that exactly its calls reach
-its leaf. Ranks die for other reasons, too, which prove nothing: one launch before these shows that
-all calls succeed under the file itself.
+its leaf. A rule's leaf is in the MPIR layer's file. Where the device layer has a file, too, what is
+left to the default is poisoned there, since that layer answers it first. Ranks die for other
+reasons, too, which prove nothing: one launch before these shows that all calls succeed under the
+files themselves.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from tuner.errors import InputError, ProbeError
 from tuner.export.ladders import every_ladder
-from tuner.export.mpich.emitter import check, grown, guarded
-from tuner.export.mpich.selection import Call, Tree
+from tuner.export.mpich import device, emitter
+from tuner.export.mpich.branches import LeafOf, grown, guarded
+from tuner.export.mpich.generic import OwnTrees
+from tuner.export.mpich.layers import DEVICE, MPIR
+from tuner.export.mpich.selection import Call, Leaf, Tree
 from tuner.export.prove import (
     NO_SIZE,
     RuleProof,
@@ -31,49 +36,69 @@ from tuner.export.prove import (
 )
 from tuner.files import write_atomically
 from tuner.libraries import require_unset
-from tuner.libraries.mpich import DECIDING
+from tuner.libraries.mpich import DECIDING, DEVICE_COLLECTIVES
 from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
-# What every rank writes that is led to an algorithm of another collective (mpir_coll.c of 5.0.2).
-POISONED = re.compile(r"Assertion failed in file \S*src/mpi/coll/\S+\.c at line \d+: 0\b")
+# What every rank writes that is led to an algorithm of another collective (mpir_coll.c of 5.0.2,
+# the collective's own file in 3.4), or to such a composition (ch4_coll.h of both).
+POISONED = re.compile(
+    r"Assertion failed in file \S*src/(mpi/coll/\S+\.c|mpid/ch4/src/ch4_coll\.h) at line \d+: 0\b"
+)
+# How many calls on a communicator the device layer waits for before it uses shared memory. Until
+# then it sends its own calls through the MPIR layer, where they would meet a poison although nobody
+# handed them on. Setting up shared memory takes calls of the library's own, which ask the device
+# layer, too.
+BEFORE_SHARED_MEMORY = "MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD"
+NONE, ALL = "0", "2147483647"
 UNSAID = "the ranks ended or fell silent, and MPICH did not say that it was at an impossible leaf"
 LARGE = 4096  # bytes: what MPICH itself sends while it makes a communicator is less
 UNMADE = "the ranks end while their communicator is made, before the rule's own call"
 
 
-def activation(tuning_file: Path) -> dict[str, str]:
-    """Control variables under which MPICH follows the file; device collectives would come first."""
-    return {
-        "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
-        "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE": str(tuning_file.resolve()),
-    }
+def activation(tuning_file: Path, device_file: Path | None = None) -> dict[str, str]:
+    """Return the control variables under which MPICH follows the MPIR layer's file.
+
+    device_file     that of the device layer; None where the library has none: then that layer,
+                    which would answer first, is switched off, if there is one
+    """
+    first = (
+        {DEVICE_COLLECTIVES: "none"} if device_file is None
+        else {DEVICE.variable: str(device_file.resolve())}
+    )  # fmt: skip
+    return {**first, MPIR.variable: str(tuning_file.resolve())}
 
 
 def prove(
     table: TuningTable,
     tuning_file: Path,
-    generic: Tree,
+    trees: OwnTrees,
     starter: Starter,
     directory: Path,
     *,
+    device_file: Path | None = None,
     progress: Counted = quietly,
 ) -> list[RuleProof]:
-    """Run every rule of the table in the real library: one launch under the file itself, then one
-    for each rule, on one of the shapes that have as many ranks and so share a leaf.
+    """Run every rule of the table in the real library: one launch under the files themselves, then
+    one for each rule, on one of the shapes that have as many ranks and so share a leaf.
+
+    trees           the library's own
+    device_file     that of the device layer; None: it is switched off
 
     Each launch has its own limit of time (`ask`, `outlived`). Where ranks answer nothing that no
     poison explains, the rules that remain are not confirmed, and say so.
 
-    Raises InputError when the file is not that of the table or a variable comes before it,
-    ProbeError when the ranks do not outlive the file itself.
+    Raises InputError when a file is not that of the table or a variable comes before it,
+    ProbeError when the ranks do not outlive the files themselves.
     """
     require_unset(DECIDING)
-    differences = check(table, tuning_file.read_text(encoding="utf-8"), generic)
-    if differences:
-        raise InputError(f"{tuning_file}: not the file of this table: {differences[0]}")
+    if device_file is None:
+        trees = replace(trees, device=None)
+    _require_own(tuning_file, table, trees.mpir, emitter.check)
+    if device_file is not None and trees.device is not None:
+        _require_own(device_file, table, trees.device, device.check)
     trials, lost = _trials(table), ""
-    poisons = _Poisons(table, tuning_file, generic, starter, directory)
+    poisons = _Poisons(table, tuning_file, device_file, trees, starter, directory)
     failed = poisons.failing(trials)
     rules, proofs = [rule for ladder in _ladders(table) for rule in ladder], list[RuleProof]()
     for rule in rules:
@@ -94,6 +119,15 @@ def prove(
                 proofs.append(RuleProof.untried(rule, lost))
         progress(len(proofs), len(rules))
     return proofs
+
+
+def _require_own(
+    file: Path, table: TuningTable, generic: Tree,
+    check: Callable[[TuningTable, str, Tree], list[str]],
+) -> None:  # fmt: skip
+    differences = check(table, file.read_text(encoding="utf-8"), generic)
+    if differences:
+        raise InputError(f"{file}: not the file of this table: {differences[0]}")
 
 
 def _trials(table: TuningTable) -> list[Trial]:
@@ -154,10 +188,15 @@ class _Ended:
         """Whether the library met the poison in a call of its own, making a communicator."""
         return self.poisoned and not self.begun
 
+    @property
+    def early(self) -> bool:
+        """Whether a call before the last one met the poison."""
+        return self.poisoned and self.begun and self.done < self.calls - 1
+
 
 @dataclass(frozen=True)
 class _Poisons:
-    """Launches under a file, and under that file with poisoned leaves.
+    """Launches under the files, and under these with poisoned leaves.
 
     The library calls collectives on all ranks while it starts: a spare rank keeps these from having
     the number of ranks that a rule is for.
@@ -165,13 +204,16 @@ class _Poisons:
 
     table: TuningTable
     tuning_file: Path
-    generic: Tree
+    device_file: Path | None
+    trees: OwnTrees
     starter: Starter
     directory: Path
 
     def failing(self, trials: Sequence[Trial]) -> Mapping[Rule, RuleProof]:
-        """The rules whose calls fail under the file itself; raises ProbeError where ranks die."""
-        settings = activation(self.tuning_file)
+        """The rules whose calls fail under the files themselves; raises ProbeError where ranks
+        die.
+        """
+        settings = activation(self.tuning_file, self.device_file)
         answers = ask(self.starter, trials, self.directory, settings=settings, spare=1)
         return {
             trial.rule: RuleProof(
@@ -188,17 +230,34 @@ class _Poisons:
 
         only    bytes of the calls for which these rules are poisoned, None for all of their own
         """
-        path, table = self.directory / "poisoned.json", self.table
+        table = self.table
         if only is not None:
             cut = {rule: _cut(rule, only) for rule in poisoned}
             rules = tuple(piece for rule in table.rules for piece in cut.get(rule, [rule]))
             table = TuningTable(table.cluster, table.library, rules)
             poisoned = [piece for pieces in cut.values() for piece in pieces if piece.lo == only]
-        write_atomically(path, json.dumps(grown(table, self.generic, poisoned)))
-        settings = activation(path)
+        settings = self._poisoned(table, poisoned)
         met = outlived(self.starter, calls, self.directory, settings=settings, spare=1)
         said = POISONED.search(met.stderr) is not None
         return _Ended(met.begun, met.done, len(calls), said)
+
+    def _poisoned(self, table: TuningTable, poisoned: Collection[Rule]) -> dict[str, str]:
+        """Settings under which the library follows files in which these rules are poisoned."""
+        path, own = self.directory / "poisoned.json", self.trees.device
+        left = [rule for rule in poisoned if own is not None and rule.choice.is_default]
+        named = [rule for rule in poisoned if rule not in left]
+        leaf_of = _with_poison(emitter.leaf_of, emitter.POISON, named)
+        write_atomically(path, json.dumps(grown(table, self.trees.mpir, leaf_of)))
+        if own is None:
+            return activation(path)
+        leaf_of = _with_poison(device.leaf_of, device.POISON, left)
+        write_atomically(device.beside(path), json.dumps(grown(table, own, leaf_of)))
+        before = ALL if left else NONE
+        return {**activation(path, device.beside(path)), BEFORE_SHARED_MEMORY: before}
+
+
+def _with_poison(leaf_of: LeafOf, poison: Leaf, poisoned: Collection[Rule]) -> LeafOf:
+    return lambda rule: poison if rule in poisoned else leaf_of(rule)
 
 
 def _cut(rule: Rule, nbytes: int) -> list[Rule]:
@@ -218,8 +277,9 @@ def _prove_rule(rule: Rule, trials: Sequence[Trial], poisons: _Poisons) -> RuleP
     if ended != expected and poisons.under(alike, calls) != ended:
         # A host that was lost, or a busy one, ends a launch early, too, but not twice alike.
         return RuleProof.untried(rule, "two launches under the same file ended differently")
-    if ended.unmade:
-        # Making a communicator calls this rule, too: poison it for the size of its own call alone.
+    if ended.unmade or (ended.early and poisons.trees.device is not None):
+        # Making a communicator calls this rule, too, or setting up its shared memory: poison it for
+        # the size of its own call alone.
         own = _apart(own)
         calls = [*neighbours, own]
         ended = poisons.under(alike, calls, own.nbytes)

@@ -1,0 +1,272 @@
+"""Which layer of a real MPICH answers a call: seen by leaves that end the program.
+
+TUNER_MPICH_PYTHONS names interpreters of further environments, separated by `:`, each with another
+version of MPICH.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import Rungs, table_of
+from tuner.collective import Collective
+from tuner.export import mpich
+from tuner.export.mpich import Leaf, emitter
+from tuner.export.mpich import device as layer
+from tuner.export.mpich.branches import LeafOf, grown
+from tuner.export.mpich.decisions import find
+from tuner.export.mpich.proof import POISONED, activation, prove
+from tuner.locality import CONSECUTIVE
+from tuner.rank_program import SINGLE, THREAD_LEVELS
+from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.table import Choice, Rule, TuningTable
+
+BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
+PROGRAM = Path(__file__).with_name("layers_program.py")
+FURTHER = [path for path in os.environ.get("TUNER_MPICH_PYTHONS", "").split(os.pathsep) if path]
+KEPT, RULED, LARGE = 1024, 65536, 1 << 20  # bytes: rules are from RULED to LARGE
+MULTIPLE = THREAD_LEVELS[-1]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Starts ranks, and keeps how many in each launch.
+
+    deaf    they do not get the device layer's file
+    """
+
+    launcher: Launcher
+    deaf: bool = False
+    launches: list[int] = field(default_factory=list)
+
+    @property
+    def library(self) -> str:
+        return self.launcher.library
+
+    def run(
+        self, ranks: int, arguments: Sequence[str], *, settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], float | None] | None = None, timeout: float | None = None,
+        patience: float | None = None, check: bool = True,
+    ) -> CompletedRun:  # fmt: skip
+        lost = {mpich.DEVICE.variable} if self.deaf else set[str]()
+        left = {name: value for name, value in (settings or {}).items() if name not in lost}
+        self.launches.append(ranks)
+        return self.launcher.run(
+            ranks, arguments, settings=left, environment=environment, on_line=on_line,
+            timeout=timeout, patience=patience, check=check,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["", *FURTHER])
+def mpich_of_each_version(request: pytest.FixtureRequest) -> Launcher:
+    if request.param:
+        return Launcher.find("mpich", Path(request.param))
+    found: Launcher = request.getfixturevalue("mpich_launcher")
+    return found
+
+
+@pytest.fixture(scope="module")
+def trees(mpich_of_each_version: Launcher) -> mpich.OwnTrees:
+    return mpich.own_trees(mpich_of_each_version.libmpi())
+
+
+def table_for(launcher: Launcher) -> TuningTable:
+    """Rules in the middle, for both collectives on two ranks.
+
+    MPICH makes calls of less than 1 KiB of its own, so the default has a range without these.
+    """
+    binomial, rabenseifner = Choice("binomial"), Choice("rabenseifner")
+
+    def rungs(choice: Choice) -> Rungs:
+        return [(0, Choice()), (KEPT, Choice()), (RULED, choice), (LARGE, Choice())]
+
+    return table_of(
+        {(BCAST, 2): rungs(binomial), (ALLREDUCE, 2): [(0, Choice())],
+         (ALLREDUCE, 2, "commutative"): rungs(rabenseifner)},
+        probed=(16, 4096, 2 * RULED), library=launcher.version(),
+    )  # fmt: skip
+
+
+def ended(
+    launcher: Launcher, settings: Mapping[str, str], calls: Sequence[str], level: str = SINGLE,
+    ranks: int = 2,
+) -> tuple[int, str]:  # fmt: skip
+    """Return how many calls were done, and in which source MPICH met an impossible leaf."""
+    words = ["-m", "mpi4py", "-rc", f"thread_level={level}", str(PROGRAM), *calls]
+    run = launcher.run(ranks, words, settings=settings, timeout=60.0, check=False)
+    met = POISONED.search(run.stderr)
+    assert met or run.returncode == 0, run.stderr
+    return run.stdout.count("done"), met[1] if met else ""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Writes both files of a table for a library."""
+
+    table: TuningTable
+    trees: mpich.OwnTrees
+    place: Path
+
+    def settings(self, mpir: int | None = None, device: int | None = None) -> dict[str, str]:
+        """Return settings for files with the rules poisoned that begin at so many bytes."""
+        assert self.trees.device is not None
+        file = self.place / "m.json"
+        for path, own, part, lo in (
+            (file, self.trees.mpir, emitter, mpir),
+            (layer.beside(file), self.trees.device, layer, device),
+        ):
+            leaf_of = partial(self._leaf, part.leaf_of, part.POISON, lo)
+            path.write_text(json.dumps(grown(self.table, own, leaf_of)))
+        return activation(file, layer.beside(file))
+
+    @staticmethod
+    def _leaf(leaf_of: LeafOf, poison: Leaf, lo: int | None, rule: Rule) -> Leaf | None:
+        return poison if rule.lo == lo else leaf_of(rule)
+
+
+@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
+def test_calls_with_rules_reach_them_and_all_others_stay_with_the_device_layer(
+    collective: Collective, mpich_of_each_version: Launcher, trees: mpich.OwnTrees, tmp_path: Path
+) -> None:
+    pair = Pair(table_for(mpich_of_each_version), trees, tmp_path)
+    calls = [f"{collective}:{nbytes}" for nbytes in (4096, 2 * RULED, 2 * LARGE)]
+    expected = {
+        (None, None): (3, ""),
+        (KEPT, None): (3, ""),  # what has no rule does not reach the MPIR layer
+        (LARGE, None): (3, ""),
+        (RULED, None): (1, "mpi/coll"),
+        (None, KEPT): (0, "mpid/ch4/src/ch4_coll.h"),
+        (None, LARGE): (2, "mpid/ch4/src/ch4_coll.h"),
+    }
+    for (mpir, device), (done, source) in expected.items():
+        met = ended(mpich_of_each_version, pair.settings(mpir, device), calls)
+        assert (met[0], met[1].startswith(source)) == (done, True), f"{mpir}, {device}: {met}"
+        assert bool(met[1]) == bool(source)
+
+
+def test_every_rule_is_proved_under_both_files(
+    mpich_of_each_version: Launcher, trees: mpich.OwnTrees, tmp_path: Path
+) -> None:
+    table = table_for(mpich_of_each_version)
+    Pair(table, trees, tmp_path).settings()
+    file = tmp_path / "m.json"
+    proofs = prove(
+        table, file, trees, mpich_of_each_version, tmp_path, device_file=layer.beside(file)
+    )
+    assert len(proofs) == len(table.rules)
+    assert [str(proof) for proof in proofs if not proof.confirmed] == []
+
+
+def test_rules_for_small_calls_are_proved_where_shared_memory_is_set_up_by_such(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    """A broadcast that is left to the device layer has the library make small ones of its own."""
+    trees = mpich.own_trees(mpich_launcher.libmpi())
+    table = table_of(
+        {(BCAST, 2): [(0, Choice("binomial")), (KEPT, Choice())]}, (16, 4096),
+        mpich_launcher.version(),
+    )  # fmt: skip
+    Pair(table, trees, tmp_path).settings()
+    file, ranks = tmp_path / "m.json", Watched(mpich_launcher)
+    proofs = prove(table, file, trees, ranks, tmp_path, device_file=layer.beside(file))
+    assert [proof.reason for proof in proofs] == ["", ""]
+    assert (
+        len(ranks.launches) == 5
+    )  # under the files, twice and for its own size alone, the default
+
+
+def test_a_device_layer_that_does_not_get_its_file_is_noticed(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    """It answers what has a rule itself then, and the default without the file."""
+    trees = mpich.own_trees(mpich_launcher.libmpi())
+    table = table_for(mpich_launcher)
+    Pair(table, trees, tmp_path).settings()
+    file = tmp_path / "m.json"
+    proofs = prove(
+        table,
+        file,
+        trees,
+        Watched(mpich_launcher, deaf=True),
+        tmp_path,
+        device_file=layer.beside(file),
+    )
+    assert not any(proof.confirmed for proof in proofs)
+
+
+SHAPES = {  # nodes, ppn -> how many ranks there are, and what divides them
+    (1, 2): (2, {}),
+    (2, 1): (2, {"MPIR_CVAR_NUM_CLIQUES": "2"}),
+    (2, 2): (4, {"MPIR_CVAR_NUM_CLIQUES": "2"}),
+}
+
+
+def poisoned(node: mpich.Tree, leaf: Leaf | None) -> mpich.Tree:
+    """Return a tree with the poison in place of this leaf, None for every leaf."""
+    return {
+        (emitter.POISON.key if key.startswith("algorithm=") and leaf in (None, Leaf.of(key, below))
+         else key): {} if key.startswith("algorithm=") else poisoned(below, leaf)
+        for key, below in node.items()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("level", [SINGLE, MULTIPLE])
+@pytest.mark.parametrize(("nodes", "ppn"), SHAPES)
+@pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
+def test_what_is_known_of_the_default_is_what_the_mpir_layer_runs(
+    collective: Collective, nodes: int, ppn: int, level: str, mpich_launcher: Launcher,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Cliques of one host are nodes for MPICH. With several threads nothing is in shared memory."""
+    trees = mpich.own_trees(mpich_launcher.libmpi())
+    (found,) = find(trees, [(collective, nodes, ppn, CONSECUTIVE)], LARGE, level)
+    choice, name = found.at(RULED), f"collective={collective}"
+    own = trees.mpir[name]["comm_type=intra"]
+    leaf = None if choice is None else emitter.leaf_for(collective, choice)
+    ranks, divided = SHAPES[nodes, ppn]
+    large = {f"comm_size<={ranks - 1}": own, "comm_size=any": poisoned(own, leaf)}
+    tree = {"avg_msg_size<=1023": own, "avg_msg_size=any": large}
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps({**trees.mpir, name: {"comm_type=intra": tree}}))
+    settings = {mpich.MPIR.variable: str(file), **divided}
+    done, _ = ended(mpich_launcher, settings, [f"{collective}:{RULED}"], level, ranks)
+    if choice is not None:
+        assert done == 0
+    elif level == SINGLE:
+        assert done == 1
+    assert (choice is None) == (
+        (nodes, ppn) == (2, 2) or (ppn == 2 and (level == SINGLE or collective is BCAST))
+    )
+
+
+def test_a_call_that_the_dispatcher_forces_leaves_the_next_one_to_the_device_layer(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    """Where a call reaches the MPIR layer without being forced, the program ends."""
+    generic = mpich.generic_tuning(mpich_launcher.libmpi())
+    table = table_of({(ALLREDUCE, 2): [(0, Choice()), (KEPT, Choice())]})
+    file = tmp_path / "m.json"
+    tree = grown(table, generic, lambda rule: emitter.POISON if rule.lo else None)
+    file.write_text(json.dumps(tree))
+    words = ["-m", "mpi4py", "-rc", f"thread_level={SINGLE}"]
+    run = mpich_launcher.run(
+        2, [*words, str(PROGRAM.with_name("flag_program.py"))],
+        settings={mpich.MPIR.variable: str(file)}, timeout=60.0, check=False,
+        environment={"PYTHONPATH": str(PROGRAM.parents[2])},
+    )  # fmt: skip
+    (line,) = [line for line in run.stdout.splitlines() if line.startswith("{")]
+    said = json.loads(line)
+    on, off = 1, 0
+    assert said["before"] == said["after"] == [on, 0]
+    assert said["warm"] == said["left"] == [[on, 0]]
+    assert said["ruled"] == [[off, 3]]
+    assert run.returncode != 0
+    assert POISONED.search(run.stderr)

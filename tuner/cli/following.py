@@ -1,0 +1,78 @@
+"""How a program is started so that its MPI library follows a table: the files, and what names them.
+
+MPICH's layers read a file each. What its device layer reads lies beside what its MPIR layer reads.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner.cli.environments import libmpi
+from tuner.export import mpich
+from tuner.export.mpich import proof as mpich_proof
+from tuner.export.openmpi import proof as openmpi_proof
+from tuner.files import write_atomically
+from tuner.libraries.mpich import DEVICE_COLLECTIVES
+from tuner.table import TuningTable
+
+TUNING_FILES = {"openmpi": "openmpi.rules", "mpich": "mpich.json"}  # in a result's directory
+SWITCHED_OFF = (
+    f"this MPICH has no device layer that reads a tuning file ({mpich.DEVICE.variable}):"
+    f" its table is used with {DEVICE_COLLECTIVES}=none, which switches such a layer off for all"
+    " calls, also those without rules"
+)
+
+
+def use_of(library: str, file: Path) -> dict[str, Any]:
+    """Return how a program is started under a file (and the one beside it, for MPICH).
+
+    `command` has the words up to the program's name, `environment` the variables.
+    """
+    if library == "mpich":
+        return {"command": ["mpiexec"], "environment": activation_of_mpich(file)}
+    parameters = openmpi_proof.activation(file)
+    words = (word for name, value in parameters.items() for word in ("--mca", name, value))
+    return {"command": ["mpirun", *words], "environment": {}}
+
+
+def command_line(use: Mapping[str, Any]) -> str:
+    """Return what a user types in a shell before the program's name."""
+    variables = (f"{name}={shlex.quote(value)}" for name, value in use["environment"].items())
+    return " ".join([*variables, shlex.join(use["command"])])
+
+
+def activation_of_mpich(file: Path) -> dict[str, str]:
+    """Return the variables under which MPICH follows the files of its layers."""
+    return mpich_proof.activation(file, device_file(file))
+
+
+def device_file(file: Path) -> Path | None:
+    """Return the file of MPICH's device layer beside that of its MPIR layer, None where none is."""
+    beside = mpich.device.beside(file)
+    return beside if beside.is_file() else None
+
+
+def write_device_file(table: TuningTable, python: Path, file: Path) -> None:
+    """Write the file of the device layer beside `file`, where MPICH has that layer.
+
+    Where it has none, such a file of another library is removed.
+    """
+    own = mpich.own_trees(libmpi("mpich", python)).device
+    beside = mpich.device.beside(file)
+    if own is None:
+        beside.unlink(missing_ok=True)
+        return
+    kept, _ = mpich.portable(table.consecutive())
+    write_atomically(beside, mpich.device.emit(kept, own))
+
+
+def limitation(library: str, python: Path) -> str:
+    """Return a sentence on what following a table costs in this library, "" where it costs nothing
+    that is known beforehand.
+    """
+    if library != "mpich" or mpich.own_trees(libmpi(library, python)).device is not None:
+        return ""
+    return SWITCHED_OFF

@@ -1,0 +1,52 @@
+"""The layers of MPICH that select algorithms of collectives, each by a file of its own.
+
+The device layer (src/mpid/ch4) is asked first. Its compositions hand a call, or parts of it, to the
+network module, which calls the MPIR layer (src/mpi/coll), or to the shared memory layer
+(src/mpid/ch4/shm/posix), which calls the MPIR layer for what it does not do itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer.
+
+    name        what messages call it
+    variable    control variable that names its file
+    prefix      how the leaves of a collective begin, as the rules spell it (`bcast`) or with a
+                capital (`Bcast`)
+    """
+
+    name: str
+    variable: str
+    prefix: str
+
+    @property
+    def mark(self) -> str:
+        """How the leaves of all collectives begin, which those of no other layer do."""
+        return self.prefix.partition("{")[0]
+
+    def runs(self, key: str, collective: str) -> bool:
+        """Return whether a key names an algorithm of this layer for a collective."""
+        prefix = self.prefix.format(plain=collective, capital=collective.capitalize())
+        return key.startswith(prefix) and key != prefix
+
+
+MPIR = Layer("MPIR layer", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE", "algorithm=MPIR_{capital}_")
+DEVICE = Layer(
+    "device layer", "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
+    "composition=MPIDI_{capital}_",
+)  # fmt: skip
+SHARED_MEMORY = Layer(
+    "shared memory layer", "MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE",
+    "algorithm=MPIDI_POSIX_mpi_{plain}_",
+)  # fmt: skip
+LAYERS = (MPIR, DEVICE, SHARED_MEMORY)
+
+
+def layer_of(key: str) -> Layer | None:
+    """Return the layer that a leaf is of, None for one of no known layer."""
+    return next((layer for layer in LAYERS if key.startswith(layer.mark)), None)
