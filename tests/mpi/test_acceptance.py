@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import table_of
+from tuner.cli.acceptance import side_of
 from tuner.collective import Collective
 from tuner.errors import ProbeError
-from tuner.export import acceptance
+from tuner.export import acceptance, mpich
 from tuner.export import heldout as heldout_module
 from tuner.export.acceptance import accept, accepted_table
 from tuner.export.heldout import heldout
@@ -101,6 +102,39 @@ def test_a_rule_stays_where_it_wins(
     assert (rules[1].lo, rules[1].hi) == (min(kept), max(kept) + 1)
     assert rules[1].evidence.gain > 2
     assert rules[1].evidence.nbytes == tuple(sorted(kept))
+
+
+def test_a_tuned_launch_of_mpich_reads_the_files_of_both_layers(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    table = table_for(mpich_launcher)
+    side = side_of(table, "any", mpich_launcher, tmp_path)
+    trees = mpich.own_trees(mpich_launcher.libmpi())
+    assert trees.device is not None
+    above, below = (
+        Path(side.environment[layer.variable]).read_text() for layer in (mpich.MPIR, mpich.DEVICE)
+    )
+    assert len(side.environment) == 2
+    assert not side.settings
+    assert mpich.check(table, above, trees.mpir) == []
+    assert mpich.device.check(table, below, trees.device) == []
+
+
+def test_calls_without_rules_cost_nothing_in_mpich(
+    mpich_launcher: Launcher, tmp_path: Path
+) -> None:
+    """Without its device layer they take 2 to 5 times as long."""
+    table = table_for(mpich_launcher)
+    calls = [TimedCall(collective, 1, 2, 64) for collective in (ALLREDUCE, BCAST)]
+    program = build(mpich_launcher.compiler, tmp_path)
+    assert program.program is not None
+    times = time_rounds(
+        ShapeLauncher(mpich_launcher), program, calls,
+        side_of(table, "any", mpich_launcher, tmp_path), rounds=4, seconds=0.002,
+        directory=tmp_path,
+    )  # fmt: skip
+    for call in calls:
+        assert 0.8 < times.mean_gain(call)[0] < 1.25
 
 
 def test_what_a_file_costs_elsewhere_is_found(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.field.tables import read_libraries
 from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.db import load_heldout, load_proofs, load_table, open_database, transaction
@@ -99,6 +100,12 @@ def test_report_has_what_programs_read(finished: Path) -> None:
         assert held["ci95"][0] <= held["ratio"] <= held["ci95"][1]
         assert held["default_s"] > 0
         assert held["tuned_s"] > 0
+
+
+def test_report_says_how_a_program_is_started(finished: Path) -> None:
+    (library,) = read_libraries(finished)
+    rules = str(finished / "openmpi/openmpi.rules")
+    assert library.use.command[-2:] == ("coll_tuned_dynamic_rules_filename", rules)
 
 
 def test_database_holds_what_the_files_hold(finished: Path) -> None:

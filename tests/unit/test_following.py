@@ -1,66 +1,102 @@
-"""Which rules are worth following."""
+"""How a program is started under a table's files, as report.json and the terminal say it."""
 
-import math
+from __future__ import annotations
 
-import numpy as np
+import json
+import shlex
+from pathlib import Path
+
 import pytest
 
+from tests.field.tables import read_use
+from tests.support.ladders import table_of
+from tests.support.trees import BELOW, GENERIC
+from tuner.cli import following
+from tuner.cli.following import command_line, limitation, use_of, write_device_file
 from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE, CYCLIC
-from tuner.runtime.following import LONGEST, countable, pays
-from tuner.runtime.layout import regular
-from tuner.table import NCCL, SCHEDULE, Choice, Evidence, Key, Rule
+from tuner.export import mpich
+from tuner.table import Choice
 
-SMALL = Evidence("measured", (8, 64), (4e-6, 5e-6), (2.9e-6, 3.5e-6))
-LARGE = Evidence("measured", (1 << 20,), (900e-6,), (700e-6,))
-
-
-def test_a_choice_must_save_more_than_it_costs_to_force_it() -> None:
-    assert not pays(SMALL, 2e-6)
-    assert pays(LARGE, 2e-6)
-    assert pays(SMALL, 0.0)
+TABLE = table_of(
+    {(Collective.BCAST, 4): [(0, Choice()), (1024, Choice("binomial"))]}, library="mpich 5.0.2"
+)
+MPIR, DEVICE = mpich.MPIR.variable, mpich.DEVICE.variable
 
 
-def test_rules_without_times_are_followed() -> None:
-    assert pays(Evidence("none"), 2e-6)
+def result(place: Path, library: str, *names: str) -> Path:
+    """Return the library's file in a result's directory with these files."""
+    folder = place / library
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).touch()
+    return folder / following.TUNING_FILES[library]
 
 
-def test_more_bytes_than_a_message_can_count_are_the_librarys() -> None:
-    def split(
-        lo: int, hi: float, choice: Choice, collective: Collective = Collective.BCAST
-    ) -> list[tuple[int, float, Choice]]:
-        rule = Rule(Key(collective, 1, 4), lo, hi, choice, Evidence("none"))
-        return [(part.lo, part.hi, part.choice) for part in countable(rule)]
+def binary(place: Path, *trees: object) -> Path:
+    """Return a library that holds these rules and knows both variables."""
+    texts = [json.dumps(tree, separators=(",", ":")) for tree in trees]
+    path = place / "libmpi.so"
+    path.write_bytes(b"\0".join(text.encode() for text in (*texts, MPIR, DEVICE)))
+    return path
 
-    ours, rest = Choice("binomial", {}, SCHEDULE), Choice()
-    assert split(0, math.inf, ours) == [(0, LONGEST, ours), (LONGEST, math.inf, rest)]
-    assert split(LONGEST + 8, math.inf, ours) == [(LONGEST + 8, math.inf, rest)]
-    assert split(64, LONGEST, ours) == [(64, LONGEST, ours)]
-    forced, other = Choice("binomial"), Choice("ring", {}, NCCL)
-    assert split(0, math.inf, forced) == [(0, LONGEST, forced), (LONGEST, math.inf, rest)]
-    assert split(0, math.inf, forced, Collective.REDUCE) == [(0, math.inf, forced)]
-    for whole in (rest, other):
-        assert split(0, math.inf, whole) == [(0, math.inf, whole)]
+
+def test_open_mpi_is_started_with_parameters(tmp_path: Path) -> None:
+    file = result(tmp_path, "openmpi", "openmpi.rules")
+    use = use_of("openmpi", file)
+    assert use["environment"] == {}
+    assert use["command"] == [
+        "mpirun", "--mca", "coll_tuned_use_dynamic_rules", "1",
+        "--mca", "coll_tuned_dynamic_rules_filename", str(file),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("layered", [True, False])
+def test_mpich_is_started_with_the_files_that_there_are(layered: bool, tmp_path: Path) -> None:
+    names = ["mpich.json", "mpich-device.json"][: 1 + layered]
+    file = result(tmp_path, "mpich", *names)
+    first = (
+        {DEVICE: str(file.with_name("mpich-device.json"))} if layered
+        else {"MPIR_CVAR_DEVICE_COLLECTIVES": "none"}
+    )  # fmt: skip
+    assert use_of("mpich", file) == {
+        "command": ["mpiexec"], "environment": {**first, MPIR: str(file)},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("firsts", "layout"),
-    [
-        ([0], (1, 1, CONSECUTIVE)),
-        ([0, 0, 0, 0], (1, 4, CONSECUTIVE)),
-        ([0, 1, 2], (3, 1, CONSECUTIVE)),
-        ([0, 0, 2, 2, 4, 4], (3, 2, CONSECUTIVE)),
-        ([0, 1, 0, 1], (2, 2, CYCLIC)),
-        ([0, 1, 2, 0, 1, 2], (3, 2, CYCLIC)),
-        ([0, 1, 0, 1, 0], None),
-        ([0, 1, 0, 1, 1, 0], None),
-        ([0, 0, 2], None),
-        ([0, 0, 2, 2, 0, 2], None),
-        ([0, 1, 1, 0], None),
-    ],
+    ("library", "names"),
+    [("openmpi", ["openmpi.rules"]), ("mpich", ["mpich.json", "mpich-device.json"])],
 )
-def test_tables_are_for_as_many_ranks_on_every_node_consecutive_or_dealt_one_by_one(
-    firsts: list[int], layout: tuple[int, int, str] | None
+def test_who_reads_the_report_and_who_reads_the_terminal_start_the_same(
+    library: str, names: list[str], tmp_path: Path
 ) -> None:
-    """Rules were measured with ranks placed like this; all others are left to the library."""
-    assert regular(np.array(firsts)) == layout
+    """Also where a path has a space, and where the directory was moved since."""
+    place, moved = tmp_path / "my results", tmp_path / "moved"
+    use = use_of(library, result(place, library, *names))
+    words = shlex.split(command_line(use))
+    assignments = [f"{name}={value}" for name, value in use["environment"].items()]
+    assert words == [*assignments, *use["command"]]
+    there = result(moved, library, *names)
+    place.rename(tmp_path / "gone")
+    read = read_use(moved, library, json.loads(json.dumps(use)))
+    wanted = use_of(library, there)
+    assert ["mpirun" if library == "openmpi" else "mpiexec", *read.command] == wanted["command"]
+    assert read.environment == wanted["environment"]
+
+
+def test_a_library_without_a_device_layer_is_named_and_gets_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, python = result(tmp_path, "mpich", "mpich.json"), Path("python")
+    with_layer, without = tmp_path / "with", tmp_path / "without"
+    with_layer.mkdir()
+    without.mkdir()
+    libraries = {"with": binary(with_layer, GENERIC, BELOW), "without": binary(without, GENERIC)}
+    for name, said in (("with", ""), ("without", "MPIR_CVAR_DEVICE_COLLECTIVES=none")):
+        monkeypatch.setattr(following, "libmpi", lambda *_, name=name: libraries[name])
+        write_device_file(TABLE, python, file)
+        assert (following.device_file(file) is not None) == (name == "with")
+        sentence = limitation("mpich", python)
+        assert said in sentence
+        assert bool(sentence) == bool(said)
+    assert limitation("openmpi", python) == ""
