@@ -98,8 +98,9 @@ def test_mpich_without_the_guard_is_wrong(mpich_launcher: Launcher, tmp_path: Pa
     generic = mpich.generic_tuning(library_of(mpich_launcher))
     text = mpich.emit(stairs((Choice("ring"),), (3,), "commutative"), generic)
     tree = json.loads(text)
-    ranks = tree["collective=allreduce"]["comm_type=intra"]["comm_size<=3"]
-    ranks["is_commutative=no"] = ranks["is_commutative=yes"]
+    ranks = tree["collective=allreduce"]["comm_type=intra"]["comm_size<=3"]["comm_hierarchy=parent"]
+    ruled = ranks[f"avg_msg_size<={FIRST + MATRIX - 1}"]
+    ruled["is_commutative=no"] = ruled["is_commutative=yes"]
     file = tmp_path / "unguarded.json"
     file.write_text(json.dumps(tree))
     assert not right(mpich_launcher, mpich_activation(file), 1, (3,))[3, 0]
