@@ -274,12 +274,14 @@ def test_a_file_is_written_with_how_it_is_used(
     file = tmp_path / "a file"
     words = ["table", "export", str(table), "--to", form, "--out", str(file)]
     assert main(words) == 0
-    usage = FORMATS[form].usage.replace("$PWD/FILE", repr(str(file))).replace("`", "")
-    used = f"use it: {usage}\n"
-    assert capsys.readouterr().out.endswith(used)
-    assert str(file) in used
+    _, typed, remark = FORMATS[form].usage.split("`", 2)
+    typed, remark = typed.replace("$PWD/FILE", repr(str(file))), remark.replace("`", "")
+    beside = f"({remark.lstrip(',; ')})\n" if remark else ""
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.endswith(" ".join(f"use it: {typed}\n{beside}".split()))
+    assert str(file) in typed
     assert main([*words, "--json"]) == 0
-    assert used == f"use it: {json.loads(capsys.readouterr().out)['usage']}\n"
+    assert json.loads(capsys.readouterr().out)["usage"] == typed + remark
 
 
 def test_a_file_of_another_library_is_told(

@@ -183,7 +183,7 @@ def test_both_files_are_exported_and_told_apart(
         words = ["--generic", str(generic)]
         assert main(["table", "export", str(table), "--to", form, "--out", str(file), *words]) == 0
         said = capsys.readouterr().out
-        assert said.endswith(f"use it: {FORMATS[form].usage_of(file)}\n")
+        assert f"use it: {FORMATS[form].command_of(file)}\n(with the variable of the" in said
         assert main(["table", "check", str(file), "--table", str(table), *words, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["format"] == form
     assert "`" not in said

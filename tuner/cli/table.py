@@ -157,7 +157,9 @@ def run_export(options: argparse.Namespace) -> None:
 
     def show() -> None:
         print_text(f"{options.out}: {said}{_apart(held, options)}{notes}")
-        print_command("use it:", record["usage"])
+        print_command("use it:", form.command_of(options.out))
+        if form.remark:
+            print_text(f"({form.remark})")
 
     emit(options, record, show)
 

@@ -81,6 +81,19 @@ class Format:
         """`usage`, of the file in this place."""
         return self.usage.replace("$PWD/FILE", shlex.quote(str(path.absolute()))).replace("`", "")
 
+    def command_of(self, path: Path) -> str:
+        """Return the part of `usage_of` that is typed."""
+        return self.usage_of(path).removesuffix(self._remark.replace("`", ""))
+
+    @property
+    def remark(self) -> str:
+        """Return what `usage` says beside its command, "" where that is nothing."""
+        return self._remark.replace("`", "").lstrip(",; ")
+
+    @property
+    def _remark(self) -> str:
+        return self.usage.split("`", 2)[2]
+
     def require(self, table: TuningTable) -> None:
         """Raises InputError for a table of another library."""
         if _name(table) not in self.libraries:
