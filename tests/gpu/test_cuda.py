@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import contiguous
+from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.devices import Device, PointerCache, memory_of
 from tuner.runtime.folding import SIZES, Folding
 from tuner.runtime.memory import DeviceMemory
@@ -110,8 +111,8 @@ def test_gaps_are_refused(staging: Staging) -> None:
 def test_a_staged_message_is_the_message(staging: Staging, dtype: str) -> None:
     import cupy
 
-    vector = MPI.Datatype.fromcode(dtype).Create_vector(2, 1, 2).Commit()
-    for rest in ((), (3,), ((3, 2),), (2, 1, MPI.Datatype.fromcode(dtype)), (2, vector)):
+    vector = datatype_of_code(dtype).Create_vector(2, 1, 2).Commit()
+    for rest in ((), (3,), ((3, 2),), (2, 1, datatype_of_code(dtype)), (2, vector)):
         given, expected = content(dtype, 8, 0), content(dtype, 8, 1)
         sent, taken = cupy.asarray(given), cupy.asarray(expected)
 
@@ -167,7 +168,7 @@ def test_kernel_and_host_give_the_same_bits(
         first, second = content(dtype, count, 1), content(dtype, count, 2)
         there = cupy.asarray(second)
         arguments = cupy.asarray(first), there
-        fold(*arguments) if kernel else fold(op, MPI.Datatype.fromcode(dtype), *arguments)
+        fold(*arguments) if kernel else fold(op, datatype_of_code(dtype), *arguments)
         op.Reduce_local(first, second)
         assert there.get().tobytes() == second.tobytes(), count
 

@@ -29,6 +29,7 @@ from tuner.locality import HOST
 from tuner.runtime import private, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.bindings import KEPT
+from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import ControlVariables
 from tuner.runtime.forcing import Forcing
 from tuner.runtime.ladders import METHODS
@@ -308,7 +309,7 @@ def check_datatypes_with_gaps() -> Iterator[str]:
     """Of every kind of number, more of them than libraries send without asking."""
     tuned, count, root = tune(WORLD.Dup(), table()), 3001, WORLD.size - 1
     for code in "?bBhHiIlLqQfdgFDG":
-        number = MPI.Datatype.fromcode(code)
+        number = datatype_of_code(code)
         apart = number.Create_resized(0, 2 * number.extent).Commit()
         array = np.zeros(2 * count, code)
         array[::2] = WORLD.rank == root

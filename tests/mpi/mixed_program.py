@@ -17,6 +17,7 @@ from tuner import algorithms, libraries
 from tuner.collective import Collective
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
+from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.ladders import METHODS
 from tuner.table import SCHEDULE, Choice, TuningTable
 
@@ -47,7 +48,7 @@ def plain(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
 
 
 def listed(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
-    return [memory, (count, MARGIN), MPI.Datatype.fromcode(memory.dtype.char)], []
+    return [memory, (count, MARGIN), datatype_of_code(memory.dtype.char)], []
 
 
 def as_bytes(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
@@ -57,20 +58,20 @@ def as_bytes(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
 
 def rows(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
     """Three elements make one."""
-    row = MPI.Datatype.fromcode(memory.dtype.char).Create_contiguous(3).Commit()
+    row = datatype_of_code(memory.dtype.char).Create_contiguous(3).Commit()
     return [memory[MARGIN:], count // 3, row], [row]
 
 
 def swapped(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
     """Pairs, the second element before the first."""
-    number = MPI.Datatype.fromcode(memory.dtype.char)
+    number = datatype_of_code(memory.dtype.char)
     pair = number.Create_indexed([1, 1], [1, 0]).Commit()
     return [memory[MARGIN:], count // 2, pair], [pair]
 
 
 def apart(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
     """Every other element."""
-    number = MPI.Datatype.fromcode(memory.dtype.char)
+    number = datatype_of_code(memory.dtype.char)
     wide = number.Create_resized(0, 2 * number.extent).Commit()
     return [memory[MARGIN:], count, wide], [wide]
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+_name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
+    ("PyCapsule_GetName", ctypes.pythonapi)
+)
 _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
-_VERSIONED = b"dltensor_versioned"
-_TENSOR, _DEVICE, _CODE, _LANES = 32, 8, 20, 22  # bytes, as in dlpack.h
+_HEADER = {b"dltensor": 0, b"dltensor_versioned": 32}  # bytes before the tensor, by capsule
+_DEVICE, _CODE, _LANES = 8, 20, 22  # bytes, as in dlpack.h
 
 
 class Tensor:
@@ -30,7 +33,8 @@ class Tensor:
 
     def __dlpack__(self, stream: int | None = None, **named: Any) -> Any:
         capsule = self._array.__dlpack__(**named)
-        at = _pointer_of(capsule, _VERSIONED) + _TENSOR
+        name = _name_of(capsule)
+        at = _pointer_of(capsule, name) + _HEADER[name]
         ctypes.c_int32.from_address(at + _DEVICE).value = self._device
         if self._code is not None:
             ctypes.c_uint8.from_address(at + _CODE).value = self._code

@@ -18,6 +18,7 @@ from tests.support.device import FakeDevice, Resident, resident
 from tuner.cost import Estimate, ReductionCost
 from tuner.locality import CUDA, HOST
 from tuner.runtime import tune
+from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import loaded_library
 from tuner.runtime.devices import PointerCache, cuda_aware, memory_of
 from tuner.runtime.folding import SIZES, Folding, crossing, switch
@@ -208,9 +209,9 @@ def test_a_gap_in_a_device_buffer_is_refused() -> None:
 @pytest.mark.parametrize("dtype", ["?", "b", "B", "h", "i", "l", "f", "d", "F", "D"])
 def test_a_staged_message_is_the_message(dtype: str) -> None:
     """MPI itself on both sides, with counts, displacements and gaps that must survive."""
-    vector = MPI.Datatype.fromcode(dtype).Create_vector(2, 1, 2).Commit()
+    vector = datatype_of_code(dtype).Create_vector(2, 1, 2).Commit()
     staging = Staging(FakeDevice())
-    for rest in ((), (3,), ((3, 2),), (2, 1, MPI.Datatype.fromcode(dtype)), (2, vector)):
+    for rest in ((), (3,), ((3, 2),), (2, 1, datatype_of_code(dtype)), (2, vector)):
         given, expected = np.arange(1, 9).astype(dtype), np.zeros(8, dtype)
         taken = expected.copy()
 

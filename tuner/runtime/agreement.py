@@ -21,8 +21,6 @@ from tuner.runtime.private import made_of
 from tuner.runtime.request import LARGEST, Fetched, Request, digest_of, request_for
 from tuner.table import TuningTable, table_record
 
-VENDORS = {"Open MPI": "openmpi", "MPICH": "mpich"}
-
 
 @dataclass(frozen=True)
 class Agreed:
@@ -52,10 +50,14 @@ class _Offer:
 
 
 def library_name() -> str:
-    """The MPI library of this process, named as in tables: `openmpi 5.0.11`."""
-    vendor, version = MPI.get_vendor()
-    name = VENDORS.get(vendor, vendor.lower().replace(" ", ""))
-    return f"{name} {'.'.join(map(str, version))}"
+    """Return the MPI library of this process, named as in tables: `openmpi 5.0.11`."""
+    from tuner.libraries.products import identify  # not what `import tuner.runtime` may take
+
+    try:
+        return identify(MPI.Get_library_version()).library
+    except InputError:  # one for which there are no tables
+        vendor, version = MPI.get_vendor()
+        return f"{vendor.lower().replace(' ', '')} {'.'.join(map(str, version))}"
 
 
 def agree(

@@ -11,6 +11,7 @@ from tuner.algorithms import build, segmented
 from tuner.collective import Collective
 from tuner.errors import InputError, ScheduleError
 from tuner.runtime.buffers import Bytes
+from tuner.runtime.compatibility import Buffer
 from tuner.runtime.executor import Bound
 from tuner.runtime.part import Outline
 from tuner.runtime.space import Spaces
@@ -122,5 +123,5 @@ def address_of(content: Bytes) -> int:
 
 def memory_at(address: int, nbytes: int) -> Bytes:
     """Memory whose owner is somebody else's affair."""
-    memory: Any = MPI.buffer.fromaddress(address, nbytes)
+    memory: Any = Buffer.fromaddress(address, nbytes)
     return np.ndarray((nbytes,), np.uint8, memory)

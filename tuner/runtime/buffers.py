@@ -15,17 +15,25 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.runtime.compatibility import (
+    DATATYPES,
+    NO_NUMBER,
+    Buffer,
+    code_of,
+    count_of,
+    datatype_of_code,
+    datatype_of_format,
+    datatype_of_interface,
+)
 from tuner.runtime.dlpack import format_of
 
 _NUMBERS = "biufc?"  # numpy's kinds and formats of which mpi4py knows the datatype
-_NATIVE = "|@=<" if np.little_endian else "|@=>!"
 _REFUSALS = (BufferError, KeyError, TypeError, ValueError, OverflowError)
 _KEEPING_ORDER = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS, MPI.COMBINER_RESIZED)
 _LARGEST = (1 << 63) - 1
@@ -57,7 +65,7 @@ class View:
 class Described:
     """A buffer argument taken apart; `memory` is None where an address alone is given."""
 
-    memory: MPI.buffer | None
+    memory: Any
     address: int
     count: int
     datatype: MPI.Datatype
@@ -65,7 +73,7 @@ class Described:
 
 def datatype_of(dtype: np.dtype[Any]) -> MPI.Datatype:
     """The predefined datatype of a numpy number; raises KeyError where MPI has none."""
-    return _DATATYPES[dtype.char]
+    return DATATYPES[dtype.char]
 
 
 def is_plain(spec: Any) -> bool:
@@ -73,7 +81,7 @@ def is_plain(spec: Any) -> bool:
     if type(spec) is not np.ndarray:
         return False
     dtype: np.dtype[Any] = spec.dtype
-    return dtype.kind in _NUMBERS and dtype.isnative and spec.flags.forc
+    return dtype.char in DATATYPES and dtype.isnative and spec.flags.forc
 
 
 def nbytes_of(spec: Any, parts: int = 1, times: int = 1) -> int | None:
@@ -109,7 +117,7 @@ def contiguous(spec: Any, *, writable: bool, padded: bool = False) -> View | Non
 
 def elements_of(memory: Bytes, count: int, datatype: MPI.Datatype) -> NDArray[Any]:
     """The elements that fill `memory`, as an array like a View's."""
-    dtype = np.dtype(datatype.typechar if datatype.is_predefined else "V")
+    dtype = np.dtype(code_of(datatype) if datatype.is_predefined else NO_NUMBER)
     if dtype.kind not in _NUMBERS or dtype.itemsize != datatype.extent:
         return memory.reshape(count, datatype.extent)
     return memory.view(dtype)
@@ -129,7 +137,7 @@ def whole(spec: Any, p: int) -> Any:
         return spec
     try:
         buffer, count, displacement, datatype = _parts(spec)
-        return spec if count is None else [buffer, index(count) * p, displacement, datatype]
+        return spec if count is None else [buffer, count_of(count) * p, displacement, datatype]
     except _REFUSALS:
         return spec
 
@@ -157,9 +165,9 @@ def _bytes(described: Described, nbytes: int) -> memoryview:
         start = described.address - memory.address
         with suppress(BufferError):  # a device's memory: an address, into which nobody looks here
             if start + nbytes <= memory.nbytes:
-                return memory.cast("B")[start : start + nbytes]
+                return memoryview(memory).cast("B")[start : start + nbytes]
     # Beyond the buffer's end the caller says that there is memory, and MPI believes it.
-    return MPI.buffer.fromaddress(described.address, nbytes).cast("B")
+    return memoryview(Buffer.fromaddress(described.address, nbytes)).cast("B")
 
 
 def _is_run(datatype: MPI.Datatype, padded: bool) -> bool:
@@ -208,9 +216,9 @@ def _described(
     buffer: Any, count: Any, displacement: Any, datatype: Any, writable: bool
 ) -> Described:
     """Raises one of `_REFUSALS` where mpi4py does."""
-    memory = None if _is_nowhere(buffer) else MPI.buffer.frombuffer(buffer, not writable)
+    memory = None if _is_nowhere(buffer) else Buffer.frombuffer(buffer, not writable)
     kind = _datatype(datatype, buffer)
-    extent, first = kind.Get_extent()[1], 0 if displacement is None else index(displacement)
+    extent, first = kind.Get_extent()[1], 0 if displacement is None else count_of(displacement)
     length = memory.nbytes if memory is not None else 0
     if first < 0 or (first > 0 and not 0 < first * extent <= length):
         raise ValueError("displaced out of the buffer")
@@ -221,7 +229,7 @@ def _described(
         count, rest = divmod(length, extent) if length else (0, 0)
         if rest:
             raise ValueError("the buffer ends inside an element")
-    count = index(count)
+    count = count_of(count)
     if count < 0 or (buffer is None and count > 0):
         raise ValueError("negative, or elements of nothing")
     if count * extent > _LARGEST:
@@ -240,22 +248,18 @@ def _datatype(said: Any, buffer: Any) -> MPI.Datatype:
             raise ValueError("no datatype")
         return said
     if isinstance(said, str):
-        return MPI.Datatype.fromcode(said)
+        return datatype_of_code(said)
     if said is not None or _is_nowhere(buffer):
         raise KeyError(said)
-    return MPI.Datatype.fromcode(_format(buffer).lstrip(_NATIVE))
+    return _datatype_of_items(buffer)
 
 
-def _format(buffer: Any) -> str:
-    """One item's format; what has no buffer protocol says it in its array interface or DLPack."""
+def _datatype_of_items(buffer: Any) -> MPI.Datatype:
+    """One item's datatype; what has no buffer protocol says it in its array interface or DLPack."""
     interface = getattr(buffer, "__cuda_array_interface__", None)
     if interface is not None:
-        return str(interface["typestr"])
+        return datatype_of_interface(str(interface["typestr"]))
     try:
-        return memoryview(buffer).format
-    except (TypeError, BufferError, ValueError):
-        return format_of(buffer)
-
-
-_CODES = "?bBhHiIlLqQpPefdgFDG"  # numpy's, of elements that are numbers
-_DATATYPES = {code: MPI.Datatype.fromcode(code) for code in _CODES}
+        return datatype_of_format(memoryview(buffer).format)
+    except (TypeError, BufferError):
+        return datatype_of_format(format_of(buffer))

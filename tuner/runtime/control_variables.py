@@ -1,7 +1,7 @@
 """The MPI library's own settings, read and written while the program runs (MPI_T).
 
-The functions are looked up in the libmpi that this process has already loaded, so the variables
-are those of the library that serves its communicators. Standard library only.
+Functions are looked up as mpi4py's extension module finds them, so the variables are those of the
+library that serves its communicators, whatever the file of that library is called.
 """
 
 from __future__ import annotations
@@ -9,49 +9,78 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from mpi4py import MPI
 
 from tuner.errors import InputError
 
-_LIBRARY = re.compile(r"/libmpi(_abi)?\.so[.0-9]*$")
+if TYPE_CHECKING:
+    from tuner.libraries.capabilities import Variable
+
 _INTEGERS: dict[int, type[ctypes.c_int8 | ctypes.c_int32 | ctypes.c_int64]] = {
     1: ctypes.c_int8,  # C's bool; a string has the same item size but a count above one
     4: ctypes.c_int32,
     8: ctypes.c_int64,
 }
+LONGEST = 4096  # bytes of a name or a description
+SET_NEVER = 64  # MPI_T_ERR_CVAR_SET_NEVER of Open MPI
+_VALUE = r"(\w+)[ \t]+-[ \t]"  # `name - what it stands for`
+_JOINED = (  # names of MPICH 3.4 and 4.0, those that end like another one after it
+    "auto", "binomial", "nb", "smp", "scatter_recursive_doubling_allgather",
+    "scatter_ring_allgather", "recursive_doubling", "reduce_scatter_allgather",
+)  # fmt: skip
 
 
+class _SymbolInfo(ctypes.Structure):
+    """`Dl_info` of dlfcn.h."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p), ("address", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+@cache
+def library_functions() -> ctypes.CDLL:
+    """Return the functions of the MPI library that mpi4py uses."""
+    return ctypes.CDLL(str(MPI.__file__))
+
+
+@cache
 def loaded_library() -> Path:
-    """The libmpi in this process's memory map; raises InputError when there is none."""
-    mapped = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    for line in mapped:
-        if _LIBRARY.search(line):
-            return Path(line.split(maxsplit=5)[-1])
-    raise InputError("no MPI library is loaded in this process: import mpi4py.MPI first")
+    """Return the file of the MPI library that mpi4py uses; raises InputError if it is not known."""
+    function = ctypes.cast(library_functions().MPI_Get_library_version, ctypes.c_void_p)
+    info = _SymbolInfo()
+    if not ctypes.CDLL(None).dladdr(function, ctypes.byref(info)) or not info.file:
+        raise InputError(f"the MPI library of {MPI.__file__} cannot be found: reinstall mpi4py")
+    return Path(info.file.decode()).resolve()
 
 
 class ControlVariables:
-    """Reads and writes control variables by name; MPI must be initialised.
+    """Reads and writes control variables by name.
 
     When a written value takes effect is the library's affair: Open MPI reads its `coll_tuned_*`
     variables when a communicator is created, MPICH reads its CVARs at every call. A variable is
-    opened once and stays open: some are written around every call.
+    opened once and stays open: some are written around every call. Values can be read and written
+    once MPI is initialised; `about` answers before that, too.
     """
 
     def __init__(self) -> None:
-        self._mpi = ctypes.CDLL(str(loaded_library()))
+        self._mpi = library_functions()
         self._opened: dict[str, tuple[ctypes.c_void_p, int, int]] = {}
-        level = ctypes.c_int()
-        self._mpi.MPI_Query_thread(ctypes.byref(level))
+        level = ctypes.c_int(MPI.THREAD_SINGLE)
+        if MPI.Is_initialized():
+            self._mpi.MPI_Query_thread(ctypes.byref(level))
         # Open MPI takes what is asked for here for the level of the whole program from now on.
         code = self._mpi.MPI_T_init_thread(level, ctypes.byref(ctypes.c_int()))
         if code != 0:
             raise InputError(f"the MPI tool interface cannot be initialised (error {code})")
 
     def read(self, name: str) -> int | str:
-        """The variable's present value; raises InputError for an unknown name."""
+        """Return the variable's present value; raises InputError for an unknown name."""
         handle, size, count = self._open(name)
         value = _buffer(size, count)
         self._require(self._mpi.MPI_T_cvar_read(handle, ctypes.byref(value)), name, "read")
@@ -63,23 +92,81 @@ class ControlVariables:
         self._require(self.writer(name, value)(), name, f"set to {value!r}")
 
     def writer(self, name: str, value: int | str) -> Callable[[], int]:
-        """A function that writes this value and returns the MPI error code, 0 for success.
+        """Return a function that writes this value and returns the MPI error code, 0 for success.
 
-        Raises InputError for an unknown variable and for a value of the wrong kind.
+        A text for an enumeration is the name of its number. Raises InputError for an unknown
+        variable or name and for a value of the wrong kind.
         """
         handle, size, count = self._open(name)
+        text = size == 1 and count > 1
+        if isinstance(value, str) and not text:
+            value = self._number(name, value)
         buffer = _buffer(size, count)
-        buffer.value = _content(name, value, count, text=size == 1 and count > 1)
+        buffer.value = _content(name, value, count, text)
         return partial(self._mpi.MPI_T_cvar_write, handle, ctypes.byref(buffer))
 
+    def about(self, name: str) -> Variable | None:
+        """Return what can be done with a variable; None where the library has none of that name.
+
+        Its present value is written back to it to see whether it can be set at run time.
+        """
+        from tuner.libraries.capabilities import Variable  # not what every program may wait for
+
+        index = ctypes.c_int()
+        if self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index)) != 0:
+            return None
+        handle, count = self._handle(name, index)
+        value = ctypes.create_string_buffer(max(LONGEST, 8 * count.value))
+        code = self._mpi.MPI_T_cvar_read(handle, value)
+        self._require(code, name, "read")
+        settable = self._mpi.MPI_T_cvar_write(handle, value) == 0
+        self._mpi.MPI_T_cvar_handle_free(ctypes.byref(handle))
+        return Variable(settable, self._values(name))
+
+    def _number(self, name: str, value: str) -> int:
+        """Return the number of an enumeration's value; raises InputError where it has none."""
+        values = self._values(name)
+        if value not in values:
+            raise InputError(
+                f"control variable {name} has no value {value!r} in {loaded_library()}:"
+                f" it has {', '.join(values) or 'no names'}"
+            )
+        return values[value]
+
+    def _values(self, name: str) -> dict[str, int]:
+        """Return the numbers of an enumeration by name; none for other variables."""
+        index = ctypes.c_int()
+        self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index))
+        enumeration, length = ctypes.c_void_p(), ctypes.c_int(LONGEST)
+        description = ctypes.create_string_buffer(LONGEST)
+        code = self._mpi.MPI_T_cvar_get_info(
+            index, None, None, None, None, ctypes.byref(enumeration), description,
+            ctypes.byref(length), None, None,
+        )  # fmt: skip
+        self._require(code, name, "described")
+        if not enumeration:
+            return described_values(description.value.decode(errors="replace"))
+        count = ctypes.c_int()
+        self._mpi.MPI_T_enum_get_info(enumeration, ctypes.byref(count), None, None)
+        return dict(self._item(enumeration, item) for item in range(count.value))
+
+    def _item(self, enumeration: ctypes.c_void_p, item: int) -> tuple[str, int]:
+        """Return the name and the number of one value of an enumeration."""
+        number, length = ctypes.c_int(), ctypes.c_int(LONGEST)
+        name = ctypes.create_string_buffer(LONGEST)
+        self._mpi.MPI_T_enum_get_item(
+            enumeration, item, ctypes.byref(number), name, ctypes.byref(length)
+        )
+        return name.value.decode(errors="replace"), number.value
+
     def _open(self, name: str) -> tuple[ctypes.c_void_p, int, int]:
-        """Handle, bytes per item and number of items of a variable."""
+        """Return handle, bytes per item and number of items of a variable."""
         if name not in self._opened:
             self._opened[name] = self._described(name)
         return self._opened[name]
 
     def _described(self, name: str) -> tuple[ctypes.c_void_p, int, int]:
-        index, handle, count = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int()
+        index = ctypes.c_int()
         code = self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index))
         self._require(code, name, "found")
         datatype = ctypes.c_void_p()  # a pointer in Open MPI, an int in MPICH: both fit
@@ -89,18 +176,41 @@ class ControlVariables:
         self._require(code, name, "described")
         size = ctypes.c_int()
         self._require(self._mpi.MPI_Type_size(datatype, ctypes.byref(size)), name, "described")
+        handle, count = self._handle(name, index)
+        return handle, size.value, count.value
+
+    def _handle(self, name: str, index: ctypes.c_int) -> tuple[ctypes.c_void_p, ctypes.c_int]:
+        handle, count = ctypes.c_void_p(), ctypes.c_int()
         code = self._mpi.MPI_T_cvar_handle_alloc(
             index, None, ctypes.byref(handle), ctypes.byref(count)
         )
         self._require(code, name, "opened")
-        return handle, size.value, count.value
+        return handle, count
 
     def _require(self, code: int, name: str, done: str) -> None:
+        if code == SET_NEVER and done.startswith("set"):
+            raise InputError(
+                f"{loaded_library()} takes control variable {name} from the environment alone,"
+                " when a program starts"
+            )
         if code != 0:
             raise InputError(
                 f"control variable {name} cannot be {done} in {loaded_library()}"
                 f" (MPI error {code}): check the name and the value"
             )
+
+
+def described_values(description: str) -> dict[str, int]:
+    """Return the numbers of an enumeration of MPICH by name, from its description.
+
+    There is one line for each value, in the order of their numbers. MPICH up to 4.0 has joined the
+    lines (`...Force Binomial Treenb   - Force nonblocking`): there only the names in `_JOINED` are
+    recognised.
+    """
+    found = re.findall(_VALUE, description)
+    if "\n" not in description:
+        found = [next((known for known in _JOINED if name.endswith(known)), name) for name in found]
+    return {name: number for number, name in enumerate(found)}
 
 
 def _buffer(size: int, count: int) -> Any:

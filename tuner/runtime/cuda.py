@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tuner.errors import InputError
 from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import Bytes
+from tuner.runtime.compatibility import handle_of
 from tuner.runtime.devices import DeviceArray, Kernel, PointerCache
 from tuner.runtime.nvidia import driver, nvlink_between
 
@@ -24,16 +25,16 @@ _INTEGERS, _FLOATS, _COMPLEX, _BOOLEAN = "iu", "f", "c", "b"  # kinds of numpy's
 # What MPI defines for each kind of element. The complex product is left out: the compiler fuses
 # its multiplications and additions, and the last bit would differ from the host's.
 _KERNELS = {
-    MPI.SUM.handle: ("first + second", _INTEGERS + _FLOATS + _COMPLEX),
-    MPI.PROD.handle: ("first * second", _INTEGERS + _FLOATS),
-    MPI.MIN.handle: ("first < second ? first : second", _INTEGERS + _FLOATS),
-    MPI.MAX.handle: ("first > second ? first : second", _INTEGERS + _FLOATS),
-    MPI.BAND.handle: ("first & second", _INTEGERS),
-    MPI.BOR.handle: ("first | second", _INTEGERS),
-    MPI.BXOR.handle: ("first ^ second", _INTEGERS),
-    MPI.LAND.handle: ("first && second", _INTEGERS + _BOOLEAN),
-    MPI.LOR.handle: ("first || second", _INTEGERS + _BOOLEAN),
-    MPI.LXOR.handle: ("!first != !second", _INTEGERS + _BOOLEAN),
+    handle_of(MPI.SUM): ("first + second", _INTEGERS + _FLOATS + _COMPLEX),
+    handle_of(MPI.PROD): ("first * second", _INTEGERS + _FLOATS),
+    handle_of(MPI.MIN): ("first < second ? first : second", _INTEGERS + _FLOATS),
+    handle_of(MPI.MAX): ("first > second ? first : second", _INTEGERS + _FLOATS),
+    handle_of(MPI.BAND): ("first & second", _INTEGERS),
+    handle_of(MPI.BOR): ("first | second", _INTEGERS),
+    handle_of(MPI.BXOR): ("first ^ second", _INTEGERS),
+    handle_of(MPI.LAND): ("first && second", _INTEGERS + _BOOLEAN),
+    handle_of(MPI.LOR): ("first || second", _INTEGERS + _BOOLEAN),
+    handle_of(MPI.LXOR): ("!first != !second", _INTEGERS + _BOOLEAN),
 }
 _LARGEST_ITEM = {"f": 8, "c": 16}  # bytes; wider ones exist on the host alone
 
@@ -169,16 +170,16 @@ class CupyDevice:
 
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
         """See Device."""
-        expression, kinds = _KERNELS.get(op.handle, ("", ""))
+        expression, kinds = _KERNELS.get(handle_of(op), ("", ""))
         if dtype.kind not in kinds or not expression:
             return None
         if dtype.itemsize > _LARGEST_ITEM.get(dtype.kind, 8):
             return None
-        if op.handle not in self._kernels:
-            self._kernels[op.handle] = cupy.ElementwiseKernel(
+        if handle_of(op) not in self._kernels:
+            self._kernels[handle_of(op)] = cupy.ElementwiseKernel(
                 "T first", "T second", f"second = {expression}", "tuner_fold"
             )
-        return self._kernels[op.handle]
+        return self._kernels[handle_of(op)]
 
 
 class _Address:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tuner.errors import InputError
 from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import Bytes
-from tuner.runtime.control_variables import loaded_library
+from tuner.runtime.control_variables import library_functions
 from tuner.runtime.dlpack import ON_HOST
 
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
@@ -217,7 +217,7 @@ def cuda_aware() -> bool:
     said = os.environ.get("TUNER_CUDA_AWARE", "")
     if said:
         return said != "0"
-    mpi = ctypes.CDLL(str(loaded_library()))
+    mpi = library_functions()
     if hasattr(mpi, "MPIX_Query_cuda_support"):
         return bool(mpi.MPIX_Query_cuda_support())
     if hasattr(mpi, "MPIX_GPU_query_support"):

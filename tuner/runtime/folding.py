@@ -18,6 +18,7 @@ from mpi4py import MPI
 
 from tuner.cost import ReductionCost
 from tuner.locality import CUDA, HOST
+from tuner.runtime.compatibility import handle_of
 from tuner.runtime.devices import DeviceArray, Kernel
 from tuner.runtime.staging import READ, WRITE, Staging
 
@@ -56,7 +57,7 @@ class Folding:
 
     def kernel_from(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> float:
         """Bytes from which the kernel is faster than the host; infinite where it never is."""
-        key = op.handle, datatype.handle
+        key = handle_of(op), handle_of(datatype)
         if key not in self._from:
             item = np.ones(1, like.dtype)
             op.Reduce_local([item, 1, datatype], [item.copy(), 1, datatype])  # MPI's objections

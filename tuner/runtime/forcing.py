@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from tuner.errors import InputError
 from tuner.runtime.alone import alone
+from tuner.runtime.compatibility import info_of
 from tuner.runtime.control_variables import ControlVariables
 
 Settings = Mapping[str, int | str]
@@ -109,7 +110,7 @@ def _complete(settings: Settings) -> Settings:
 def _hints(settings: Settings) -> MPI.Info:
     """The library's own choice keeps its hierarchical component."""
     forced = any(value for name, value in settings.items() if name.endswith("_algorithm"))
-    return MPI.Info.Create(NOT_HIERARCHICAL) if forced else MPI.INFO_NULL
+    return info_of(NOT_HIERARCHICAL) if forced else MPI.INFO_NULL
 
 
 def _all(writes: list[Callable[[], int]]) -> None:

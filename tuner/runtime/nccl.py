@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from tuner.collective import Collective
@@ -17,14 +18,15 @@ from tuner.errors import InputError
 from tuner.locality import CUDA
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import View, contiguous, in_place
+from tuner.runtime.compatibility import code_of, handle_of
 from tuner.runtime.devices import DeviceArray, cuda, cuda_aware, memory_of
 from tuner.runtime.packing import packed
 from tuner.runtime.staging import READ, WRITE, Staging
 
 Call = Callable[..., None]
 _OPERATORS = {
-    MPI.SUM.handle: "NCCL_SUM", MPI.PROD.handle: "NCCL_PROD",
-    MPI.MIN.handle: "NCCL_MIN", MPI.MAX.handle: "NCCL_MAX",
+    handle_of(MPI.SUM): "NCCL_SUM", handle_of(MPI.PROD): "NCCL_PROD",
+    handle_of(MPI.MIN): "NCCL_MIN", handle_of(MPI.MAX): "NCCL_MAX",
 }  # fmt: skip
 _TYPES = {
     "i1": "NCCL_INT8", "u1": "NCCL_UINT8", "i4": "NCCL_INT32", "u4": "NCCL_UINT32",
@@ -176,8 +178,8 @@ class Nccl:
         second = self._device.empty(first) if on_host else self._device.over(target.array)
         self._communicator.allReduce(
             first.data.ptr, second.data.ptr, target.count,
-            getattr(self._nccl, _TYPES[target.datatype.typestr]),
-            getattr(self._nccl, _OPERATORS[op.handle]), _stream(),
+            getattr(self._nccl, _TYPES[_element(target.datatype)]),
+            getattr(self._nccl, _OPERATORS[handle_of(op)]), _stream(),
         )  # fmt: skip
         self._device.synchronise()
         if on_host:
@@ -248,9 +250,14 @@ def nccl_allreduce(nccl: Nccl, library: Call) -> Call:
 
 def reducible(op: MPI.Op, datatype: MPI.Datatype) -> bool:
     """Whether NCCL reduces elements of `datatype` with `op`."""
-    if op.handle not in _OPERATORS or not datatype.is_predefined or datatype in _NO_NUMBERS:
+    if handle_of(op) not in _OPERATORS or not datatype.is_predefined or datatype in _NO_NUMBERS:
         return False
-    return datatype.typestr in _TYPES
+    return _element(datatype) in _TYPES
+
+
+def _element(datatype: MPI.Datatype) -> str:
+    """Return numpy's kind and the bytes of an element, such as `f4`."""
+    return np.dtype(code_of(datatype)).str[1:]
 
 
 def _stream() -> int:

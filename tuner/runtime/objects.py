@@ -6,6 +6,8 @@ from typing import Any
 
 from mpi4py import MPI
 
+from tuner.runtime.compatibility import Buffer
+
 
 def as_kind(kind: type[Any], comm: MPI.Comm) -> Any:
     """The same communicator as one of `kind`, whatever else a program's class asks to be made."""
@@ -18,6 +20,6 @@ def leave(comm: MPI.Comm) -> None:
     _handle(comm)[:] = _handle(MPI.COMM_NULL)
 
 
-def _handle(comm: MPI.Comm) -> MPI.buffer:
+def _handle(comm: MPI.Comm) -> Any:
     """MPI's own name for the communicator, in the memory of the object."""
-    return MPI.buffer.fromaddress(MPI._addressof(comm), MPI._sizeof(comm))
+    return Buffer.fromaddress(MPI._addressof(comm), MPI._sizeof(comm))

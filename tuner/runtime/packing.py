@@ -14,6 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.runtime.buffers import Bytes, Described, View, contiguous, describe, whole
+from tuner.runtime.compatibility import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def _with_memory(described: Described, act: Callable[[MPI.Datatype, Any], object
     """
     datatype, count, address = described.datatype, described.count, described.address
     if described.memory is not None and datatype.extent > 0:
-        act(datatype, MPI.buffer.fromaddress(address, count * datatype.extent))
+        act(datatype, Buffer.fromaddress(address, count * datatype.extent))
         return
     byte = np.zeros(1, np.uint8)
     moved = datatype.Create_hindexed([count], [address - MPI.Get_address(byte)])

@@ -19,6 +19,7 @@ from tuner.collective import Collective
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.bindings import Bindings, Known, address_of, memory_at
 from tuner.runtime.buffers import Bytes, View, contiguous, in_place, whole
+from tuner.runtime.compatibility import handle_of
 from tuner.runtime.executor import Bound
 from tuner.runtime.packing import Packed, packed
 from tuner.runtime.space import Spaces
@@ -107,7 +108,7 @@ class Scheduled:
 
     def allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Allreduce`."""
-        call = (_identity(sendbuf), _identity(recvbuf), op.handle, op.is_commutative)
+        call = (_identity(sendbuf), _identity(recvbuf), handle_of(op), op.is_commutative)
         if call in self._known:
             known = self._known[call]
             if known.source is not None:
@@ -202,7 +203,7 @@ class Scheduled:
         """A predefined operator may lack a datatype, which the library must be the one to say."""
         if not op.is_predefined:
             return True
-        key = (op.handle, datatype.handle)
+        key = (handle_of(op), handle_of(datatype))
         if key not in self._valid:
             self._valid[key] = _reduces(op, datatype)
         return self._valid[key]

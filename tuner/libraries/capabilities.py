@@ -1,0 +1,62 @@
+"""What an MPI library, as one Python interpreter loads it, can be asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A control variable of the library.
+
+    settable    while a program runs; else it is read from the environment at the start alone
+    values      numbers of an enumeration by name; empty for other variables
+    """
+
+    settable: bool
+    values: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """Control variables that the library has, by name, and datatypes that mpi4py and MPI have.
+
+    datatypes   codes of numpy's elements for which there is an MPI datatype
+    """
+
+    variables: Mapping[str, Variable]
+    datatypes: frozenset[str] = frozenset()
+
+    def lacks(self, settings: Mapping[str, int | str]) -> str:
+        """Return why these settings cannot be made; "" where they can."""
+        for name, value in settings.items():
+            variable = self.variables.get(name)
+            if variable is None:
+                return f"there is no control variable {name}"
+            if isinstance(value, str) and variable.values and value not in variable.values:
+                return f"{name} has no value {value}"
+            if name.endswith("_algorithm") and value not in variable.values.values():
+                return f"{name} has no value {value}"
+        return ""
+
+    def only_at_start(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the variables that the environment alone can set."""
+        return tuple(
+            name for name in names if name in self.variables and not self.variables[name].settable
+        )
+
+
+def capabilities_record(capabilities: Capabilities) -> dict[str, Any]:
+    """Return them as JSON writes them."""
+    return {
+        "variables": {name: asdict(one) for name, one in capabilities.variables.items()},
+        "datatypes": sorted(capabilities.datatypes),
+    }
+
+
+def capabilities_of(record: Mapping[str, Any]) -> Capabilities:
+    """Return what `capabilities_record` wrote."""
+    variables = {name: Variable(**one) for name, one in record["variables"].items()}
+    return Capabilities(variables, frozenset(record["datatypes"]))

@@ -1,0 +1,90 @@
+"""MPI libraries by what they say of themselves, and which library each is built on.
+
+Version strings of libraries that cannot be run here are those of published job logs and of the
+tests of MPI.jl: Cray MPICH 8.1.28 and 8.1.33, MVAPICH2 2.3.5, Spectrum MPI 10.3.1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tuner.errors import InputError, quoted
+
+OPENMPI, MPICH, INTELMPI = "openmpi", "mpich", "intelmpi"
+
+
+@dataclass(frozen=True)
+class Product:
+    """One MPI library as it is distributed.
+
+    name    first word of `openmpi 5.0.11`, the name in tables
+    title   the name in sentences
+    base    the library whose algorithms, variables and launcher it has
+    says    pattern of `MPI_Get_library_version`; the group is the version
+    """
+
+    name: str
+    title: str
+    base: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A product and its version, without spaces."""
+
+    product: Product
+    version: str
+
+    @property
+    def library(self) -> str:
+        """Return the name that tables have for it, such as `openmpi 5.0.11`."""
+        return f"{self.product.name} {self.version}"
+
+    def __str__(self) -> str:
+        return f"{self.product.title} {self.version}"
+
+
+# In the order in which they are tried: what is built on another library may name that one, too.
+PRODUCTS = (
+    Product("intelmpi", "Intel MPI", INTELMPI,
+            r"Intel\(R\) MPI Library (\d+(?:\.\d+)*(?: Update \d+)?)"),
+    Product("craympich", "Cray MPICH", MPICH, r"CRAY MPICH version (\d[\w.]*)"),
+    Product("mvapichplus", "MVAPICH-Plus", MPICH, r"MVAPICH[- ]?Plus Version\s*:\s*(\S+)"),
+    Product("mvapich2", "MVAPICH2", MPICH, r"MVAPICH2\S* Version\s*:\s*(\S+)"),
+    Product("mvapich", "MVAPICH", MPICH, r"MVAPICH Version\s*:\s*(\S+)"),
+    Product("mpich", "MPICH", MPICH, r"MPICH2? Version\s*:\s*(\S+)"),
+    Product("spectrummpi", "IBM Spectrum MPI", OPENMPI,
+            r"IBM Spectrum MPI, ident: (?:IBM Spectrum MPI )?v?(\d[\w.]*)"),
+    Product("spectrummpi", "IBM Spectrum MPI", OPENMPI,
+            r"Open MPI v(\S+?), package: IBM Spectrum MPI"),
+    Product("openmpi", "Open MPI", OPENMPI, r"Open MPI v(\d[^\s,]*)"),
+)  # fmt: skip
+TITLES = {product.name: product.title for product in PRODUCTS}
+_BASES = {product.name: product.base for product in PRODUCTS}
+
+
+def identify(said: str) -> Identity:
+    """Return the library that `MPI_Get_library_version` describes; raises InputError for others."""
+    for product in PRODUCTS:
+        match = re.search(product.says, said)
+        if match:
+            return Identity(product, match[1].replace(" Update ", "."))
+    known = ", ".join(dict.fromkeys(TITLES.values()))
+    raise InputError(f"unknown MPI library {quoted(said.strip()[:80])}: use one of {known}")
+
+
+def base_of(library: str) -> str:
+    """Return the library that a table's library is built on: `mpich` for `craympich 8.1.29`.
+
+    Of an unknown one that is its own name.
+    """
+    name = library.partition(" ")[0]
+    return _BASES.get(name, name)
+
+
+def title_of(library: str) -> str:
+    """Return how people write `openmpi` or `openmpi 5.0.11`."""
+    name, _, version = library.partition(" ")
+    return f"{TITLES.get(name, name)} {version}".rstrip()

@@ -1,0 +1,91 @@
+"""What mpi4py 3.1 and 4 do differently, and datatypes that not every MPI has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import index
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+VERSION_3 = not hasattr(MPI.Datatype, "fromcode")
+CODES = "?bBhHiIlLqQpPefdgFDG"  # numpy's, of elements that are numbers
+NO_NUMBER = "V"  # numpy's code for elements that are bytes to it
+_NATIVE = "|@=<" if np.little_endian else "|@=>!"
+_BYTE = "B"
+
+Buffer: Any = MPI.memory if VERSION_3 else MPI.buffer
+handle_of = MPI._handleof  # MPI's own number for a communicator, a datatype or an operator
+
+
+def info_of(pairs: Mapping[str, str]) -> MPI.Info:
+    """Return an info object with these keys and values."""
+    info = MPI.Info.Create()
+    for key, value in pairs.items():
+        info.Set(key, value)
+    return info
+
+
+def count_of(value: Any) -> int:
+    """Return a count or displacement of a buffer argument; raises TypeError for other things.
+
+    mpi4py 4 takes integers, mpi4py 3.1 whatever C makes one of: it cuts 4.7 off.
+    """
+    if not VERSION_3:
+        return index(value)
+    if isinstance(value, str | bytes | bytearray) or not hasattr(value, "__int__"):
+        raise TypeError(f"an integer is required, not {type(value).__name__}")
+    return int(value)
+
+
+def datatype_of_code(code: str) -> MPI.Datatype:
+    """Return the predefined datatype that a program names by a code such as `d` or `f8`.
+
+    Raises KeyError or ValueError where mpi4py or MPI has none.
+    """
+    datatype = MPI._typedict[code] if VERSION_3 else MPI.Datatype.fromcode(code)
+    if datatype == MPI.DATATYPE_NULL:
+        raise KeyError(code)
+    return datatype
+
+
+def datatype_of_format(written: str) -> MPI.Datatype:
+    """Return the datatype of items that the buffer protocol describes so; raises as above."""
+    return datatype_of_code(written if VERSION_3 else written.lstrip(_NATIVE))
+
+
+def datatype_of_interface(typestr: str) -> MPI.Datatype:
+    """Return the datatype of items of an array interface such as `<f8`; raises as above.
+
+    mpi4py 3.1 does not look at the order of bytes, and takes what it does not know for bytes.
+    """
+    if not VERSION_3:
+        return datatype_of_format(typestr)
+    code = _code_of_dtype(typestr[1:])
+    return datatype_of_code(code if code in CODES else _BYTE)
+
+
+def code_of(datatype: MPI.Datatype) -> str:
+    """Return numpy's code of a predefined datatype's elements, `NO_NUMBER` where it has none."""
+    if not VERSION_3:
+        return datatype.typechar or NO_NUMBER
+    return _code_of_dtype(MPI._typecode(datatype) or NO_NUMBER)
+
+
+def _code_of_dtype(written: str) -> str:
+    try:
+        return np.dtype(written).char
+    except TypeError:
+        return NO_NUMBER
+
+
+def _known(code: str) -> bool:
+    try:
+        datatype_of_code(code)
+    except (KeyError, ValueError):
+        return False
+    return True
+
+
+DATATYPES = {code: datatype_of_code(code) for code in CODES if _known(code)}
