@@ -12,10 +12,15 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
+
+SWITCH = "OMPI_MCA_coll_tuned_use_dynamic_rules"
+FILE = "OMPI_MCA_coll_tuned_dynamic_rules_filename"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,11 +59,27 @@ def main(words: Sequence[str] | None = None) -> None:
             reader.error(f"there is no file {program[0]}")
     elif not _is_module(program[0]):
         reader.error(f"there is no module {program[0]}")
-    from tuner.runtime.script import run  # MPI starts here, so not for a wrong argument
+    with algorithms_forcible():
+        from tuner.runtime.script import run  # MPI starts here, so not for a wrong argument
 
     command = program if options.module is None else ["-m", *program]
     feedback = options.feedback or None  # else the environment decides
     run(command, options.table, options.service, options.cluster, feedback=feedback)
+
+
+@contextmanager
+def algorithms_forcible() -> Iterator[None]:
+    """Start MPI so that Open MPI's algorithms can be forced: up to 4.1.4 it looks for that in the
+    environment alone. Its own choice stays what it is.
+    """
+    if SWITCH in os.environ or FILE in os.environ:  # a file of rules that is off shall stay off
+        yield
+        return
+    os.environ[SWITCH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[SWITCH]  # what the program starts is not concerned
 
 
 def _is_module(name: str) -> bool:

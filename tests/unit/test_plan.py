@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.capable import everything
 from tuner.errors import InputError, ProbeError
+from tuner.libraries.capabilities import Capabilities
 from tuner.measurement import (
     Measurement,
     Measurements,
@@ -76,6 +78,14 @@ class Mortal:
 
     dies: Callable[[Point, int], bool]
     launches: list[int] = field(default_factory=list)
+
+    @property
+    def library(self) -> str:
+        return "openmpi"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return everything("openmpi")
 
     def version(self) -> str:
         return "openmpi 5.0.11"

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.capable import everything
 from tuner.calibrate import calibrate
 from tuner.collective import Collective
 from tuner.errors import InputError, ProbeError
+from tuner.libraries.capabilities import Capabilities
 from tuner.measurement import Measurement, read_measurements, read_partial, series_line
 from tuner.probe.cluster import plan_chosen, plan_cluster, probe_chosen, probe_cluster
 from tuner.probe.plan import Plan, Point, read_plan
@@ -45,6 +47,10 @@ class Ranks(Launcher):
     alone: str = ""
     plans: list[Plan] = field(default_factory=list)
     budgets: list[float] = field(default_factory=list)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return everything("openmpi")
 
     def version(self) -> str:
         return "openmpi 5.0.11"

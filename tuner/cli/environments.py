@@ -6,7 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from tuner.runtime.launch import PACKAGE, Launcher
+from tuner.errors import ProbeError
+from tuner.libraries.products import base_of
+from tuner.runtime.launch import PACKAGE, Launcher, installation_of
 
 LIBRARIES = ("openmpi", "mpich")
 PYTHONS = {  # of the environments beside this one
@@ -18,25 +20,45 @@ PYTHONS = {  # of the environments beside this one
 def add_library(parser: argparse.ArgumentParser) -> None:
     """The options that choose a library and its interpreter."""
     parser.add_argument(
-        "--library", choices=LIBRARIES, default="openmpi", help="MPI library (default: openmpi)"
+        "--library", choices=LIBRARIES, help="MPI library (default: the one that --python has)"
     )
     parser.add_argument(
         "--python", type=Path, metavar="PYTHON",
-        help="interpreter of the environment that holds this library (default: this one for"
-        " openmpi, .venv-mpich/bin/python for mpich)",
+        help="interpreter of the environment that holds this library (default: this one, or with"
+        " --library mpich .venv-mpich/bin/python where it exists)",
     )  # fmt: skip
 
 
+def settle_library(options: argparse.Namespace) -> None:
+    """Set `library` to what the interpreter has, where no library is named; raises ProbeError."""
+    if options.library is None:
+        options.library = installation_of(interpreter("", options.python)).base
+
+
 def interpreter(library: str, given: Path | None = None) -> Path:
-    """The interpreter for the ranks: the given one, else the one `make venv` sets up."""
+    """Return the interpreter for the ranks of a library.
+
+    The given one, else that of the environment that `make venv` sets up for the library, else this
+    one.
+    """
     if given is not None:
         return given.absolute()
-    if library not in PYTHONS:
-        return Path(sys.executable)
-    here = PYTHONS[library].absolute()
-    return here if here.exists() else PACKAGE.parent / PYTHONS[library]
+    own, beside = Path(sys.executable), PYTHONS.get(base_of(library))
+    if beside is None:
+        return own
+    for place in (beside.absolute(), PACKAGE.parent / beside):
+        if place.exists():
+            return place
+    return own if _has(own, base_of(library)) else PACKAGE.parent / beside
+
+
+def _has(python: Path, base: str) -> bool:
+    try:
+        return installation_of(python).base == base
+    except ProbeError:
+        return False
 
 
 def libmpi(library: str, python: Path) -> Path:
-    """The MPI library that ranks of `python` load; raises ProbeError when they load none."""
-    return Launcher.find(library, python).libmpi()
+    """Return the MPI library that ranks of `python` load; raises ProbeError when there is none."""
+    return Launcher.find(base_of(library), python).libmpi()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli import clusters, parsing
-from tuner.cli.environments import add_library, interpreter
+from tuner.cli.environments import add_library, interpreter, settle_library
 from tuner.cli.output import (
     add_json,
     console,
@@ -101,6 +101,7 @@ def run(options: argparse.Namespace) -> None:
         measurements = merge(options.files, options.out)
         _show(options, measurements)
         return
+    settle_library(options)
     there = _hosts(options)
     if options.action == "plan":
         _show_plan(options, _planned(options, there))

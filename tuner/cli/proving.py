@@ -22,6 +22,7 @@ from tuner.export.openmpi.emitter import READERS
 from tuner.export.prove import RuleProof
 from tuner.export.variables import ranks_of
 from tuner.libraries import named, require_unset
+from tuner.libraries.products import base_of
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
 from tuner.progress import Counted
@@ -188,7 +189,7 @@ def prove_exported(
 def spread(table: TuningTable, python: Path, there: Hosts, template: Template | None) -> Spread:
     """As many ranks on each host as a rule is for; raises InputError where hosts are too few, and
     for a table of another library."""
-    library = table.library.partition(" ")[0]
+    library = base_of(table.library)
     starter = Launcher.find(library, python, template or usual_template(library))
     _require_version(table, starter)
     nodes = max(key.nodes for key in table.keys)
@@ -202,7 +203,7 @@ def spread(table: TuningTable, python: Path, there: Hosts, template: Template | 
 
 def launcher(table: TuningTable, python: Path) -> Launcher:
     """For the library of the table; raises InputError when this is not where it was made."""
-    starter = Launcher.find(table.library.partition(" ")[0], python)
+    starter = Launcher.find(base_of(table.library), python)
     here = local_cluster()
     if table.cluster != here:
         raise InputError(

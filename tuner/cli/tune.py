@@ -17,7 +17,7 @@ from typing import Any
 from tuner import libraries
 from tuner.calibrate import calibrate
 from tuner.cli import clusters, parsing
-from tuner.cli.environments import add_library, interpreter
+from tuner.cli.environments import add_library, interpreter, settle_library
 from tuner.cli.guided import Callbacks, Goal, Guided, guided
 from tuner.cli.output import add_json, console, emit, print_text, warn
 from tuner.cli.probe import forwarded
@@ -228,6 +228,7 @@ def _measured(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, l
     if options.calibration is not None:
         require_target(options.calibration, options.measurements, *filter(None, [options.topology]))
     display = Display(console(error=True))
+    settle_library(options)
     request = clusters.request_of(options, there)
     launcher = clusters.launcher_of(options, interpreter(options.library, options.python))
 

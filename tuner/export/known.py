@@ -6,6 +6,7 @@ from tuner import algorithms
 from tuner.errors import InputError
 from tuner.export.ladders import describe
 from tuner.libraries import LIBRARIES
+from tuner.libraries.products import base_of
 from tuner.table import LIBRARY, SCHEDULE, Rule, TuningTable
 
 
@@ -25,7 +26,7 @@ def require_known(table: TuningTable) -> None:
 
 def _require(library: str, rule: Rule) -> None:
     collective, choice = rule.key.collective, rule.choice
-    own = LIBRARIES.get(library.partition(" ")[0])
+    own = LIBRARIES.get(base_of(library))
     if choice.via == SCHEDULE:
         algorithms.describe(collective, choice.algorithm)
     elif choice.via == LIBRARY and own and not choice.is_default:

@@ -1,7 +1,9 @@
 """What MPICH calls each algorithm, and what it can do with it.
 
 Names and restrictions: src/mpi/coll/coll_algorithms.txt of MPICH 5.0. The library has more
-algorithms than have a canonical name; those stay with the library's own decision.
+algorithms than have a canonical name; those stay with the library's own decision. Algorithms are
+forced by name, because the numbers behind the names change between versions, and not every version
+has all of them (`tuner.libraries.capabilities`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.libraries.capabilities import Capabilities
 from tuner.table import DEFAULT, LIBRARY, Choice
 
 
@@ -18,14 +21,13 @@ from tuner.table import DEFAULT, LIBRARY, Choice
 class Native:
     """One algorithm of the library.
 
-    number      of the enumeration behind MPIR_CVAR_<COLLECTIVE>_INTRA_ALGORITHM (5.0)
+    name        in MPIR_CVAR_<COLLECTIVE>_INTRA_ALGORITHM
     fixed       parameters that make it the canonical algorithm; a leaf must give every parameter
     segment     the parameter that takes the segment size, "" when it has none
     guards      conditions under which the library may run it at all
     """
 
     name: str
-    number: int
     fixed: Mapping[str, str | int] = field(default_factory=dict)
     segment: str = ""
     guards: tuple[str, ...] = ()
@@ -37,17 +39,17 @@ _PIPELINE: Mapping[str, str | int] = {
 AUTOMATIC = 0  # the enumeration's value for the library's own decision
 ALGORITHMS = {
     Collective.BCAST: {
-        "pipeline": Native("pipelined_tree", 6, {**_PIPELINE, "k": 1}, "chunk_size"),
-        "binary": Native("pipelined_tree", 6, {**_PIPELINE, "k": 2}, "chunk_size"),
-        "binomial": Native("binomial", 1),
-        "scatter_allgather": Native("scatter_recursive_doubling_allgather", 4),
-        "scatter_allgather_ring": Native("scatter_ring_allgather", 5),
+        "pipeline": Native("pipelined_tree", {**_PIPELINE, "k": 1}, "chunk_size"),
+        "binary": Native("pipelined_tree", {**_PIPELINE, "k": 2}, "chunk_size"),
+        "binomial": Native("binomial"),
+        "scatter_allgather": Native("scatter_recursive_doubling_allgather"),
+        "scatter_allgather_ring": Native("scatter_ring_allgather"),
     },
     Collective.ALLREDUCE: {
-        "recursive_doubling": Native("recursive_doubling", 3),
-        "ring": Native("ring", 8, guards=("is_commutative=yes",)),
+        "recursive_doubling": Native("recursive_doubling"),
+        "ring": Native("ring", guards=("is_commutative=yes",)),
         "rabenseifner": Native(
-            "reduce_scatter_allgather", 5, guards=("is_op_built_in=yes", "count>=pow2")
+            "reduce_scatter_allgather", guards=("is_op_built_in=yes", "count>=pow2")
         ),
     },
 }
@@ -74,6 +76,13 @@ _VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
     "chunk_size": ("TREE_PIPELINE_CHUNK_SIZE", 8192),
     "recv_pre_posted": ("RECV_PRE_POST", 0),
 }
+FILE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"  # of rules
+VARIABLES = (  # that matter here
+    DEVICE_COLLECTIVES, FILE,
+    *(f"MPIR_CVAR_{collective.upper()}_{name}" for collective in ALGORITHMS
+      for name in ("INTRA_ALGORITHM", "DEVICE_COLLECTIVE")),
+    *(f"MPIR_CVAR_{Collective.BCAST.upper()}_{name}" for name, _ in _VARIABLES.values()),
+)  # fmt: skip
 
 
 def native(collective: Collective, choice: Choice) -> Native:
@@ -130,7 +139,7 @@ def settings(collective: Collective, choice: Choice) -> dict[str, int | str]:
     stem = f"MPIR_CVAR_{collective.upper()}_"
     found = native(collective, choice)
     values: dict[str, int | str] = {
-        f"{stem}DEVICE_COLLECTIVE": 0, f"{stem}INTRA_ALGORITHM": found.number,
+        f"{stem}DEVICE_COLLECTIVE": 0, f"{stem}INTRA_ALGORITHM": found.name,
     }  # fmt: skip
     for parameter, value in leaf_parameters(found, choice).items():
         if parameter in _VARIABLES:
@@ -201,3 +210,8 @@ def _arms(name: str, found: Native, nbytes: int, segments: Sequence[int]) -> Ite
         yield Choice(name)
     else:
         yield from (Choice(name, {"segment": n}) for n in segments if n < nbytes)
+
+
+def at_start(_capabilities: Capabilities) -> Mapping[str, str]:
+    """Return the settings that a program must be started with for algorithms to be forced."""
+    return {}

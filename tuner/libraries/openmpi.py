@@ -7,10 +7,11 @@ coll_base_allreduce.c. Operand order: measured, see tests/mpi/test_noncommutativ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.libraries.capabilities import Capabilities
 from tuner.table import DEFAULT, LIBRARY, Choice
 
 COLLECTIVE_IDS = {
@@ -74,6 +75,12 @@ DECIDING = (
 DECIDING_VARIABLES = (
     "coll", "coll_tuned_dynamic_rules_filename", "coll_han_dynamic_rules_filename", RADIX_VARIABLE,
     *(f"coll_tuned_{collective}_algorithm" for collective in ALGORITHMS),
+)  # fmt: skip
+DYNAMIC_RULES = "coll_tuned_use_dynamic_rules"  # nothing is forced without it
+VARIABLES = (  # that matter here
+    DYNAMIC_RULES, "coll_tuned_dynamic_rules_filename", RADIX_VARIABLE,
+    *(f"coll_tuned_{collective}_algorithm{part}" for collective in ALGORITHMS
+      for part in ("", "_segmentsize", "_chain_fanout")),
 )  # fmt: skip
 SEGMENTS = (32 * 1024, 128 * 1024)  # bytes offered to a probe
 CHAINS = (2, 4)
@@ -288,3 +295,12 @@ def _arms(
             for segment in segments:
                 if segment < nbytes:
                     yield Choice(name, {"segment": segment, **params})
+
+
+def at_start(capabilities: Capabilities) -> Mapping[str, str]:
+    """Return the settings that a program must be started with for algorithms to be forced.
+
+    Up to 4.1.4 Open MPI takes `coll_tuned_use_dynamic_rules` from the environment alone. With it,
+    and no algorithm forced, the library decides as without.
+    """
+    return {DYNAMIC_RULES: "1"} if capabilities.only_at_start([DYNAMIC_RULES]) else {}

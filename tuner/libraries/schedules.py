@@ -16,6 +16,7 @@ from tuner import algorithms
 from tuner.algorithms import trees
 from tuner.algorithms.scatter import binomial_scatter
 from tuner.collective import Collective
+from tuner.libraries.products import MPICH, OPENMPI, base_of
 from tuner.schedule import Round, Schedule, concat, rotate, schedule
 from tuner.table import LIBRARY, Choice
 
@@ -65,7 +66,7 @@ def _made(
         return replace(made, n_chunks=whole.n_chunks, make=whole.make)
     if _is_openmpi(library):
         return _openmpi(made, nbytes)
-    return _mpich(made) if library.partition(" ")[0] == "mpich" else _streaming(made)
+    return _mpich(made) if base_of(library) == MPICH else _streaming(made)
 
 
 _shared = lru_cache(KEPT)(_made)
@@ -80,7 +81,7 @@ def cuts(library: str, collective: Collective, choice: Choice, nbytes: int, n_ch
 
 
 def _is_openmpi(library: str) -> bool:
-    return library.partition(" ")[0] == "openmpi"
+    return base_of(library) == OPENMPI
 
 
 def _turns(nbytes: int, n_chunks: int) -> int:

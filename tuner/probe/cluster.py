@@ -140,7 +140,8 @@ def _carried_out(
         about |= _loopback(request, launcher, min(PATIENCE, left / 4))
     wanted = request.target if target is None else target
     plan = replace(first, points=(*first.points, *further), target=wanted)
-    return carry(plan, launcher, out, cluster_of(request, name), about)
+    capable = plan.limited(launcher.capabilities)
+    return carry(capable, launcher, out, cluster_of(request, name), about)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from tuner.libraries.capabilities import Capabilities
 from tuner.locality import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
 from tuner.measurement import WRONG, Measurement, called, excluded_line
 from tuner.rank_program import SINGLE
@@ -92,6 +93,14 @@ class Point(Placed):
     apart: bool = False
     memory: str = HOST
     placement: str = CONSECUTIVE
+
+    def limited(self, capabilities: Capabilities) -> Point:
+        """Return the point less the algorithms that the library cannot be made to run."""
+        if self.kind != "collective":
+            return self
+        return replace(
+            self, arms=tuple(arm for arm in self.arms if not capabilities.lacks(arm.settings))
+        )
 
     @property
     def key(self) -> Key:
@@ -220,6 +229,10 @@ class Plan:
     def after_launch(self, launch: int) -> Plan:
         """The part that later starts of the ranks measure."""
         return replace(self, points=tuple(q for q in self.points if q.launch > launch))
+
+    def limited(self, capabilities: Capabilities) -> Plan:
+        """Return the plan less the algorithms that the library cannot be made to run."""
+        return replace(self, points=tuple(point.limited(capabilities) for point in self.points))
 
     def without(self, series: Sequence[Measurement]) -> Plan:
         """The same plan less the points that `series` belong to."""

@@ -72,9 +72,14 @@ def probe(
     what was measured until then stays in `out`.
     """
     launcher = Launcher.find(library, python)
+    capabilities = launcher.capabilities
     plan = plan_here(library, ranks, sizes, target, launches, operators, parts, thread_level)
+    plan = plan.limited(capabilities)
     libraries.require_unset(libraries.named(library).DECIDING)
-    about = provenance(launcher.version(), python)
+    about = {
+        **provenance(launcher.version(), python),
+        "notes": libraries.shortcomings(launcher.version(), capabilities),
+    }
     seconds = BUDGETS[library] if budget is None else budget
     return carry_out(plan, launcher, out, local_cluster(), about, seconds, on_progress)
 
@@ -240,6 +245,12 @@ def _launch(
     return None
 
 
+def _at_start(launcher: Launcher) -> Mapping[str, str]:
+    """What the library takes from the environment alone, for its algorithms to be forced."""
+    settings: Mapping[str, str] = libraries.named(launcher.library).at_start(launcher.capabilities)
+    return settings
+
+
 def _started(
     launcher: Launcher, plan: Plan, hosts: Hosts, files: Sequence[str], watch: Watch, end: float
 ) -> None:
@@ -258,7 +269,7 @@ def _started(
         ],
         hosts=hosts,
         ppn=plan.ppn or None,
-        settings=SETTINGS[plan.library],
+        settings={**SETTINGS[plan.library], **_at_start(launcher)},
         on_line=watch.line,
         patience=STARTING if plan.hosts else None,
         timeout=timeout if timeout < math.inf else None,

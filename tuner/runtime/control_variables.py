@@ -190,8 +190,8 @@ class ControlVariables:
     def _require(self, code: int, name: str, done: str) -> None:
         if code == SET_NEVER and done.startswith("set"):
             raise InputError(
-                f"{loaded_library()} takes control variable {name} from the environment alone,"
-                " when a program starts"
+                f"{loaded_library()} takes {name} from the environment alone: start the program"
+                f" with OMPI_MCA_{name} in it, or by `python -m tuner.run`"
             )
         if code != 0:
             raise InputError(

@@ -12,6 +12,7 @@ from tuner import libraries
 from tuner.algorithms import build
 from tuner.collective import Collective
 from tuner.errors import TunerError
+from tuner.libraries.products import base_of
 from tuner.locality import CUDA
 from tuner.runtime.agreement import library_name
 from tuner.runtime.alone import VARIABLES
@@ -144,7 +145,7 @@ class Following:
     @property
     def _force(self) -> Forcing:
         if self._forcing is None:
-            self._forcing = Forcing(library_name().partition(" ")[0], self._private)
+            self._forcing = Forcing(base_of(library_name()), self._private)
         return self._forcing
 
     def _ladder(self, collective: Collective, rules: tuple[Rule, ...]) -> Ladder:

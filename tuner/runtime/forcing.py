@@ -13,12 +13,12 @@ from functools import partial
 from mpi4py import MPI
 
 from tuner.errors import InputError
+from tuner.libraries.openmpi import DYNAMIC_RULES
 from tuner.runtime.alone import alone
 from tuner.runtime.compatibility import info_of
 from tuner.runtime.control_variables import ControlVariables
 
 Settings = Mapping[str, int | str]
-DYNAMIC_RULES = "coll_tuned_use_dynamic_rules"  # Open MPI ignores what is forced without it
 # Over several nodes Open MPI's hierarchical component would come before the forced algorithm.
 # Measured over 8 hosts by the bytes that each sends: the value at the creation has no effect.
 AT_CALL = frozenset({"coll_tuned_bcast_algorithm_knomial_radix"})
@@ -89,13 +89,18 @@ class Forcing:
         return self._variables.read(name)
 
     def _write(self, settings: Settings) -> dict[str, int | str]:
-        """Write all; returns what was there before. Writes nothing when one is refused."""
+        """Write all; returns what was there before. Writes nothing when one is refused.
+
+        What has the value already is not written: the environment may have set what nothing else
+        can set.
+        """
         before: dict[str, int | str] = {}
         try:
             for name, value in settings.items():
                 usual = self._variables.read(name)
-                self._variables.write(name, value)
-                before[name] = usual
+                if usual != value:
+                    self._variables.write(name, value)
+                    before[name] = usual
         except InputError:
             for name, value in before.items():
                 self._variables.write(name, value)

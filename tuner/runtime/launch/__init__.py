@@ -2,12 +2,13 @@
 
 from tuner.runtime.launch.failures import CompletedRun
 from tuner.runtime.launch.hosts import LOCAL, Hosts, from_environment
+from tuner.runtime.launch.installation import Installation, installation_of
 from tuner.runtime.launch.launcher import (
-    PACKAGE,
     Launcher,
     available_cores,
     physical_cores,
 )
+from tuner.runtime.launch.package import PACKAGE
 from tuner.runtime.launch.shapes import ShapeLauncher
 from tuner.runtime.launch.spread import Spread
 from tuner.runtime.launch.template import TEMPLATES, Template
@@ -18,11 +19,13 @@ __all__ = [
     "TEMPLATES",
     "CompletedRun",
     "Hosts",
+    "Installation",
     "Launcher",
     "ShapeLauncher",
     "Spread",
     "Template",
     "available_cores",
     "from_environment",
+    "installation_of",
     "physical_cores",
 ]

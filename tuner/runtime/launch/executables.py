@@ -1,0 +1,126 @@
+"""The launcher that belongs to an MPI library: of the same library and version."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tuner.errors import ProbeError
+from tuner.runtime.launch.installation import Installation
+
+NAMES: Mapping[str, tuple[str, ...]] = {  # in the order in which they are tried
+    "openmpi": ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun"),
+    "mpich": ("mpiexec", "mpirun", "mpiexec.mpich", "mpirun.mpich", "mpiexec.hydra"),
+    "intelmpi": ("mpiexec", "mpirun", "mpiexec.hydra"),
+}
+VERSIONS = {  # what they print for --version
+    "openmpi": re.compile(r"\((?:Open MPI|IBM Spectrum MPI)\)\s+(\S+)|\(OpenRTE\)\s+(\S+)"),
+    "mpich": re.compile(r"HYDRA build details:\s+Version:\s+(\S+)"),
+    "intelmpi": re.compile(r"Intel\(R\) MPI Library .*, Version (\d\S*)"),
+}
+SRUN = "srun"  # starts ranks of every library that Slurm was built for, in a job of Slurm
+HYDRA = ".hydra"  # the end of a launcher's name that mpicc does not have
+LEVELS = 4  # directories above a library's file that may be its prefix
+LIMIT = 10.0  # seconds for a launcher to tell its version
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A launcher that was found, and the version that it tells; "" where it tells none."""
+
+    path: Path
+    version: str
+
+
+def launcher_of(found: Installation) -> Path:
+    """Return the launcher of an installation.
+
+    Looked for beside the interpreter, in the prefix of its MPI library and on PATH, under all names
+    that distributions give it. Raises ProbeError where none is of the same library and version.
+    """
+    others = list[Executable]()
+    for one in executables(found):
+        if _same(one.version, found):
+            return one.path
+        others.append(one)
+    raise ProbeError(_none(found, others))
+
+
+def compiler_of(launcher: Path) -> Path | None:
+    """Return the `mpicc` of a launcher's library: `mpicc.openmpi` beside `mpirun.openmpi`.
+
+    None where there is none beside it.
+    """
+    suffix = launcher.suffix if launcher.suffix != HYDRA else ""
+    beside = launcher.with_name(f"mpicc{suffix}")
+    return beside if launcher.name != SRUN and os.access(beside, os.X_OK) else None
+
+
+def executables(found: Installation) -> Iterator[Executable]:
+    """Yield every launcher of the library, whatever its version, then srun in a job of Slurm."""
+    seen = set[Path]()
+    for directory in _directories(found):
+        for name in NAMES[found.base]:
+            path = directory / name
+            if os.access(path, os.X_OK) and path.is_file() and path.resolve() not in seen:
+                seen.add(path.resolve())
+                version = version_of(path, found.base)
+                if version:
+                    yield Executable(path, version)
+    if "SLURM_JOB_ID" in os.environ:
+        places = map(Path, os.environ.get("PATH", "").split(os.pathsep))
+        yield from (
+            Executable(place / SRUN, "") for place in places if os.access(place / SRUN, os.X_OK)
+        )
+
+
+@cache
+def version_of(path: Path, base: str) -> str:
+    """Return the version that a launcher of a library prints; "" for one of another library."""
+    try:
+        run = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, check=False, timeout=LIMIT,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = VERSIONS[base].search(run.stdout + run.stderr)
+    return next(filter(None, match.groups()), "") if match else ""
+
+
+def _directories(found: Installation) -> Iterator[Path]:
+    yield found.python.parent
+    yield from (parent / "bin" for parent in list(found.libmpi.parents)[1:LEVELS])
+    yield from (Path(part) for part in os.environ.get("PATH", "").split(os.pathsep) if part)
+
+
+def _same(version: str, found: Installation) -> bool:
+    """Whether a launcher of this version starts ranks of the library.
+
+    What is built on another library has versions of its own, and Intel's launcher leaves out the
+    last part of them.
+    """
+    product = found.identity.product
+    if product.name != product.base or not version:
+        return True
+    given, wanted = version.split("."), found.identity.version.split(".")
+    return all(one == other for one, other in zip(given, wanted, strict=False))
+
+
+def _none(found: Installation, others: list[Executable]) -> str:
+    name, python = NAMES[found.base][0], found.python
+    if others:
+        there = ", ".join(f"{one.path} ({one.version})" for one in others)
+        return (
+            f"{python} loads {found.identity}, but the launchers here are of other versions:"
+            f" {there}: put the {name} of {found.libmpi} first on PATH"
+        )
+    return (
+        f"{python} loads {found.identity} ({found.libmpi}), but there is no {name} of it beside"
+        " the interpreter, with the library or on PATH: add its directory to PATH"
+    )

@@ -1,0 +1,104 @@
+"""The MPI that a Python interpreter loads: found by asking the interpreter itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tuner.errors import InputError, ProbeError
+from tuner.libraries.capabilities import Capabilities, capabilities_of
+from tuner.libraries.products import Identity, identify
+from tuner.runtime.launch.package import search_path
+
+PROGRAM = "tuner.runtime.inspection"
+LIMIT = 20.0  # seconds after which an interpreter counts as hung
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What one interpreter has. Versions are as the packages write them, "" for none.
+
+    libmpi      file of the library that mpi4py uses
+    says        what the library says of itself (`MPI_Get_library_version`)
+    extension   name of the file of mpi4py's extension module
+    """
+
+    python: Path
+    identity: Identity
+    libmpi: Path
+    says: str
+    version: str
+    mpi4py: str
+    numpy: str
+    extension: str
+    capabilities: Capabilities
+
+    @property
+    def base(self) -> str:
+        """Return the library whose algorithms and launcher it has: `openmpi`, `mpich` ..."""
+        return self.identity.product.base
+
+    @property
+    def library(self) -> str:
+        """Return the library's name in tables, such as `openmpi 5.0.11`."""
+        return self.identity.library
+
+
+def installation_of(python: Path) -> Installation:
+    """Ask an interpreter; raises ProbeError with what to do when it has no usable MPI."""
+    if not os.access(python, os.X_OK):
+        raise ProbeError(
+            f"{python}: no Python interpreter there; create the environment with `make venv`, or"
+            " give another (--python)"
+        )
+    return _asked(python, tuple(sorted(os.environ.items())))
+
+
+@cache
+def _asked(python: Path, environment: tuple[tuple[str, str], ...]) -> Installation:
+    with search_path(local=True) as path:
+        try:
+            run = subprocess.run(
+                [python, "-m", PROGRAM], env={**dict(environment), "PYTHONPATH": path},
+                capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise ProbeError(
+                f"{python} did not load MPI within {LIMIT:g} s: run `tuner doctor`"
+            ) from None
+    if run.returncode != 0:
+        raise ProbeError(_failure(python, run.stderr))
+    return _read(python, json.loads(run.stdout))
+
+
+def _read(python: Path, record: dict[str, object]) -> Installation:
+    says = str(record["says"])
+    try:
+        identity = identify(says)
+    except InputError as reason:
+        raise ProbeError(f"{python}: {reason}") from None
+    capabilities = capabilities_of(record["capabilities"])  # type: ignore[arg-type]
+    return Installation(
+        python, identity, Path(str(record["libmpi"])), says, str(record["python"]),
+        str(record["mpi4py"]), str(record["numpy"]), str(record["extension"]), capabilities,
+    )  # fmt: skip
+
+
+def _failure(python: Path, stderr: str) -> str:
+    """Return one sentence about an interpreter that could not answer."""
+    if re.search(r"No module named '?mpi4py", stderr):
+        return (
+            f"{python} lacks mpi4py: run `make venv`, or"
+            f" `MPICC=mpicc {python} -m pip install --no-binary mpi4py mpi4py` for the MPI that is"
+            " installed"
+        )
+    last = next(
+        (line for line in reversed(stderr.splitlines()) if line.strip()), "it gave no reason"
+    )
+    return f"{python} cannot load its MPI library ({last.strip()}): run `tuner doctor`"
