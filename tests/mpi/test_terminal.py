@@ -48,6 +48,7 @@ TABLE, MEASURED, FLAT = (
     str(ROOT / "docs/examples/flat64.yaml"),
 )  # fmt: skip
 CASES = {
+    "doctor": ["", "--python nowhere/python"],
     "probe": ["plan --ranks 4 --sizes 64KiB", "plan --hosts a,b --ppn 2 --sizes 22.6KiB", "run",
               f"merge {MEASURED} --out merged.ndjson"],
     "import-results": ["osu.txt --p 4 --nodes 1 --library 'openmpi 5.0.11' --cluster here --out"

@@ -22,7 +22,6 @@ from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules
 from tuner.errors import InputError
 from tuner.files import require_target
-from tuner.libraries.products import base_of
 from tuner.report import geometric_mean, split
 from tuner.report.cautions import is_slower, of_comparison, of_file
 from tuner.report.summary import outcome
@@ -100,7 +99,7 @@ def run_compare(options: argparse.Namespace) -> int:
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
     """Return the table, what starts its ranks, and where."""
     table = read_table(options.table).consecutive()
-    library = base_of(table.library)
+    library = table.library.partition(" ")[0]
     if library not in ("openmpi", "mpich"):
         raise InputError(f"{options.table} is for {table.library}: expected Open MPI or MPICH")
     if not table.rules:

@@ -20,6 +20,7 @@ from tuner.interruption import INTERRUPTION
 
 VERBS = {
     "quickstart": "the whole loop on this computer: probe, tune, prove, report",
+    "doctor": "say which MPI is here, what works with it and what to type where it does not",
     "probe": "measure point-to-point messages and every collective algorithm of an MPI library",
     "import-results": "read results of OSU, IMB, nccl-tests or PICO as measurements",
     "calibrate": "fit alpha, beta and gamma with their uncertainties to measurements",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner import libraries
@@ -28,15 +28,18 @@ from tuner.db import (
     store_table,
     transaction,
 )
-from tuner.errors import InputError
+from tuner.diagnosis import diagnose
+from tuner.errors import InputError, ProbeError
 from tuner.files import require_folder, write_atomically
 from tuner.report import LibraryResult, render_page, summarise
+from tuner.runtime.launch import Launcher, installation_of
 from tuner.units import parse_duration
 
 EXAMPLES = """examples:
   tuner quickstart
   tuner quickstart --ranks 8 --budget 300s --out my-cluster
   tuner quickstart --libraries openmpi --fresh
+  tuner quickstart --python /opt/site/bin/python3
 
 Interrupted, the same command without --fresh resumes. Afterwards open tuner-out/report.html."""
 
@@ -59,8 +62,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--sizes", type=parsing.sizes, help="such as 1KiB,64KiB (default: 4B to 4MiB)"
     )
     parser.add_argument(
-        "--libraries", default="openmpi,mpich",
-        help="comma list (default: openmpi,mpich; mpich only where its environment exists)",
+        "--libraries", metavar="NAME,...",
+        help="openmpi, mpich or both (default: the MPI of this interpreter, and MPICH where"
+        " .venv-mpich holds it)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--python", type=Path, metavar="PYTHON",
+        help="tune the MPI that this interpreter's mpi4py loads, and no other by default",
     )  # fmt: skip
     parser.add_argument(
         "--mpich-python", type=Path, metavar="PYTHON",
@@ -76,14 +84,12 @@ def run(options: argparse.Namespace) -> None:
     if options.ranks == 1:
         raise InputError("one rank has nobody to talk to: --ranks is at least 2")
     require_folder(options.out)
-    wanted = _libraries(options.libraries)
-    for name in wanted:
-        libraries.require_unset(libraries.named(name).DECIDING)
     display = Display(console(error=True))
+    pythons = _pythons(options, display)
     if options.fresh:
         _remove(options.out)
     stages = Stages(options.out)
-    loops = _loops(options, wanted, stages, display)
+    loops = _loops(options, pythons, stages, display)
     display.later = sum(loop.expected for loop in loops) + REPORT_SECONDS
     display.note(f"about {clock(display.later)} for {' and '.join(loop.title for loop in loops)}")
     results = [loop.run() for loop in loops]
@@ -108,29 +114,67 @@ def _remove(out: Path) -> None:
     shutil.rmtree(out)
 
 
+def _pythons(options: argparse.Namespace, display: Display) -> dict[str, Path]:
+    """Return the interpreter of each library to tune; raises ProbeError where one cannot be."""
+    if options.libraries is not None:
+        named = {name: _python_of(name, options) for name in _libraries(options.libraries)}
+        for name in named:
+            libraries.require_unset(libraries.named(name).DECIDING)
+        for name, python in named.items():
+            _require_able(python, display)
+            Launcher.find(name, python)
+        return named
+    own = interpreter("", options.python)
+    _require_able(own, display)
+    found = {installation_of(own).base: own}
+    beside = _mpich_beside(options, display)
+    if "mpich" not in found and beside is not None:
+        _require_able(beside, display)
+        found["mpich"] = beside
+    return found
+
+
 def _libraries(text: str) -> list[str]:
     wanted = text.split(",")
-    unknown = sorted(set(wanted) - {"openmpi", "mpich"})
+    unknown = sorted(set(wanted) - set(libraries.LIBRARIES))
     if unknown:
-        raise InputError(f"there is no library {unknown[0]!r}; known: openmpi, mpich")
+        known = ", ".join(libraries.LIBRARIES)
+        raise InputError(f"there is no library {unknown[0]!r}; known: {known}")
     return wanted
 
 
+def _python_of(name: str, options: argparse.Namespace) -> Path:
+    given = options.mpich_python if name == "mpich" else None
+    return interpreter(name, given or options.python)
+
+
+def _mpich_beside(options: argparse.Namespace, display: Display) -> Path | None:
+    """Return the interpreter of MPICH that is tuned beside the own one; None without any."""
+    if options.mpich_python is None and options.python is not None:
+        return None
+    python = interpreter("mpich", options.mpich_python)
+    if options.mpich_python is None and not python.exists():
+        display.note("MPICH is left out: it has no environment; `make venv` makes one")
+        return None
+    return python
+
+
+def _require_able(python: Path, display: Display) -> None:
+    """Say what is wrong with the MPI of an interpreter; raises ProbeError for what is fatal."""
+    for problem in diagnose(python).problems:
+        if problem.fatal:
+            raise ProbeError(str(problem))
+        display.note(str(problem))
+
+
 def _loops(
-    options: argparse.Namespace, wanted: Sequence[str], stages: Stages, display: Display
+    options: argparse.Namespace, pythons: Mapping[str, Path], stages: Stages, display: Display
 ) -> list[LibraryLoop]:
-    given = {"openmpi": None, "mpich": options.mpich_python}
     budgets = {"openmpi": options.budget, "mpich": options.budget / SMALLER}
-    loops = []
-    for name in wanted:
-        python = interpreter(name, given[name])
-        if name == "mpich" and given[name] is None and len(wanted) > 1 and not python.exists():
-            display.note("MPICH is left out: it has no environment; `make venv` makes one")
-            continue
-        loops.append(
-            LibraryLoop(name, python, stages, display, options.ranks, options.sizes, budgets[name])
-        )
-    return loops
+    return [
+        LibraryLoop(name, python, stages, display, options.ranks, options.sizes, budgets[name])
+        for name, python in pythons.items()
+    ]
 
 
 def _store(stages: Stages, loop: LibraryLoop, result: LibraryResult) -> None:

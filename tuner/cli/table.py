@@ -26,7 +26,6 @@ from tuner.errors import InputError
 from tuner.export.formats import FORMATS, Wish, format_of
 from tuner.export.ladders import overridden
 from tuner.files import require_target, write_atomically
-from tuner.libraries.products import base_of
 from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
 from tuner.select.difference import difference, difference_record
@@ -245,7 +244,7 @@ def run_prove(options: argparse.Namespace) -> int:
     """Run the real library; status 1 when it did otherwise than a rule of the file says, or when
     one could not be tried."""
     table = native.table_of(options.table, options)
-    library = base_of(table.library)
+    library = table.library.partition(" ")[0]
     if options.runtime not in (None, library):
         raise InputError(
             f"{options.table} is for {table.library}: its rules prove nothing in {options.runtime}"

@@ -1,0 +1,124 @@
+"""`tuner doctor` with real MPIs: healthy ones, and ones that somebody broke."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MPICH_PYTHON
+from tuner.cli.doctor import problems
+from tuner.cli.main import main
+from tuner.runtime.launch import Launcher
+
+HANGING = """
+#include <unistd.h>
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    for (;;) sleep(60);
+}
+"""
+
+
+def test_a_healthy_mpi_has_no_problems(
+    launcher: Launcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin = time.monotonic()
+    assert main(["doctor"]) == 0
+    took = time.monotonic() - begin
+    said = capsys.readouterr().out
+    assert said.rstrip().endswith("no problems")
+    for expected in (
+        f"MPI         Open MPI {launcher.version().partition(' ')[2]}", "2 start and meet",
+        "btl: ", "threads: multiple", "compiles and links a program", "table export --to openmpi",
+    ):  # fmt: skip
+        assert expected in said
+    assert took < 15.0  # 2 s where nothing else runs
+
+
+def test_programs_are_told_the_same(
+    mpich_launcher: Launcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--python", str(MPICH_PYTHON), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["able"]
+    assert told["problems"] == []
+    assert told["findings"]["MPI"][0].startswith("MPICH ")
+    assert told["findings"]["works"][1] == "table export --to mpich"
+
+
+def test_an_interpreter_without_mpi4py_is_told_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    bare = tmp_path / "bare" / "bin" / "python"
+    assert main(["doctor", "--python", str(bare)]) == 1
+    said = capsys.readouterr().out
+    assert "1 problem" in said
+    assert f"{bare} lacks mpi4py" in " ".join(said.split())
+    assert f"      MPICC=mpicc {bare} -m pip install --no-binary mpi4py mpi4py\n" in said
+    assert problems(bare)[0].startswith(f"{bare} lacks mpi4py: run ")
+    assert main(["quickstart", "--python", str(bare), "--out", str(tmp_path / "out")]) == 1
+    assert f"tuner: {bare} lacks mpi4py: run " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_intel_mpi_is_found_and_said_not_to_be_measured(
+    intelmpi_launcher: Launcher, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--python", str(intelmpi_launcher.python), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["findings"]["MPI"][0].startswith("Intel MPI 20")
+    assert "can be forced for whole programs alone" in told["problems"][0]["text"]
+
+
+def test_an_mpi_that_hangs_is_given_up(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler to make MPI_Init hang with")
+    (tmp_path / "hang.c").write_text(HANGING)
+    library = tmp_path / "hang.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "hang.c"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setattr("tuner.diagnosis.launch.LIMIT", 3.0)
+    assert main(["doctor"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "MPI did not start 2 ranks within 3 s" in said
+    assert "nothing can be measured before the problems below are solved" in said
+
+
+def test_what_would_decide_for_every_launch_is_a_problem(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OMPI_MCA_coll_tuned_bcast_algorithm", "6")
+    assert main(["doctor"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "OMPI_MCA_coll_tuned_bcast_algorithm is set and would decide" in said
+
+
+def test_ranks_that_do_not_know_one_another_are_a_problem(
+    launcher: Launcher, mpich_launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A launcher that says the right version and is another library's."""
+    fake = tmp_path / "mpirun"
+    version = launcher.version().partition(" ")[2]
+    fake.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1" = --version ] && echo "mpirun (Open MPI) {version}" && exit\n'
+        'while [ "${1#-}" != "$1" ]; do [ "$1" = -np ] && shift; shift; done\n'
+        f'exec {mpich_launcher.executable} -n 2 "$@"\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setattr("tuner.runtime.launch.executables._directories", lambda _: iter([tmp_path]))
+    assert main(["doctor"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "do not know one another" in said or "ranks do not start" in said

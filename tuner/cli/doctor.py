@@ -1,0 +1,99 @@
+"""Say which MPI an interpreter has, what works with it, and what to type where something does not.
+
+Nothing is changed or measured; two ranks are started and end at once. With --hosts one rank is
+started on every host, and what they have is compared. The exit status is 1 where nothing can be
+measured."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.text import Text
+
+from tuner.cli import clusters
+from tuner.cli.environments import add_library, interpreter
+from tuner.cli.layout import columns_of, fold_command
+from tuner.cli.output import add_json, console, emit
+from tuner.diagnosis import Diagnosis, Finding, Problem, diagnose
+from tuner.units import plural
+
+EXAMPLES = """examples:
+  tuner doctor
+  tuner doctor --python /opt/site/bin/python3
+  tuner doctor --library mpich --json
+  tuner doctor --hosts node1,node2,node3"""
+
+TOPIC = 12  # columns of a topic's name
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_library(parser)
+    clusters.place(parser.add_argument_group("several hosts"))
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examine, print, and tell by the status whether something can be measured."""
+    python = interpreter(options.library or "", options.python)
+    diagnosis = diagnose(python, clusters.given(options), options.launch)
+    emit(options, diagnosis.record(), lambda: _print(diagnosis))
+    return 0 if diagnosis.able else 1
+
+
+def problems(python: Path) -> list[str]:
+    """Return what is wrong with the MPI of an interpreter, a sentence each with what to do."""
+    return [str(problem) for problem in diagnose(python).problems]
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    screen = console()
+    for line in report(diagnosis, screen.width):
+        screen.print(Text(line), soft_wrap=True)
+
+
+def report(diagnosis: Diagnosis, width: int) -> Iterator[str]:
+    """Yield the lines of the report, for a terminal of so many columns."""
+    for finding in diagnosis.findings:
+        yield from _finding(finding, width)
+    yield ""
+    yield plural(len(diagnosis.problems), "problem") if diagnosis.problems else "no problems"
+    for number, problem in enumerate(diagnosis.problems, start=1):
+        yield from _problem(number, problem, width)
+
+
+def _finding(finding: Finding, width: int) -> Iterator[str]:
+    """Yield a topic beside what was found, or above it where a word of that needs the room."""
+    name, indent = f"{finding.topic:{TOPIC}}", " " * TOPIC
+    words = " ".join(finding.lines).split()
+    if max(map(columns_of, words), default=0) > width - TOPIC:
+        yield finding.topic
+        name = indent = "  "
+    for line in finding.lines:
+        yield from _wrapped(line, name, indent, width)
+        name = indent
+
+
+def _problem(number: int, problem: Problem, width: int) -> Iterator[str]:
+    """Yield what is wrong, then what to type: commands have lines of their own."""
+    yield from _wrapped(problem.text, f" {number}. ", "    ", width)
+    for place, part in enumerate(problem.remedy.split("`")):
+        if place % 2:
+            yield fold_command(f"      {part}", width)
+        elif words := part.strip(" ,;"):
+            yield from _wrapped(words, "    ", "    ", width)
+
+
+def _wrapped(text: str, first: str, others: str, width: int) -> list[str]:
+    """Break a text between words; where its first word has no room beside `first`, it is below."""
+    lines = textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=others, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    if first.strip() and columns_of(lines[0]) > width:
+        return [first.rstrip(), *_wrapped(text, others, others, width)]
+    return lines

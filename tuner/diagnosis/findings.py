@@ -1,0 +1,73 @@
+"""What an examination found, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One topic, such as `launcher`, and the lines about it."""
+
+    topic: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, and what to type or do about it.
+
+    fatal   nothing can be measured
+    """
+
+    text: str
+    remedy: str
+    fatal: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What one check contributes."""
+
+    findings: tuple[Finding, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What all checks together found."""
+
+    findings: tuple[Finding, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def able(self) -> bool:
+        """Whether something can be measured."""
+        return not any(problem.fatal for problem in self.problems)
+
+    @classmethod
+    def of(cls, parts: Iterable[Examined]) -> Diagnosis:
+        """Return the findings and problems of several checks, in their order."""
+        listed = list(parts)
+        return cls(
+            tuple(finding for part in listed for finding in part.findings),
+            tuple(problem for part in listed for problem in part.problems),
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON writes it."""
+        return {
+            "able": self.able,
+            "findings": {one.topic: list(one.lines) for one in self.findings},
+            "problems": [asdict(problem) for problem in self.problems],
+        }
+
+
+def found(topic: str, *lines: str) -> Finding:
+    """Return a finding of the lines that say something."""
+    return Finding(topic, tuple(filter(None, lines)))

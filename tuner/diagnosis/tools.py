@@ -1,0 +1,108 @@
+"""Programs beside the library: compilers, what tells its transports, the batch system."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tuner.diagnosis.findings import Examined, Problem, found
+from tuner.export.watcher import COMPILERS
+from tuner.runtime.launch import Installation
+
+LIMIT = 20.0  # seconds for one of these programs
+PROGRAM = """#include <mpi.h>
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    return MPI_Finalize();
+}
+"""
+SCHEDULERS = (  # the variable of a job, the program on PATH, what it is
+    ("SLURM_JOB_ID", "sbatch", "Slurm"), ("PBS_JOBID", "qsub", "PBS"), ("LSB_JOBID", "bsub", "LSF"),
+)  # fmt: skip
+FRAMEWORKS = ("pml", "btl", "mtl", "coll")  # of Open MPI, whose components matter
+
+
+def output_of(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> str:
+    """Return what a program prints, on both streams; "" where it cannot be started or hangs."""
+    try:
+        run = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=LIMIT,
+            stdin=subprocess.DEVNULL, env=None if environment is None else dict(environment),
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return run.stdout + run.stderr
+
+
+def compilers(wrapper: Path | None) -> Examined:
+    """Look for a C compiler, and whether the library's `mpicc` makes a program.
+
+    wrapper     that mpicc; None where there is none
+    """
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        missing = Problem(
+            "there is no C compiler, so what a library runs is found out more slowly and, for Intel"
+            " MPI, not at all", "install gcc (`apt-get install gcc libc6-dev`)",
+        )  # fmt: skip
+        return Examined((found("compiler", "none"),), (missing,))
+    version = output_of([compiler, "--version"]).partition("\n")[0]
+    return Examined((found("compiler", f"{compiler}: {version}", _tried(wrapper)),))
+
+
+def _tried(wrapper: Path | None) -> str:
+    """Say whether mpicc compiles and links a program."""
+    if wrapper is None:
+        return "mpicc: none beside the launcher, so an mpi4py program tries the rules, not a C one"
+    with tempfile.TemporaryDirectory(prefix="tuner-doctor-") as directory:
+        source, target = Path(directory, "program.c"), Path(directory, "program")
+        source.write_text(PROGRAM, encoding="utf-8")
+        said = output_of([wrapper, "-o", target, source])
+        if target.is_file():
+            return f"{wrapper}: compiles and links a program"
+    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "no reason")
+    return f"{wrapper}: does not make a program ({last[:120]})"
+
+
+def transports(place: Installation, near: Sequence[Path]) -> Examined:
+    """Say how the library was built to move data."""
+    if place.base == "openmpi":
+        lines = _components(near)
+    else:
+        device = re.search(r"MPICH Device:\s*(.+)", place.says)
+        lines = [f"device {device[1].strip()}"] if device else []
+    chosen = [
+        f"{name}={value}" for name, value in sorted(os.environ.items())
+        if name.startswith(("OMPI_MCA_pml", "OMPI_MCA_btl", "I_MPI_FABRICS", "I_MPI_OFI_PROVIDER",
+                            "FI_PROVIDER", "UCX_TLS", "UCX_NET_DEVICES", "MPIR_CVAR_CH4_NETMOD"))
+    ]  # fmt: skip
+    return Examined((found("transports", *lines, *chosen),)) if lines or chosen else Examined()
+
+
+def _components(near: Sequence[Path]) -> list[str]:
+    """Return the components of Open MPI by framework, as ompi_info tells them."""
+    path = os.pathsep.join([*map(str, near), os.environ.get("PATH", "")])
+    program = shutil.which("ompi_info", path=path) or shutil.which("ompi_info.openmpi", path=path)
+    said = output_of([program, "--parsable"]) if program else ""
+    lines = []
+    for framework in FRAMEWORKS:
+        names = dict.fromkeys(re.findall(rf"^mca:{framework}:(\w+):", said, re.MULTILINE))
+        if names:
+            lines.append(f"{framework}: {', '.join(sorted(names))}")
+    return lines
+
+
+def scheduler(environment: Mapping[str, str] = os.environ) -> Examined:
+    """Say which batch system there is."""
+    for variable, program, title in SCHEDULERS:
+        if environment.get(variable):
+            return Examined((found("scheduler", f"{title}, in job {environment[variable]}"),))
+        if shutil.which(program):
+            return Examined((found("scheduler", f"{title}, outside of a job"),))
+    return Examined((found("scheduler", "none"),))

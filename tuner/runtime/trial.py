@@ -1,0 +1,50 @@
+"""The program of a trial launch: `python -m tuner.runtime.trial`.
+
+Rank 0 prints one JSON object: how many ranks there are, the thread level that MPI provides, and of
+each rank its host, its versions and what it sees of this package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import mpi4py
+from mpi4py import MPI
+
+LEVELS = {
+    MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled",
+    MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_MULTIPLE: "multiple",
+}  # fmt: skip
+
+
+def about() -> dict[str, Any]:
+    """Return what is to be the same on all hosts, beside the host's name."""
+    import numpy
+
+    source = Path(__file__)
+    return {
+        "host": MPI.Get_processor_name(), "python": platform.python_version(),
+        "interpreter": sys.executable, "numpy": numpy.__version__, "mpi4py": mpi4py.__version__,
+        "library": " ".join(MPI.Get_library_version().replace("\0", "").split())[:200],
+        "package": hashlib.sha256(source.read_bytes()).hexdigest()[:12],
+        "machine": platform.machine(), "cores": len(os.sched_getaffinity(0)),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Gather and print."""
+    world = MPI.COMM_WORLD
+    ranks = world.gather(about())
+    if ranks is not None:
+        level = LEVELS.get(MPI.Query_thread(), "unknown")
+        print(json.dumps({"size": world.size, "level": level, "ranks": ranks}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
