@@ -6,7 +6,7 @@ export PYTHON
 BIN := .venv/bin
 SETUP := environment.sh environment.py
 
-.PHONY: tune test lab check docs bench field venv locks clean
+.PHONY: tune test test-site lab check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -18,6 +18,10 @@ test: .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready
 # On emulated clusters, which need root: real launches over several hosts.
 lab: .venv/dev-ready .venv-mpich/ready
 	@$(BIN)/pytest -rs tests/lab
+
+# With the MPIs of this distribution's packages, in an overlay of the file system; needs root.
+test-site: .venv/dev-ready
+	@$(BIN)/pytest -rs tests/site
 
 check: .venv/dev-ready
 	@$(BIN)/ruff format --check .

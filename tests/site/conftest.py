@@ -1,0 +1,134 @@
+"""Open MPI, MPICH and mpi4py of the distribution, installed into an overlay, and mpi4py of PyPI."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.support.overlay import Overlay, OverlayError
+
+PACKAGES = (
+    "openmpi-bin", "libopenmpi-dev", "mpich", "libmpich-dev", "python3-mpi4py", "python3-numpy",
+    "python3-venv", "python3-dev", "gcc", "libc6-dev",
+)  # fmt: skip
+NEEDS = f"mpi4py=={version('mpi4py')}"
+ARRAYS = f"numpy=={version('numpy')}"
+WHEEL, HOME, WORK = "/opt/site/wheel", "/root/site", "/root/site/work"
+PASSED_ON = ("PIP_", "http_proxy", "https_proxy", "no_proxy")  # how the network is reached
+INSTALLING = 600.0  # seconds
+
+
+@dataclass(frozen=True)
+class Site:
+    """An interpreter with an MPI of the distribution, as a user of it has it.
+
+    environment     what that user has exported
+    """
+
+    overlay: Overlay
+    base: str
+    python: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def tuner(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """Run `tuner WORD ...`."""
+        return self.run(sys.executable, "-m", "tuner.cli.main", *words, timeout=timeout)
+
+    def run(self, *command: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """Run a command of that user."""
+        known = {"HOME": HOME, "PYTHONPATH": str(ROOT), **self.environment}
+        return self.overlay.run(command, known, timeout, WORK)
+
+
+@pytest.fixture(scope="session")
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Overlay]:
+    """Debian's packages and three environments of its Python; unmounted at the end."""
+    try:
+        made = Overlay(tmp_path_factory.mktemp("overlay"))
+    except OverlayError as reason:
+        pytest.skip(str(reason))
+    try:
+        for directory in (ROOT, Path(sys.prefix).resolve(), Path(sys.base_prefix)):
+            made.bind(directory)
+        _packages(made)
+        _environment(made, WHEEL)
+        yield made
+    finally:
+        made.close()
+
+
+def _packages(overlay: Overlay) -> None:
+    try:
+        overlay.install(PACKAGES)
+    except OverlayError as reason:
+        pytest.skip(f"there are no packages: {reason}")
+    _install(overlay, ["mkdir", "-p", WORK], folder="/")
+    asked = ["python3", "-c", "import sys; print(sys.version_info >= (3, 11))"]
+    if overlay.run(asked, {}, 60.0, "/").stdout != "True\n":
+        pytest.skip("the distribution's Python is older than 3.11")
+
+
+def _environment(overlay: Overlay, place: str, mpicc: str = "") -> None:
+    """Make an environment of the distribution's Python with mpi4py.
+
+    mpicc   compiler of the MPI that mpi4py is built for; "": its wheel
+    """
+    built = {"MPICC": mpicc, "CFLAGS": "-O0"} if mpicc else {}
+    words = ["--no-binary", "mpi4py"] if mpicc else ["--only-binary", "mpi4py"]
+    _install(overlay, ["/usr/bin/python3", "-m", "venv", place])
+    _install(
+        overlay, [f"{place}/bin/pip", "install", "--no-cache-dir", *words, ARRAYS, NEEDS], built
+    )
+
+
+def _install(
+    overlay: Overlay,
+    command: list[str],
+    further: Mapping[str, str] | None = None,
+    folder: str = WORK,
+) -> None:
+    """Run what fetches packages; without them there is nothing to test."""
+    network = {name: v for name, v in os.environ.items() if name.startswith(PASSED_ON)}
+    ran = overlay.run(command, {**network, "HOME": "/root", **(further or {})}, INSTALLING, folder)
+    if ran.returncode != 0:
+        last = ran.stderr.strip().splitlines()[-1:] or ["no message"]
+        pytest.skip(f"`{' '.join(command[:3])} ...` failed, so there is no site: {last[0]}")
+
+
+def _as_doctor_says(wheel: Site) -> Site:
+    """Do what is to be typed where the wheel looks for MPICH under a name that it does not have."""
+    told = json.loads(wheel.tuner("doctor", "--python", wheel.python, "--json").stdout)
+    link, export = told["problems"][0]["remedy"].split("`")[1:4:2]
+    made = wheel.run("sh", "-c", f'{link} && {export} && echo "$LD_LIBRARY_PATH"')
+    assert made.returncode == 0, made.stderr
+    exported = {"LD_LIBRARY_PATH": made.stdout.strip(), **wheel.environment}
+    return replace(wheel, environment=exported)
+
+
+DISTRIBUTION, SOURCE, WHEELS = "mpi4py of the distribution", "mpi4py from source", "wheel"
+SITES = (
+    ("openmpi", DISTRIBUTION), ("openmpi", SOURCE), ("openmpi", WHEELS),
+    ("mpich", SOURCE), ("mpich", WHEELS),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session", params=SITES, ids=lambda one: f"{one[0]}, {one[1]}")
+def site(request: pytest.FixtureRequest, overlay: Overlay) -> Site:
+    """Each MPI with each kind of mpi4py."""
+    base, kind = request.param
+    if kind == SOURCE:
+        _environment(overlay, f"/opt/site/{base}", f"mpicc.{base}")
+        return Site(overlay, base, f"/opt/site/{base}/bin/python")
+    if kind == DISTRIBUTION:
+        return Site(overlay, base, "/usr/bin/python3")
+    wheel = Site(overlay, base, f"{WHEEL}/bin/python", {"MPI4PY_MPIABI": base})
+    return wheel if base == "openmpi" else _as_doctor_says(wheel)
