@@ -74,6 +74,8 @@ CASES = {
     "lab": [f"status {FLAT}", "run"],
     "nccl": ["--topology preset:dgx-h100:4 --sizes 8,1GiB --all"],
     "algorithms": ["", "--collective bcast"],
+    "completion": ["", "nothing"],
+    "db": ["prune --db sqlite:///t.db --keep-jobs-for 90d --dry-run", "prune --keep-tables none"],
 }  # fmt: skip
 CHANGING = re.compile(r"\d+:\d\d|tuner_\S+|\b\d{4}-\d\d-\d\d\S*|reader-\d+")
 OWN = {"...", "\\", "[OPTIONS]", *(word.strip(":,") for word in LEFT_OUT.split())}

@@ -100,7 +100,7 @@ def _example(line: str, width: int) -> str:
         return line
     indent = " " * (len(line) - len(line.lstrip(" ")))
     above = f"{wrap(f'{indent}# {remark}', width)}\n" if mark else ""
-    is_command = re.match(rf" +({'|'.join(PROGRAMS)}|[A-Z_]+=\S+) ", line)
+    is_command = re.match(rf" +({'|'.join(PROGRAMS)}|[A-Z][A-Z0-9_]*=\S+) ", line)
     return above + (fold_command(content, width) if is_command else content.rstrip())
 
 
