@@ -5,7 +5,8 @@
 
 `MPI.COMM_WORLD` follows the table; all else is as under `python -m mpi4py`: the program is
 `__main__`, and an exception that nobody catches ends all ranks. What no option says the environment
-decides (TUNER_TABLE, TUNER_SERVICE, TUNER_CLUSTER, TUNER_FEEDBACK).
+decides (TUNER_TABLE, TUNER_SERVICE, TUNER_CLUSTER, TUNER_FEEDBACK). Whatever is wrong with the
+table is one line on standard error, and the program runs with the library's own collectives.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ def parser() -> argparse.ArgumentParser:
     source.add_argument("--service", metavar="URL", help="where to get the published table")
     made.add_argument("--cluster", metavar="NAME", help="whose table, if the service has several")
     made.add_argument("--feedback", action="store_true", help="report times to the service")
+    made.add_argument(
+        "--verbose", action="store_true", help="print at the end how many calls followed which rule"
+    )
     made.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="module and arguments")
     made.add_argument("program", nargs=argparse.REMAINDER, help="file and arguments")
     return made
@@ -64,7 +68,10 @@ def main(words: Sequence[str] | None = None) -> None:
 
     command = program if options.module is None else ["-m", *program]
     feedback = options.feedback or None  # else the environment decides
-    run(command, options.table, options.service, options.cluster, feedback=feedback)
+    run(
+        command, options.table, options.service, options.cluster, feedback=feedback,
+        verbose=options.verbose,
+    )  # fmt: skip
 
 
 @contextmanager

@@ -160,7 +160,7 @@ def _pretended() -> devices.Device:
 
 def main(kind: str) -> None:
     put, get = device(kind)
-    from tuner.runtime.dispatcher import tune
+    from tuner.runtime import tune
 
     calls, most = 0, max(len(algorithms.names(collective)) for collective in Collective)
     direct = devices.cuda_aware()

@@ -45,7 +45,7 @@ def check(right: bool, what: str) -> None:
 def main() -> None:
     os.environ["TUNER_CUDA_AWARE"] = "1"
     devices.cuda = cache(lambda: DEVICE)  # before the dispatcher is imported
-    from tuner.runtime.dispatcher import tune
+    from tuner.runtime import tune
 
     found = list(staged())
     for collective, name in found:

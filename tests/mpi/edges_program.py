@@ -244,6 +244,8 @@ def check_a_call_that_failed() -> Iterator[str]:
     tuned, into, p = tune(WORLD.Dup(), table()), np.zeros(1), WORLD.size
     if p < 3:
         return
+    for count in (1, 2):  # in the first call under a rule all ranks wait for one another
+        tuned.Reduce(np.ones(count), np.zeros(count))
     for given in (np.ones(2 if WORLD.rank == 1 else 1), np.ones(1), np.ones(1)):
         if WORLD.rank == 0:
             WORLD.Barrier()  # all that the others send is there
@@ -659,7 +661,7 @@ def check_communicators_run_out() -> Iterator[str]:
     log.removeHandler(said)
     reasons = ("2 communicators follow", "makes no more communicators")[: 1 + bool(held)]
     found = [reason for reason in reasons for line in said.lines if reason in line]
-    if not all(right) or found != [*reasons] * (WORLD.rank == 0):
+    if not all(right) or {*found} != {*(reasons if WORLD.rank == 0 else ())}:
         yield f"{right}, {said.lines}"
 
 

@@ -9,11 +9,9 @@ from mpi4py import MPI
 from tests.support.ladders import table_of
 from tuner.algorithms import build, facts_of, registry
 from tuner.collective import Collective
-from tuner.locality import HOST
-from tuner.runtime import bindings
+from tuner.runtime import bindings, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.bindings import Bindings
-from tuner.runtime.following import Following
 from tuner.runtime.memory import HOST_MEMORY
 from tuner.runtime.part import Outline
 from tuner.runtime.space import DOUBLED, Space, Spaces
@@ -92,9 +90,9 @@ def test_memory_grows_and_those_who_are_bound_to_it_leave_first() -> None:
 
 def test_memory_is_given_up_with_the_table() -> None:
     ladders = {(Collective.ALLREDUCE, 1): [(0, Choice("recursive_doubling", {}, SCHEDULE))]}
-    following = Following(MPI.COMM_SELF, table_of(ladders, library=library_name()), HOST, ring=None)
-    following.ladder(Collective.ALLREDUCE).action(8)(np.ones(1), np.zeros(1))
-    spare = following._on_host.spare
+    tuned = tune(MPI.COMM_SELF, table_of(ladders, library=library_name()))
+    tuned.Allreduce(np.ones(1), np.zeros(1))
+    spare = tuned._backend._spaces[0].spare
     assert spare._content is not None
-    following.release()
+    tuned.finalize()
     assert spare._content is None

@@ -446,9 +446,10 @@ def test_the_stream_that_fills_a_buffer_is_waited_for(
 ) -> None:
     """Also where MPI takes the buffer itself, and the stream is not CuPy's."""
     device, given, taken = FakeDevice(), np.zeros(5), np.zeros(5)
-    monkeypatch.setattr("tuner.runtime.dispatcher.present", lambda: device)
+    monkeypatch.setattr("tuner.runtime.methods.present", lambda: device)
     monkeypatch.setattr("tuner.runtime.shortcuts.driver_loads", lambda: True)
-    monkeypatch.setattr("tuner.runtime.following.cuda_aware", lambda: True)
+    monkeypatch.setattr("tuner.runtime.devices.gpu_possible", lambda: True)
+    monkeypatch.setattr("tuner.runtime.dispatch.cuda_aware", lambda: True)
     comm, buffer = tune(MPI.COMM_SELF.Dup()), OnStream(given, stream)
     for spec in (buffer, [buffer, 5, MPI.DOUBLE]):
         given[:] = 0.0
@@ -512,3 +513,13 @@ def test_what_nccl_lacks_reaches_a_library_of_the_host_by_the_host(in_place: boo
     assert not any(isinstance(buffer, Resident) for buffer in got)
     assert not any(isinstance(a, np.ndarray) and np.shares_memory(a, taken) for a in got)
     assert taken.tolist() == ([9.0] * 5 if in_place else given.tolist())
+
+
+@pytest.mark.parametrize(("possible", "where"), [(False, HOST), (True, CUDA)])
+def test_where_no_gpu_can_be_memory_behind_its_interface_is_the_hosts(
+    monkeypatch: pytest.MonkeyPatch, possible: bool, where: str
+) -> None:
+    monkeypatch.setattr("tuner.runtime.devices.present", lambda: None)
+    monkeypatch.setattr("tuner.runtime.devices.gpu_possible", lambda: possible)
+    buffer = OnStream(np.zeros(3), 1)
+    assert memory_of(buffer) == memory_of([buffer, 3, MPI.DOUBLE]) == where

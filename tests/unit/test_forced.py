@@ -1,5 +1,6 @@
 """What a call does to the library's variables while its algorithm is forced."""
 
+from functools import partial
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,9 +13,10 @@ from tuner.runtime.forced import Forced
 
 def test_variables_are_put_back_where_writing_them_was_interrupted() -> None:
     before, after = Mock(side_effect=KeyboardInterrupt), Mock()
-    forcing = Mock()
-    forcing.communicator.return_value = MPI.COMM_SELF
-    forcing.around.return_value = before, after
-    with pytest.raises(KeyboardInterrupt):
-        Forced(forcing, {}, Collective.ALLREDUCE)(np.ones(1), np.zeros(1))
-    after.assert_called_once_with()
+    forced = Forced(MPI.COMM_SELF, (before, after), Collective.ALLREDUCE)
+    arguments = np.ones(1), np.zeros(1)
+    for call in (partial(forced.call, *arguments), forced.prepare(*arguments)):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        after.assert_called_once_with()
+        after.reset_mock()

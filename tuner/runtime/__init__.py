@@ -12,6 +12,6 @@ def __getattr__(name: str) -> Any:
     """`tune` brings mpi4py in, which starts MPI; who only launches ranks does without."""
     if name != "tune":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tuner.runtime.dispatcher import tune
+    from tuner.runtime.entry import tune
 
     return tune

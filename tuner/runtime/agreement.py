@@ -1,23 +1,25 @@
 """All ranks get the same table, or none: rank 0 obtains it once, everybody looks at a copy.
 
 A rank that has a reason against the table (it was asked for another one, it runs another library,
-it cannot read what it got) says so in one reduction; then no rank uses it, so no two ranks can ever
-choose differently for one call.
+it cannot read what it got, anything fails) says so in one reduction; then no rank uses it, so no
+two ranks can ever choose differently for one call.
 """
 
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from mpi4py import MPI
 
 from tuner.errors import InputError
+from tuner.runtime.consensus import Consensus, ObjectionError, attempt, run_together
 from tuner.runtime.deadline import Deadline
-from tuner.runtime.private import made_of
+from tuner.runtime.log import warn
 from tuner.runtime.request import LARGEST, Fetched, Request, digest_of, request_for
 from tuner.table import TuningTable, table_record
 
@@ -38,6 +40,9 @@ class Agreed:
     reason: str
     version: int | None
     request: Request | None
+
+
+NO_TABLE = Agreed(None, "", "", None, None)
 
 
 @dataclass(frozen=True)
@@ -69,45 +74,59 @@ def agree(
     token: str | None = None,
     directory: Path = Path(),
 ) -> Agreed:
-    """One table for all ranks of `comm`, from these arguments or the environment; collective.
+    """Return one table for all ranks of `comm`, from the arguments or the environment; collective.
 
-    Relative paths begin at `directory`. A rank that was asked for nothing follows rank 0. Never
-    raises InputError: whatever is wrong with a table or a service gives no table on every rank, and
-    one line in the log of rank 0.
+    Relative paths begin at `directory`. A rank that was asked for nothing follows rank 0. Raises
+    nothing: whatever is wrong gives no table on every rank, and one line in the log of rank 0.
     """
-    private = made_of(comm, lambda: comm.Split(0, comm.rank))  # without the user's attributes
-    if private == MPI.COMM_NULL:
-        return Agreed(None, "", "", None, None)
-    request, doubt = None, ""
-    try:
-        request = request_for(
-            library_name(), table, service, cluster, token, directory=directory
-        )  # fmt: skip
-    except InputError as unusable:
-        doubt = str(unusable)
-    offer = None
-    if private.rank == 0:
-        offer, doubt = _obtain(request, doubt)
-    offer = private.bcast(offer)
-    read, doubt = _judge(request, offer, doubt)
-    reason = _first(private, doubt)
-    private.Free()
+
+    def ask() -> Request:
+        return request_for(library_name(), table, service, cluster, token, directory=directory)
+
+    agreed, failure = run_together(comm, lambda consensus: obtain(consensus, ask))
+    if agreed is not None:
+        return agreed
     if comm.rank == 0:
-        _tell(reason, offer)
-    if reason or offer.fetched is None:
+        warn(f"tuner: the library's own collectives are used: {failure}")
+    return Agreed(None, "", failure, None, None)
+
+
+def obtain(consensus: Consensus, ask: Callable[[], Request]) -> Agreed:
+    """Return what all ranks agree on; collective.
+
+    ask     makes the request of this rank; raises InputError where it cannot be made out
+    """
+    comm = consensus.comm
+    request, doubt = attempt(ask)
+    sent = b""
+    if comm.rank == 0:
+        offer, doubt = _offered(request, doubt)
+        sent = pickle.dumps(offer)
+    consensus.check()
+    received: _Offer = pickle.loads(comm.bcast(sent))
+    read, doubt = _judge(request, received, doubt)
+    try:
+        consensus.check(doubt)
+        reason = ""
+    except ObjectionError as objection:
+        reason = str(objection)
+    if comm.rank == 0:
+        _tell(reason, received)
+    if reason or received.fetched is None:
         return Agreed(None, "", reason, None, request)
-    return Agreed(read, offer.fetched.origin, "", offer.fetched.version, request)
+    return Agreed(read, received.fetched.origin, "", received.fetched.version, request)
 
 
-def _obtain(request: Request | None, doubt: str) -> tuple[_Offer, str]:
+def _offered(request: Request | None, doubt: str) -> tuple[_Offer, str]:
     """Rank 0: get the table, or know why not."""
     if request is None or not request.name:
         return _Offer("", None, ""), doubt
-    try:
-        fetched = _fetched(request)
-        digest = _digest(request.accept(fetched.text))
-    except InputError as reason:
-        return _Offer(request.name, None, ""), str(reason)
+    fetched, reason = attempt(_fetched, request)
+    if fetched is None:
+        return _Offer(request.name, None, ""), reason
+    digest, reason = attempt(lambda: _digest(request.accept(fetched.text)))
+    if digest is None:
+        return _Offer(request.name, None, ""), reason
     return _Offer(request.name, fetched, digest), ""
 
 
@@ -144,22 +163,13 @@ def _judge(request: Request | None, offer: _Offer, doubt: str) -> tuple[TuningTa
         return None, f"was asked for {request.name}, rank 0 for {offer.name or 'no table'}"
     if offer.fetched is None:
         return None, ""
-    try:
-        table = request.accept(offer.fetched.text)
-    except InputError as reason:
-        return None, str(reason)
-    return table, "" if _digest(table) == offer.digest else "reads the table otherwise than rank 0"
-
-
-def _first(private: MPI.Intracomm, doubt: str) -> str:
-    """The doubt of the lowest rank that has one, on every rank; "" when none has."""
-    doubtful = np.array([private.rank if doubt else private.size])
-    private.Allreduce(MPI.IN_PLACE, doubtful, MPI.MIN)
-    first = int(doubtful[0])
-    if first == private.size:
-        return ""
-    said: str = private.bcast(doubt, root=first)
-    return said if first == 0 else f"rank {first}: {said}"
+    table, reason = attempt(request.accept, offer.fetched.text)
+    if table is None:
+        return None, reason
+    digest, reason = attempt(_digest, table)
+    if digest != offer.digest:
+        reason = reason or "reads the table otherwise than rank 0"
+    return table, reason
 
 
 def _digest(table: TuningTable) -> str:
@@ -168,14 +178,11 @@ def _digest(table: TuningTable) -> str:
 
 
 def _tell(reason: str, offer: _Offer) -> None:
-    """One line in the log of `tuner`, when there is anything to say."""
-    import logging  # not among what `import tuner.runtime` may take time for
-
-    log = logging.getLogger("tuner")
+    """Write one line in the log, when there is anything to say."""
     if reason:
-        log.warning("tuner: the library's own collectives are used: %s", reason)
+        warn(f"tuner: the library's own collectives are used: {reason}")
     elif offer.fetched is None:
-        log.warning("tuner: the library's own collectives are used: no table is named, set %s",
-                    "TUNER_TABLE or TUNER_SERVICE")  # fmt: skip
+        warn("tuner: the library's own collectives are used: no table is named, set TUNER_TABLE or"
+             " TUNER_SERVICE")  # fmt: skip
     elif offer.fetched.note:
-        log.warning("tuner: %s", offer.fetched.note)
+        warn(f"tuner: {offer.fetched.note}")

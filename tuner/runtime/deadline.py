@@ -37,19 +37,19 @@ class Deadline:
         """What `act` returns; `what` names it in messages.
 
         Raises LateError when time is up (`act` goes on in its thread, and nobody looks at what it
-        returns), what InputError `act` raises, and InputError when it fails otherwise; the thread
-        then shows the traceback.
+        returns), what InputError `act` raises, and InputError when it fails otherwise.
         """
         answers: queue.SimpleQueue[tuple[T] | InputError] = queue.SimpleQueue()
 
         def attend() -> None:
-            answer: tuple[T] | InputError = InputError(f"{what}: failed, see the traceback")
+            answer: tuple[T] | InputError
             try:
                 answer = (act(),)
             except InputError as reason:
                 answer = reason
-            finally:
-                answers.put(answer)
+            except Exception as reason:  # noqa: BLE001 - it is raised in the thread that waits
+                answer = InputError(f"{what}: {type(reason).__name__}: {reason}")
+            answers.put(answer)
 
         try:
             threading.Thread(target=attend, daemon=True).start()

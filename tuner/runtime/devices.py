@@ -24,6 +24,7 @@ from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.control_variables import library_functions
 from tuner.runtime.dlpack import ON_HOST
+from tuner.runtime.nvidia import gpu_possible
 
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _MOST_POINTERS = 1024
@@ -152,7 +153,7 @@ def memory_of(spec: Any, pointers: PointerCache | None = None) -> str:
     """Where the memory of a buffer argument is: HOST or CUDA.
 
     pointers    whose answers to use, by default those of `cuda()`; without one nobody can be
-                asked, and what shows CUDA's array interface is taken at its word
+                asked, and what shows CUDA's array interface is taken at its word where a GPU can be
     """
     buffer = buffer_of(spec)
     if type(buffer) is np.ndarray:
@@ -167,7 +168,7 @@ def memory_of(spec: Any, pointers: PointerCache | None = None) -> str:
         if pointers is None:
             device = present()
             if device is None:
-                return CUDA
+                return CUDA if gpu_possible() else HOST
             pointers = device.pointers
         return pointers.memory(pointer, nbytes, owner)
     device = getattr(buffer, "__dlpack_device__", None)

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE, placed_record
+from tuner.runtime.consensus import Consensus, attempt
+from tuner.runtime.log import warn
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
     from tuner.runtime.agreement import Agreed
 
 CAPACITY = 16384  # calls
@@ -110,8 +109,8 @@ def merge(ranks: Iterable[list[Item]]) -> list[Item]:
     return sorted(merged.values(), key=lambda item: -item.calls)[:ITEMS]
 
 
-def post(comm: MPI.Intracomm, ring: Ring, agreed: Agreed) -> None:
-    """Send what all ranks of `comm` recorded to the service that the table came from; collective.
+def post(consensus: Consensus, ring: Ring, agreed: Agreed) -> None:
+    """Send what all ranks recorded to the service that the table came from; collective.
 
     The ring, which communicators derived from one another share, is empty afterwards. Nothing
     happens when the table came from elsewhere. A service that does not take it in time costs one
@@ -119,8 +118,12 @@ def post(comm: MPI.Intracomm, ring: Ring, agreed: Agreed) -> None:
     """
     if agreed.table is None or agreed.version is None:
         return
-    ranks = comm.gather(ring.summary())
-    if comm.bcast(ranks is not None and _sent(merge(ranks), comm.size, agreed)):
+    comm, mine = consensus.comm, ring.summary()
+    consensus.check()
+    ranks = comm.gather(mine)
+    sent = ranks is not None and _sent(merge(ranks), comm.size, agreed)
+    consensus.check()
+    if comm.bcast(sent):
         ring.clear()
 
 
@@ -135,11 +138,7 @@ def _sent(items: list[Item], ranks: int, agreed: Agreed) -> bool:
     }  # fmt: skip
     from tuner.runtime import client  # urllib, which nobody else has to wait for
 
-    try:
-        client.post(agreed.request, "/v1/feedback", record)
-    except InputError as reason:
-        import logging
-
-        logging.getLogger("tuner").warning("tuner: feedback is lost: %s", reason)
-        return False
-    return True
+    _, failure = attempt(client.post, agreed.request, "/v1/feedback", record)
+    if failure:
+        warn(f"tuner: feedback is lost: {failure}")
+    return not failure

@@ -8,7 +8,7 @@ bytes, where the library's own choice is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,84 +17,91 @@ from mpi4py import MPI
 from tuner.collective import Collective
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import in_place, is_plain
-from tuner.runtime.forcing import NOTHING, Forcing
+from tuner.runtime.forcing import NOTHING, Around
 from tuner.runtime.ladders import METHODS, Action
 from tuner.runtime.packing import nothing, packed
 
-Given = tuple[Any, Callable[[], None]]  # a buffer argument in bytes, and what puts them in place
+Move = Callable[[], None]
+Given = tuple[Any, Move]  # a buffer argument in bytes, and what puts them in place
+Described = tuple[tuple[Any, ...], Move]  # all arguments, and the same
 
 
 class Forced:
-    """One algorithm of the library; its communicator is made by the first call, of all ranks."""
+    """One algorithm of the library.
 
-    def __init__(
-        self, forcing: Forcing, settings: Mapping[str, int | str], collective: Collective
-    ) -> None:
-        self._forcing, self._settings, self._collective = forcing, settings, collective
-        self._act: Action = self._first
+    comm        whose collectives run it
+    around      what to do right before and right after each call
 
-    def __call__(self, *arguments: Any) -> None:
-        """As the communicator's method."""
-        self._act(*arguments)
+    call        makes a call, as the communicator's method
+    prepare     does all of a call that can fail on one rank alone, and returns what moves the data
+    """
 
-    def _first(self, *arguments: Any) -> None:
-        comm = self._forcing.communicator(self._settings)
-        act: Action = getattr(comm, METHODS[self._collective])
-        if not self._collective.reduces:
-            act = getattr(InBytes(comm, act), self._collective.value)
-        around = self._forcing.around(self._settings)
-        self._act = act if around is NOTHING else partial(_between, *around, act)
-        self._act(*arguments)
+    def __init__(self, comm: MPI.Intracomm, around: Around, collective: Collective) -> None:
+        self._around = around
+        self._method: Action = getattr(comm, METHODS[collective])
+        self._bytes = None if collective.reduces else InBytes(comm, collective)
+        act = self._method if self._bytes is None else self._call_in_bytes
+        self.call: Action = act if around is NOTHING else partial(_between, *around, act)
+
+    def prepare(self, *arguments: Any) -> Move:
+        """See Forced."""
+        move: Move = partial(self._method, *arguments)
+        if self._bytes is not None:
+            given, finish = self._bytes.describe(*arguments)
+            move = partial(_one_after_the_other, partial(self._method, *given), finish)
+        return move if self._around is NOTHING else partial(_between, *self._around, move)
+
+    def _call_in_bytes(self, *arguments: Any) -> None:
+        assert self._bytes is not None
+        given, finish = self._bytes.describe(*arguments)
+        self._method(*given)
+        finish()
 
 
 class InBytes:
-    """A method of a communicator, its buffer arguments described as bytes.
+    """Arguments of a collective, the buffers among them described as bytes.
 
-    What mpi4py refuses is handed over as it is, and refused.
+    What mpi4py refuses stays as it is, for mpi4py to refuse.
     """
 
-    def __init__(self, comm: MPI.Intracomm, method: Action) -> None:
-        self._comm, self._method = comm, method
-        self._rank, self._size = comm.rank, comm.size
+    def __init__(self, comm: MPI.Intracomm, collective: Collective) -> None:
+        self._comm, self._rank, self._size = comm, comm.rank, comm.size
+        self.describe: Callable[..., Described] = getattr(self, collective.value)
 
-    def bcast(self, buf: Any, root: int = 0) -> None:
-        """As `Comm.Bcast`."""
+    def bcast(self, buf: Any, root: int = 0) -> Described:
+        """Describe the arguments of `Comm.Bcast`."""
         content, unpack = self._bytes(buf, root=self._rank == rank_of(root))
-        self._method(content, root)
-        unpack()
+        return (content, root), unpack
 
-    def allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        """As `Comm.Allgather`."""
-        self._gathered(sendbuf, recvbuf)
+    def allgather(self, sendbuf: Any, recvbuf: Any) -> Described:
+        """Describe the arguments of `Comm.Allgather`."""
+        return self._gathered(sendbuf, recvbuf)
 
-    def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """As `Comm.Gather`."""
+    def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Described:
+        """Describe the arguments of `Comm.Gather`."""
         if self._rank == rank_of(root):
             return self._gathered(sendbuf, recvbuf, root)
         given, _ = self._bytes(sendbuf, root=True)
-        return self._method(given, recvbuf, root)
+        return (given, recvbuf, root), nothing
 
-    def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """As `Comm.Scatter`."""
+    def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Described:
+        """Describe the arguments of `Comm.Scatter`."""
         given, at_root = sendbuf, self._rank == rank_of(root)
         if at_root:
             given, _ = self._bytes(sendbuf, root=True, parts=self._size)
         if at_root and in_place(recvbuf):
-            return self._method(given, recvbuf, root)
+            return (given, recvbuf, root), nothing
         into, unpack = self._bytes(recvbuf, root=False)
-        self._method(given, into, root)
-        unpack()
-        return None
+        return (given, into, root), unpack
 
-    def _gathered(self, sendbuf: Any, recvbuf: Any, *root: int) -> None:
+    def _gathered(self, sendbuf: Any, recvbuf: Any, *root: int) -> Described:
         """What every rank of an allgather does, and the root of a gather."""
         given, (into, unpack) = sendbuf, self._bytes(recvbuf, root=False, parts=self._size)
         if not in_place(sendbuf):
             given, _ = self._bytes(sendbuf, root=True)
         elif unpack is not nothing:  # a copy, which lacks this rank's share
             into[0][...] = self._bytes(recvbuf, root=True, parts=self._size)[0][0]
-        self._method(given, into, *root)
-        unpack()
+        return (given, into, *root), unpack
 
     def _bytes(self, spec: Any, *, root: bool, parts: int = 1) -> Given:
         """See `packed`; a plain array, the common case, is taken as it is."""
@@ -104,6 +111,11 @@ class InBytes:
         if content is None:
             return spec, nothing
         return [content.array, MPI.BYTE], content.unpack
+
+
+def _one_after_the_other(first: Move, second: Move) -> None:
+    first()
+    second()
 
 
 def _between(

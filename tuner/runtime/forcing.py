@@ -8,7 +8,7 @@ they are written around the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 
 from mpi4py import MPI
 
@@ -16,9 +16,11 @@ from tuner.errors import InputError
 from tuner.libraries.openmpi import DYNAMIC_RULES
 from tuner.runtime.alone import alone
 from tuner.runtime.compatibility import info_of
+from tuner.runtime.consensus import attempt
 from tuner.runtime.control_variables import ControlVariables
 
 Settings = Mapping[str, int | str]
+Around = tuple[Callable[[], object], Callable[[], object]]
 # Over several nodes Open MPI's hierarchical component would come before the forced algorithm.
 # Measured over 8 hosts by the bytes that each sends: the value at the creation has no effect.
 AT_CALL = frozenset({"coll_tuned_bcast_algorithm_knomial_radix"})
@@ -35,29 +37,48 @@ class Forcing:
         self._per_call = library == "mpich"
         self.cost = PER_CALL if self._per_call else 0.0
         self._comm = comm
-        self._variables = ControlVariables()
+        self._variables = _variables()
         self._made: dict[tuple[tuple[str, int | str], ...], MPI.Intracomm] = {}
 
-    def communicator(self, settings: Settings) -> MPI.Intracomm:
-        """The communicator whose collectives obey `settings`; made once, then reused.
+    def communicator(
+        self, settings: Settings, check: Callable[[str], object] | None = None
+    ) -> MPI.Intracomm:
+        """Return the communicator whose collectives obey `settings`; made once, then reused.
+
+        check       raises an error on all ranks where it is given an objection on one of them; the
+                    only way in which ranks hear of one another's failures
 
         Collective. Raises InputError naming the variable and the value when the library refuses
-        one; no rank has then begun to make a communicator if all run the same library.
+        one.
         """
         if self._per_call:
             return self._comm
         made = {name: value for name, value in settings.items() if name not in AT_CALL}
         key = tuple(sorted(made.items()))
         if key not in self._made:
-            with alone(self._comm):
-                before = self._write(_complete(made))
-                try:
-                    self._made[key] = self._comm.Dup(_hints(made))
-                finally:
-                    self._write(before)
+            self._made[key] = self._duplicate(made, check or _raise)
         return self._made[key]
 
-    def around(self, settings: Settings) -> tuple[Callable[[], object], Callable[[], object]]:
+    def _duplicate(self, settings: Settings, check: Callable[[str], object]) -> MPI.Intracomm:
+        """A duplicate that is made while the variables have these values."""
+        check("")  # all ranks have come that far: `alone` is collective
+        with alone(self._comm):
+            before, objection = attempt(self._write, _complete(settings))
+            try:
+                check(objection)
+                duplicate, objection = attempt(_duplicate, self._comm, settings)
+            finally:
+                self._write(before or {})
+        try:
+            check(objection)
+        except Exception:
+            if duplicate is not None:
+                duplicate.Free()
+            raise
+        assert duplicate is not None
+        return duplicate
+
+    def around(self, settings: Settings) -> Around:
         """What to do right before and right after each call under `settings`, or `NOTHING`.
 
         Only what differs from the present values is written: every write is paid for at each call.
@@ -101,21 +122,37 @@ class Forcing:
                 if usual != value:
                     self._variables.write(name, value)
                     before[name] = usual
-        except InputError:
+        except Exception:
             for name, value in before.items():
                 self._variables.write(name, value)
             raise
         return before
 
 
+@cache
+def _variables() -> ControlVariables:
+    """The library's, which are the whole process's."""
+    return ControlVariables()
+
+
+def _raise(objection: str) -> None:
+    if objection:
+        raise InputError(objection)
+
+
 def _complete(settings: Settings) -> Settings:
     return {DYNAMIC_RULES: 1, **settings} if settings else settings
 
 
-def _hints(settings: Settings) -> MPI.Info:
-    """The library's own choice keeps its hierarchical component."""
-    forced = any(value for name, value in settings.items() if name.endswith("_algorithm"))
-    return info_of(NOT_HIERARCHICAL) if forced else MPI.INFO_NULL
+def _duplicate(comm: MPI.Intracomm, settings: Settings) -> MPI.Intracomm:
+    """Duplicate a communicator; the library's own choice keeps its hierarchical component."""
+    if not any(value for name, value in settings.items() if name.endswith("_algorithm")):
+        return comm.Dup()
+    hints = info_of(NOT_HIERARCHICAL)
+    try:
+        return comm.Dup(hints)
+    finally:
+        hints.Free()
 
 
 def _all(writes: list[Callable[[], int]]) -> None:

@@ -34,12 +34,14 @@ class Ladder:
     actions     what each rule does
     on_device   what it does with buffers on a device; None where it takes the host's alone. Where
                 both are the same action, it takes host and device buffers in one call
+
+    The lists may change while the ladder is in use, and others may look at the same lists.
     """
 
     def __init__(
-        self, bounds: Sequence[int], actions: Sequence[Action], on_device: Sequence[Action | None]
+        self, bounds: list[int], actions: list[Action], on_device: list[Action | None]
     ) -> None:
-        self.bounds, self.actions, self.on_device = list(bounds), list(actions), list(on_device)
+        self.bounds, self.actions, self.on_device = bounds, actions, on_device
 
     def action(self, nbytes: int) -> Action:
         """What to do with a call of `nbytes`, by bisection."""
@@ -59,22 +61,46 @@ class Ladder:
         self.bounds[:], self.actions[:], self.on_device[:] = [0], [library], [on_device]
 
 
+class CountingLadder(Ladder):
+    """The same, with every call counted.
+
+    entries     of the rules in a `Tally`; they may be replaced
+    """
+
+    def __init__(self, ladder: Ladder, entries: list[list[int]]) -> None:
+        super().__init__(ladder.bounds, ladder.actions, ladder.on_device)
+        self.entries = entries
+
+    def action(self, nbytes: int) -> Action:
+        """What to do with a call of `nbytes`, which is counted."""
+        place = bisect_right(self.bounds, nbytes) - 1
+        self.entries[place][0] += 1
+        return self.actions[place]
+
+    def device_action(self, nbytes: int, *, mixed: bool) -> Action | None:
+        """The same for buffers on a device; what goes through the host is counted there."""
+        act = super().device_action(nbytes, mixed=mixed)
+        if act is not None:
+            self.entries[bisect_right(self.bounds, nbytes) - 1][0] += 1
+        return act
+
+
 class RecordingLadder(Ladder):
     """The same, with the time of every call kept in a ring."""
 
     def __init__(self, ladder: Ladder, rules: Sequence[Rule], ring: Ring) -> None:
         super().__init__(ladder.bounds, ladder.actions, ladder.on_device)
-        self._ring = ring
+        self._ladder, self._ring = ladder, ring
         self._keys = [(rule.key, rule.choice) for rule in rules]
         self._shapes: dict[int, int] = {}
 
     def action(self, nbytes: int) -> Action:
         """What to do with a call of `nbytes`, and note how long it takes."""
-        return self._timed(nbytes, super().action(nbytes))
+        return self._timed(nbytes, self._ladder.action(nbytes))
 
     def device_action(self, nbytes: int, *, mixed: bool) -> Action | None:
         """The same for buffers on a device."""
-        act = super().device_action(nbytes, mixed=mixed)
+        act = self._ladder.device_action(nbytes, mixed=mixed)
         return None if act is None else self._timed(nbytes, act)
 
     def _timed(self, nbytes: int, act: Action) -> Action:

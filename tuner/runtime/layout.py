@@ -9,6 +9,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.locality import CONSECUTIVE, CYCLIC
+from tuner.runtime.consensus import Consensus, run_together
 from tuner.runtime.private import made_of
 
 
@@ -21,19 +22,49 @@ class Layout(NamedTuple):
 
 
 def layout_of(comm: MPI.Intracomm) -> Layout | None:
-    """Collective; the same answer on every rank. None where nodes hold unequal numbers of ranks
-    or ranks in any other order: no table is made for such communicators. None also where the
-    library makes no more communicators.
+    """Return the layout, the same on every rank; collective.
+
+    None where nodes hold unequal numbers of ranks or ranks in any other order: no table is made for
+    such communicators. None also where the library makes no more communicators.
     """
-    node = made_of(comm, lambda: comm.Split_type(MPI.COMM_TYPE_SHARED))
-    if node == MPI.COMM_NULL:
-        return None
-    first = np.array([comm.rank])
+    nodes, _ = run_together(comm, nodes_of)
+    return None if nodes is None else layout_on(nodes)
+
+
+def nodes_of(consensus: Consensus) -> NDArray[np.int64]:
+    """Return a number for the node of each rank, equal for ranks on the same one; collective.
+
+    Raises ObjectionError where the library makes no more communicators.
+    """
+    comm = consensus.comm
+    node = MPI.Intracomm(made_of(consensus, lambda: comm.Split_type(MPI.COMM_TYPE_SHARED)))
+    first = np.array([comm.rank], np.int64)
+    firsts = np.empty(comm.size, np.int64)
+    consensus.check()
     node.Bcast(first)
-    node.Free()
-    firsts = np.empty(comm.size, first.dtype)
     comm.Allgather(first, firsts)
-    return regular(firsts)
+    node.Free()
+    return firsts
+
+
+def nodes_within(
+    comm: MPI.Intracomm, part: MPI.Intracomm, nodes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the numbers for the ranks of `part`, all of which are in `comm`, from those of `comm`.
+
+    Local: no rank waits for another.
+    """
+    group, smaller = comm.Get_group(), part.Get_group()
+    places = MPI.Group.Translate_ranks(smaller, list(range(part.size)), group)
+    smaller.Free()
+    group.Free()
+    return nodes[places]
+
+
+def layout_on(nodes: NDArray[np.int64]) -> Layout | None:
+    """Return the layout of ranks on these nodes."""
+    _, first, place = np.unique(nodes, return_index=True, return_inverse=True)
+    return regular(first[place])
 
 
 def regular(firsts: NDArray[np.int64]) -> Layout | None:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 CUDA_LIBRARY = "libcuda.so.1"  # the driver's own, which whatever uses a GPU loads
+AMD_DEVICE = Path("/dev/kfd")  # of whose GPUs arrays show CUDA's interface, too
 DRIVER = Path("/proc/driver/nvidia/version")
 LIBRARY = "libnvidia-ml.so.1"  # NVML, part of the driver
 DONE = 0  # NVML_SUCCESS, and NVML_P2P_STATUS_OK
@@ -25,6 +26,11 @@ def driver_loads(library: str = CUDA_LIBRARY) -> bool:
     except OSError:
         return False
     return True
+
+
+def gpu_possible() -> bool:
+    """Return whether this process can have memory on any GPU whose arrays show CUDA's interface."""
+    return driver_loads() or AMD_DEVICE.exists()
 
 
 def driver(path: Path = DRIVER) -> str:

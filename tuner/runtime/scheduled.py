@@ -9,7 +9,6 @@ lacks, counts that do not divide) goes to the library, which answers as it alway
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from tuner.runtime.space import Spaces
 from tuner.table import Choice
 
 Call = Callable[..., None]
+Move = Callable[[], None]
 
 
 class Scheduled:
@@ -34,6 +34,10 @@ class Scheduled:
     comm        private: nobody else sends messages there
     library     the communicator's own method, for calls that are not ours
     spaces      of the kind of all buffers of the calls on this rank; other ranks may have another
+
+    call        makes a call, as the communicator's method
+    prepare     does all of a call that can fail on one rank alone, and returns what moves the data;
+                None where the call is the library's
     """
 
     def __init__(
@@ -46,45 +50,71 @@ class Scheduled:
         self._known, self._workspace = self._bindings.known, spaces.work.take
         self._copy = self._memory.copy
         self._valid: dict[tuple[int, int], bool] = {}
-        self.call: Call = getattr(self, collective.value)
+        self.prepare: Callable[..., Move | None] = getattr(self, f"_{collective.value}")
+        known: dict[Collective, Call] = {
+            Collective.BCAST: self._known_bcast, Collective.ALLREDUCE: self._known_allreduce,
+        }  # fmt: skip
+        self.call: Call = known.get(collective, self._carry_out)
 
     def release(self) -> None:
         """Free all requests."""
         self._bindings.release()
 
-    def bcast(self, buf: Any, root: int = 0) -> None:
-        """As `Comm.Bcast`."""
-        giver = rank_of(root)
-        call = (_identity(buf), giver)
+    def _carry_out(self, *arguments: Any) -> None:
+        move = self.prepare(*arguments)
+        if move is None:
+            return self._library(*arguments)
+        return move()
+
+    def _known_bcast(self, buf: Any, root: int = 0) -> None:
+        call = (_identity(buf), rank_of(root))
         if call in self._known:
             return self._known[call].bound.run()
+        return self._carry_out(buf, root)
+
+    def _known_allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        call = (_identity(sendbuf), _identity(recvbuf), handle_of(op), op.is_commutative)
+        if call in self._known:
+            known = self._known[call]
+            if known.source is not None:
+                known.bound.buffer[...] = known.source
+            return known.bound.run(op, known.datatype)
+        return self._carry_out(sendbuf, recvbuf, op)
+
+    def _bcast(self, buf: Any, root: int = 0) -> Move | None:
+        giver = rank_of(root)
         content = self._packed(buf, root=self._rank == giver)
         bound = self._movement(content, giver)
         if content is None or bound is None:
-            return self._library(buf, root)
-        bound.run()
-        self._remember(call, Known(bound, MPI.BYTE, None))
-        return content.unpack()
+            return None
 
-    def allgather(self, sendbuf: Any, recvbuf: Any) -> None:
-        """As `Comm.Allgather`."""
-        return self._gathered(sendbuf, recvbuf, 0, partial(self._library, sendbuf, recvbuf))
+        def move() -> None:
+            bound.run()
+            self._remember((_identity(buf), giver), Known(bound, MPI.BYTE, None))
+            content.unpack()
 
-    def gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """As `Comm.Gather`."""
-        library, taker = partial(self._library, sendbuf, recvbuf, root), rank_of(root)
+        return move
+
+    def _allgather(self, sendbuf: Any, recvbuf: Any) -> Move | None:
+        return self._gathered(sendbuf, recvbuf, 0)
+
+    def _gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Move | None:
+        taker = rank_of(root)
         if self._rank == taker:
-            return self._gathered(sendbuf, recvbuf, taker, library)
+            return self._gathered(sendbuf, recvbuf, taker)
         given = self._packed(sendbuf, root=True)
         everything = None if given is None else self._workspace(len(given.array) * self._size)
         bound = self._movement(everything, taker)
         if given is None or everything is None or bound is None:
-            return library()
-        self._copy(given.array, self._share(everything))
-        return bound.run()
+            return None
 
-    def scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
-        """As `Comm.Scatter`."""
+        def move() -> None:
+            self._copy(given.array, self._share(everything))
+            bound.run()
+
+        return move
+
+    def _scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Move | None:
         giver = rank_of(root)
         stays = self._rank == giver and in_place(recvbuf)
         into = None if stays else self._packed(recvbuf, root=False)
@@ -96,41 +126,42 @@ class Scheduled:
             everything = self._workspace(len(into.array) * self._size)
         bound = self._movement(everything, giver)
         if everything is None or bound is None or (into is None and not stays):
-            return self._library(sendbuf, recvbuf, root)
-        if given is not None:
-            self._copy(given.array, everything)
-        bound.run()
-        if into is not None:
-            self._copy(self._share(everything), into.array)
-            self._wait()
-            into.unpack()
-        return None
+            return None
 
-    def allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        """As `Comm.Allreduce`."""
-        call = (_identity(sendbuf), _identity(recvbuf), handle_of(op), op.is_commutative)
-        if call in self._known:
-            known = self._known[call]
-            if known.source is not None:
-                known.bound.buffer[...] = known.source
-            return known.bound.run(op, known.datatype)
+        def move() -> None:
+            if given is not None:
+                self._copy(given.array, everything)
+            bound.run()
+            if into is not None:
+                self._copy(self._share(everything), into.array)
+                self._wait()
+                into.unpack()
+
+        return move
+
+    def _allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> Move | None:
         into = contiguous(recvbuf, writable=True, padded=True)
         given = into if in_place(sendbuf) else _operand(sendbuf)
         if into is None or given is None or not _alike(given, into):
-            return self._library(sendbuf, recvbuf, op)
+            return None
         bound = self._reduction(into.flat, into, op, 0)
         if bound is None:
-            return self._library(sendbuf, recvbuf, op)
-        source = None
-        if given is not into:
-            source = memory_at(address_of(given.flat), len(given.flat))
-            self._copy(source, into.flat)
-        bound.run(op, into.datatype)
-        return self._remember(call, Known(bound, into.datatype, source))
+            return None
+        source = None if given is into else memory_at(address_of(given.flat), len(given.flat))
+        call = (_identity(sendbuf), _identity(recvbuf), handle_of(op), op.is_commutative)
 
-    def reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
-        """As `Comm.Reduce`."""
-        library, taker = partial(self._library, sendbuf, recvbuf, op, root), rank_of(root)
+        def move() -> None:
+            if source is not None:
+                self._copy(source, into.flat)
+            bound.run(op, into.datatype)
+            self._remember(call, Known(bound, into.datatype, source))
+
+        return move
+
+    def _reduce(
+        self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0
+    ) -> Move | None:  # fmt: skip
+        taker = rank_of(root)
         if self._rank == taker:
             into = contiguous(recvbuf, writable=True, padded=True)
             given = into if in_place(sendbuf) else _operand(sendbuf)
@@ -138,35 +169,43 @@ class Scheduled:
             given = _operand(sendbuf)
             into = given
         if into is None or given is None or not _alike(given, into):
-            return library()
+            return None
         content = into.flat if self._rank == taker else self._workspace(given.flat.nbytes)
         bound = self._reduction(content, given, op, taker)
         if bound is None:
-            return library()
-        if given is not into or self._rank != taker:
-            self._copy(given.flat, content)
-        return bound.run(op, given.datatype)
+            return None
+        copied = given is not into or self._rank != taker
 
-    def reduce_scatter(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
-        """As `Comm.Reduce_scatter_block`."""
+        def move() -> None:
+            if copied:
+                self._copy(given.flat, content)
+            bound.run(op, given.datatype)
+
+        return move
+
+    def _reduce_scatter(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> Move | None:
         stays = in_place(sendbuf)
         into = contiguous(
             whole(recvbuf, self._size) if stays else recvbuf, writable=True, padded=True
         )
         given = into if stays else _operand(whole(sendbuf, self._size))
         if given is None or into is None or not _alike(given, into, 1 if stays else self._size):
-            return self._library(sendbuf, recvbuf, op)
+            return None
         content = self._workspace(given.flat.nbytes)
         bound = self._reduction(content, given, op, 0)
         if bound is None:
-            return self._library(sendbuf, recvbuf, op)
-        self._copy(given.flat, content)
-        bound.run(op, given.datatype)
-        mine = self._share(content)
-        self._copy(mine, into.flat[: len(mine)])
-        return self._wait()
+            return None
 
-    def _gathered(self, sendbuf: Any, recvbuf: Any, root: int, library: Call) -> None:
+        def move() -> None:
+            self._copy(given.flat, content)
+            bound.run(op, given.datatype)
+            mine = self._share(content)
+            self._copy(mine, into.flat[: len(mine)])
+            self._wait()
+
+        return move
+
+    def _gathered(self, sendbuf: Any, recvbuf: Any, root: int) -> Move | None:
         """What every rank of an allgather does, and the root of a gather."""
         p, stays = self._size, in_place(sendbuf)
         into = self._packed(recvbuf, root=False, parts=p)
@@ -175,12 +214,16 @@ class Scheduled:
         if into is None or given is None or bound is None or (
             len(given.array) * (1 if stays else p) != len(into.array)
         ):  # fmt: skip
-            return library()
+            return None
         own = into.array if stays else self._share(into.array)
-        if address_of(own) != address_of(given.array):
-            self._copy(given.array, own)
-        bound.run()
-        return into.unpack()
+
+        def move() -> None:
+            if address_of(own) != address_of(given.array):
+                self._copy(given.array, own)
+            bound.run()
+            into.unpack()
+
+        return move
 
     def _movement(self, content: Packed | Bytes | None, root: int | None) -> Bound | None:
         """The schedule bound to these bytes; None where it does not apply."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copyreg
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mpi4py import MPI
 from mpi4py.run import run_command_line, set_abort_status
 
-from tuner.runtime.dispatcher import tune
+from tuner.runtime.consensus import attempt
+from tuner.runtime.entry import tune
+from tuner.runtime.log import warn
 
 
 def run(
@@ -20,6 +23,7 @@ def run(
     cluster: str | None = None,
     *,
     feedback: bool | None = None,
+    verbose: bool = False,
 ) -> NoReturn:
     """Run `file argument ...` or `-m module argument ...` as `__main__`; collective.
 
@@ -28,15 +32,38 @@ def run(
     """
     status: object = 1
     try:
-        tuned = tune(MPI.COMM_WORLD, table, service=service, cluster=cluster, feedback=feedback)
-        vars(MPI)["COMM_WORLD"] = tuned
-        ended = _ended(command)
-        if ended in (0, None) and not MPI.Is_finalized():
-            tuned.finalize()
+        tuned = tune(
+            MPI.COMM_WORLD, table, service=service, cluster=cluster, feedback=feedback,
+            verbose=verbose,
+        )  # fmt: skip
+        replace_world(tuned)
+        orderly = False
+        try:
+            ended = _ended(command)
+            orderly = ended in (0, None) and not MPI.Is_finalized()
+        finally:
+            _, failure = attempt(tuned.finalize if orderly else tuned.report)
+            if failure:
+                warn(f"tuner: {failure}")
         status = ended
     finally:
         set_abort_status(status)
     sys.exit(ended)
+
+
+def replace_world(tuned: Any) -> None:
+    """Make `tuned` what programs find as `MPI.COMM_WORLD`, and what they unpickle as that."""
+    vars(MPI)["COMM_WORLD"] = tuned
+    tuned.__module__ = MPI.__name__  # where pickle looks for a constant
+    copyreg.pickle(MPI.Intracomm, _reduced)
+
+
+def _reduced(comm: MPI.Intracomm) -> Any:
+    """As mpi4py reduces it, but for the object that `MPI.COMM_WORLD` no longer names."""
+    reduced = comm.__reduce__()
+    if isinstance(reduced, str) and getattr(MPI, reduced) is not comm:
+        return type(comm), (getattr(MPI, reduced),)
+    return reduced
 
 
 def _ended(command: Sequence[str]) -> str | int | None:

@@ -25,6 +25,11 @@ class Space:
         self._content: Bytes | None = None
         self.leave: list[Callable[[], None]] = []
 
+    @property
+    def nbytes(self) -> int:
+        """How much it holds."""
+        return 0 if self._content is None else len(self._content)
+
     def take(self, nbytes: int) -> Bytes:
         """So many bytes; the same ones until `leave` is called."""
         if self._content is None or len(self._content) < nbytes:
@@ -49,6 +54,11 @@ class Spaces:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.work, self.spare = Space(memory), Space(memory)
+
+    @property
+    def nbytes(self) -> int:
+        """How much they hold together."""
+        return self.work.nbytes + self.spare.nbytes
 
     def leave(self, left: Callable[[], None]) -> None:
         """`left` is to be called before any of it is replaced."""

@@ -25,7 +25,8 @@ NBYTES = 4096
 
 def followed(comm: MPI.Intracomm, table: TuningTable) -> list[str]:
     """The choices of the rules that hold there for such a broadcast."""
-    ladders = applicable(table, comm, "host")
+    layout = layout_of(comm)
+    ladders = {} if layout is None else applicable(table, layout, "host")
     return [
         str(rule.choice)
         for key, ladder in ladders.items()

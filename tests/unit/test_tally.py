@@ -1,0 +1,33 @@
+"""The line that says how many calls followed which rule."""
+
+import pytest
+
+from tuner.collective import Collective
+from tuner.runtime.tally import Tally
+from tuner.table import SCHEDULE, Choice
+
+RING = Choice("ring", {}, SCHEDULE)
+
+
+def test_calls_are_listed_the_most_frequent_first() -> None:
+    tally = Tally(0, printed=False)
+    tally.entry(Collective.ALLREDUCE, RING)[0] += 3
+    tally.entry(Collective.BCAST, Choice("binomial"))[0] += 5
+    tally.entry(Collective.BCAST, Choice())[0] += 1
+    tally.leave(Collective.ALLREDUCE, RING)
+    assert tally.line() == (
+        f"9 calls of rank 0: 7 followed the table (5 bcast {Choice('binomial')}, 2 allreduce"
+        f" {RING}), 2 left to the library (1 allreduce, 1 bcast)"
+    )
+
+
+def test_the_line_is_printed_by_rank_0_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in (1, 0):
+        tally = Tally(rank, printed=True)
+        tally.entry(Collective.BCAST, RING)[0] += 1
+        for _ in range(2):
+            tally.report()
+    assert capsys.readouterr().err.splitlines() == [
+        f"tuner: 1 call of rank 0: 1 followed the table (1 bcast {RING}), 0 left to the library",
+        "tuner: 0 calls of rank 0: 0 followed the table, 0 left to the library",
+    ]

@@ -1,0 +1,132 @@
+"""Steps that all ranks of a communicator take together, or none of them.
+
+`run_together` runs a function on every rank. Before the ranks exchange anything in that function,
+they call `Consensus.check`, which takes one reduction of one number. A rank in which anything is
+raised leaves the function and takes part in the next check of the others instead, whichever that
+is. So all ranks learn of it, and none of them waits for a rank that does not come.
+
+This holds as long as nothing can fail between a check and the exchange that follows it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from mpi4py import MPI
+
+from tuner.errors import TunerError
+
+T = TypeVar("T")
+_MAX_CHARACTERS = 300  # of what an exception of Python says
+
+
+class ObjectionError(Exception):
+    """A rank objected in a check. It is raised by that check on every rank, with the same text."""
+
+
+class AbandonedError(Exception):
+    """A rank failed and has left. It is raised by the next check of all other ranks."""
+
+
+class Consensus:
+    """Checks over the ranks of one communicator.
+
+    comm        where the ranks exchange what they think; nobody else uses it meanwhile
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self._rank, self._size = comm.rank, comm.size
+
+    def check(self, objection: str = "") -> None:
+        """Raise ObjectionError on all ranks where one of them objects; collective."""
+        reason = self._lowest(objection, self._rank)
+        if reason:
+            raise ObjectionError(reason)
+
+    def leave(self, failure: str) -> None:
+        """Take part in the last check, or with a failure in the next one of the others."""
+        reason = self._lowest(failure, self._rank - self._size)
+        if reason:
+            raise AbandonedError(reason)
+
+    def _lowest(self, reason: str, place: int) -> str:
+        """Return the reason of the rank with the lowest place, "" where no rank has one.
+
+        place       of this rank; those that leave come before those that object, since no check
+                    can be trusted to be the same one on all ranks after one has left
+        """
+        lowest = array("i", [place if reason else self._size])
+        self.comm.Allreduce(MPI.IN_PLACE, [lowest, 1, MPI.INT], MPI.MIN)
+        first = lowest[0]
+        if first == self._size:
+            return ""
+        said: str = self.comm.bcast(reason, root=first % self._size)
+        told = said if first % self._size == 0 else f"rank {first % self._size}: {said}"
+        if first < 0:
+            raise AbandonedError(told)
+        return told
+
+
+def run_together(comm: MPI.Intracomm, act: Callable[[Consensus], T]) -> tuple[T | None, str]:
+    """Run `act` on all ranks of `comm`; collective.
+
+    Returns what it returned and "", or None and why it failed on the lowest of the ranks on which
+    it did. Whether it is the one or the other is the same on all ranks. What ends a program from
+    outside (KeyboardInterrupt, SystemExit) is not caught.
+    """
+    try:
+        with _errors_raised(comm):
+            return _run(Consensus(comm), act)
+    except MPI.Exception as failure:  # of the checks themselves
+        return None, reason_of(failure)
+
+
+def _run(consensus: Consensus, act: Callable[[Consensus], T]) -> tuple[T | None, str]:
+    made, failure = None, ""
+    try:
+        made = act(consensus)
+    except (ObjectionError, AbandonedError) as reason:
+        return None, str(reason)
+    except Exception as reason:  # noqa: BLE001 - whatever it is, the others must hear of it
+        failure = reason_of(reason)
+    try:
+        consensus.leave(failure)
+    except AbandonedError as reason:
+        return None, str(reason)
+    return made, ""
+
+
+def attempt(act: Callable[..., T], *arguments: object) -> tuple[T | None, str]:
+    """Return what `act` returns and "", or None and why it failed; `act` exchanges nothing."""
+    try:
+        return act(*arguments), ""
+    except Exception as failure:  # noqa: BLE001 - no failure of ours ends a program
+        return None, reason_of(failure)
+
+
+def reason_of(failure: BaseException) -> str:
+    """Return what an exception says, in one short line."""
+    if isinstance(failure, MPI.Exception):
+        return MPI.Get_error_string(failure.Get_error_class()).strip()
+    said = " ".join(str(failure).split())
+    if isinstance(failure, TunerError) and said:
+        return said
+    shown = said if len(said) <= _MAX_CHARACTERS else f"{said[:_MAX_CHARACTERS]}..."
+    return f"{type(failure).__name__}: {shown}" if shown else type(failure).__name__
+
+
+@contextmanager
+def _errors_raised(comm: MPI.Intracomm) -> Iterator[None]:
+    """Have errors of MPI raised here, although the program may want them to end all ranks."""
+    usual = comm.Get_errhandler()
+    comm.Set_errhandler(MPI.ERRORS_RETURN)
+    try:
+        yield
+    finally:
+        if comm != MPI.COMM_NULL:
+            comm.Set_errhandler(usual)
+        usual.Free()

@@ -1,0 +1,42 @@
+"""Lines in the log `tuner`.
+
+They are written inside other people's programs, so nothing that goes wrong here is raised: not even
+what a handler of the program raises.
+"""
+
+from contextlib import suppress
+
+_WARNED: set[str] = set()
+
+
+def warn(line: str) -> None:
+    """Write a warning."""
+    _write("WARNING", line)
+
+
+def warn_once(line: str) -> None:
+    """Write a warning the first time: a program may make thousands of similar communicators."""
+    if line not in _WARNED:
+        _WARNED.add(line)
+        warn(line)
+
+
+def inform(line: str) -> None:
+    """Write a line of level INFO."""
+    _write("INFO", line)
+
+
+def informs() -> bool:
+    """Return whether a line of level INFO is written anywhere."""
+    with suppress(Exception):
+        import logging
+
+        return logging.getLogger("tuner").isEnabledFor(logging.INFO)
+    return False
+
+
+def _write(level: str, line: str) -> None:
+    with suppress(Exception):
+        import logging  # takes too long to be imported together with `tuner.runtime`
+
+        logging.getLogger("tuner").log(getattr(logging, level), "%s", line)

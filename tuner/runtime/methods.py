@@ -1,0 +1,116 @@
+"""The methods of a tuned communicator that make collective calls.
+
+Which action makes a call depends only on what MPI makes equal on all ranks: the bytes of the type
+signature, the root and the operator.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from mpi4py import MPI
+from numpy import ndarray
+
+from tuner.locality import HOST
+from tuner.runtime import shortcuts
+from tuner.runtime.arguments import commutative, rank_of
+from tuner.runtime.buffers import in_place, nbytes_of
+from tuner.runtime.devices import buffer_of, memory_of, present
+from tuner.runtime.dispatch import Dispatch
+from tuner.runtime.ladders import Action, Ladder
+from tuner.runtime.staging import READ, WRITE, Access
+
+
+class Methods:
+    """Mixed into a communicator that has a ladder for each collective and kind of operators.
+
+    Device buffers that the chosen algorithm cannot take as they are go through pinned host memory:
+    the rank's own affair, which other ranks do not notice.
+    """
+
+    plain: MPI.Intracomm
+    _dispatch: Dispatch | None
+    _bcast_any: Ladder
+    _reduce_any: Ladder
+    _reduce_commutative: Ladder
+    _allreduce_any: Ladder
+    _allreduce_commutative: Ladder
+    _reduce_scatter_any: Ladder
+    _reduce_scatter_commutative: Ladder
+    _allgather_any: Ladder
+    _gather_any: Ladder
+    _scatter_any: Ladder
+
+    def Bcast(self, buf: Any, root: int = 0) -> None:
+        """As `Comm.Bcast`."""
+        if type(buf) is ndarray:
+            self._bcast_any.action(buf.nbytes)(buf, root)
+        else:
+            access = READ if self.plain.rank == rank_of(root) else WRITE
+            self._call("Bcast", self._bcast_any, nbytes_of(buf), ((buf, access),), root)
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        """As `Comm.Allreduce`."""
+        ladder = self._allreduce_commutative if commutative(op) else self._allreduce_any
+        if type(recvbuf) is ndarray and type(sendbuf) in shortcuts.PLAIN:
+            ladder.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
+        else:
+            self._call("Allreduce", ladder, nbytes_of(recvbuf), _both(sendbuf, recvbuf), op)
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
+        """As `Comm.Reduce`."""
+        ladder = self._reduce_commutative if commutative(op) else self._reduce_any
+        nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf)
+        self._call("Reduce", ladder, nbytes, _both(sendbuf, recvbuf), op, root)
+
+    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
+        """As `Comm.Reduce_scatter_block`."""
+        reorders = commutative(op)
+        ladder = self._reduce_scatter_commutative if reorders else self._reduce_scatter_any
+        nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf, self.plain.size)
+        self._call("Reduce_scatter_block", ladder, nbytes, _both(sendbuf, recvbuf), op)
+
+    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+        """As `Comm.Allgather`."""
+        nbytes = self._gathered(sendbuf, recvbuf)
+        self._call("Allgather", self._allgather_any, nbytes, _both(sendbuf, recvbuf))
+
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """As `Comm.Gather`."""
+        nbytes = self._gathered(sendbuf, recvbuf)
+        self._call("Gather", self._gather_any, nbytes, _both(sendbuf, recvbuf), root)
+
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        """As `Comm.Scatter`."""
+        p, at_root = self.plain.size, self.plain.rank == rank_of(root)
+        nbytes = nbytes_of(sendbuf, p) if at_root else nbytes_of(recvbuf, times=p)
+        self._call("Scatter", self._scatter_any, nbytes, _both(sendbuf, recvbuf), root)
+
+    def _gathered(self, sendbuf: Any, recvbuf: Any) -> int | None:
+        """Bytes of all ranks' data together, the same number on all of them."""
+        p = self.plain.size
+        return nbytes_of(recvbuf, p) if in_place(sendbuf) else nbytes_of(sendbuf, times=p)
+
+    def _call(
+        self, method: str, ladder: Ladder, nbytes: int | None,
+        buffers: tuple[tuple[Any, Access], ...], *others: Any,
+    ) -> None:  # fmt: skip
+        """A call whose buffers may be on a device; without a size, mpi4py is to refuse it."""
+        specs = [spec for spec, _ in buffers]
+        if nbytes is None:  # no rule: this rank's would not be that of the others
+            return cast(Action, getattr(self.plain, method))(*specs, *others)
+        on_host = [spec for spec in specs if memory_of(spec) == HOST]
+        if len(on_host) == len(specs):
+            return ladder.action(nbytes)(*specs, *others)
+        direct = ladder.device_action(nbytes, mixed=any(map(nbytes_of, on_host)))
+        if direct is not None:
+            if (device := present()) is not None:
+                device.settle(*map(buffer_of, specs))  # MPI knows nothing of streams
+            return direct(*specs, *others)
+        act, dispatch = ladder.action(nbytes), cast(Dispatch, self._dispatch)
+        return dispatch.staging(lambda *host: act(*host, *others), *buffers)
+
+
+def _both(sendbuf: Any, recvbuf: Any) -> tuple[tuple[Any, Access], tuple[Any, Access]]:
+    """What is done with each: in place, the receive buffer is read as well."""
+    return (sendbuf, READ), (recvbuf, READ | WRITE if in_place(sendbuf) else WRITE)

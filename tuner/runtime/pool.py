@@ -1,0 +1,83 @@
+"""Backends that the duplicates of a communicator use one after the other.
+
+Making a backend takes milliseconds, so programs that duplicate a communicator again and again would
+wait for little else. Which backend a duplicate gets must be the same on all ranks, although ranks
+need not free duplicates in the same order or at the same time. So all ranks exchange which ones are
+free, at a duplication, and then give out those that are free on all of them, in order, without
+another word until none is left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from mpi4py import MPI
+
+from tuner.runtime.backend import Backend
+from tuner.runtime.tally import Tally
+
+MOST = 8  # backends of one communicator's duplicates
+LONGEST_PAUSE = 64  # duplications without an exchange, where none was free for long
+
+
+class BackendPool:
+    """Those of the duplicates of one communicator.
+
+    comm        plain; its duplications come in the same order on all ranks
+    """
+
+    def __init__(self, comm: MPI.Intracomm, tally: Tally | None) -> None:
+        self._comm, self._tally = comm, tally
+        self._all: list[Backend] = []
+        self._in_use: set[int] = set()  # on this rank, by their numbers in `_all`
+        self._free = deque[int]()  # on all ranks
+        self._pause = self._next_pause = 0
+        self._closed = False
+
+    def take(self, comm: MPI.Intracomm) -> Backend | None:
+        """Return a backend for a new duplicate, the same on all ranks; None where all are in use.
+
+        Collective, like the duplication that it belongs to.
+        """
+        if not self._free:
+            self._exchange()
+        if not self._free:
+            return None
+        number = self._free.popleft()
+        self._in_use.add(number)
+        self._all[number].comm = comm
+        return self._all[number]
+
+    def put_back(self, backend: Backend) -> None:
+        """Note that its communicator was freed on this rank."""
+        if self._closed:
+            backend.release()
+        elif not backend.failed:  # what was sent to this rank may belong to a call that failed
+            self._in_use.discard(self._all.index(backend))
+            backend.rest()
+
+    def close(self) -> None:
+        """Release what no duplicate uses now, and the rest when they are freed; collective."""
+        self._closed = True
+        for number, backend in enumerate(self._all):
+            if number not in self._in_use or backend.failed:
+                backend.release()
+
+    def _exchange(self) -> None:
+        """Find out what is free on all ranks, and add a backend while there are few."""
+        if self._pause:
+            self._pause -= 1
+            return
+        number = len(self._all)
+        free = np.array([place not in self._in_use for place in range(number)])
+        if number:
+            self._comm.Allreduce(MPI.IN_PLACE, free, MPI.LAND)
+        self._free.extend(np.flatnonzero(free).tolist())
+        if number < MOST:
+            self._all.append(Backend(self._comm, self._tally, shared=True))
+            self._free.append(number)
+        elif not self._free:
+            self._pause = self._next_pause = min(2 * self._next_pause + 1, LONGEST_PAUSE)
+            return
+        self._next_pause = 0

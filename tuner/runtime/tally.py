@@ -1,0 +1,68 @@
+"""How many calls followed which rule, for the one line at the end of a program."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from contextlib import suppress
+
+from tuner.collective import Collective
+from tuner.runtime import log
+from tuner.table import Choice
+from tuner.units import plural
+
+
+class Tally:
+    """Counts of one rank, for a communicator and those derived from it.
+
+    rank        in that communicator
+    printed     whether `report` writes on standard error as well as in the log
+    """
+
+    def __init__(self, rank: int, *, printed: bool) -> None:
+        self._rank, self._printed = rank, printed
+        self._counts = defaultdict[tuple[Collective, Choice], list[int]](lambda: [0])
+
+    def entry(self, collective: Collective, choice: Choice) -> list[int]:
+        """Return the count of calls under a choice: a list of one number, to be counted up."""
+        return self._counts[collective, choice]
+
+    def leave(self, collective: Collective, choice: Choice) -> None:
+        """Note that a call that was counted for a choice was left to the library after all."""
+        self.entry(collective, choice)[0] -= 1
+        self.entry(collective, Choice())[0] += 1
+
+    def report(self) -> None:
+        """Write all counts in one line, on rank 0 alone, and set them to zero."""
+        line = f"tuner: {self.line()}"
+        for entry in self._counts.values():
+            entry[0] = 0
+        if self._rank != 0:
+            return
+        log.inform(line)
+        if self._printed:
+            with suppress(OSError, ValueError):  # a stream that is closed, or that nobody reads
+                print(line, file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        """Return all counts in one line."""
+        counted = {key: entry[0] for key, entry in self._counts.items() if entry[0]}
+        rules = [
+            (calls, f"{collective} {choice}")
+            for (collective, choice), calls in counted.items() if not choice.is_default
+        ]  # fmt: skip
+        others = [
+            (calls, str(collective))
+            for (collective, choice), calls in counted.items() if choice.is_default
+        ]  # fmt: skip
+        followed, left = sum(n for n, _ in rules), sum(n for n, _ in others)
+        return (
+            f"{plural(followed + left, 'call')} of rank 0: {followed} followed the table"
+            f"{_listed(rules)}, {left} left to the library{_listed(others)}"
+        )
+
+
+def _listed(counts: list[tuple[int, str]]) -> str:
+    """The most frequent first, in brackets; "" for nothing."""
+    ordered = sorted(counts, key=lambda count: (-count[0], count[1]))
+    return f" ({', '.join(f'{number} {name}' for number, name in ordered)})" if counts else ""
