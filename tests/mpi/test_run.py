@@ -76,7 +76,7 @@ def test_an_exception_of_one_rank_ends_all(tuned: Tuned) -> None:
     assert "last words" in run.stdout
 
 
-def test_a_rank_that_cannot_even_begin_ends_all(tuned: Tuned, tmp_path: Path) -> None:
+def test_a_rank_that_cannot_even_begin_is_one_line(tuned: Tuned, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("""
 from typing import Any
@@ -85,9 +85,12 @@ from tuner.runtime.script import run
 odd: Any = 5
 run(["-m", "this"], service=odd if MPI.COMM_WORLD.rank == 1 else None)
 """)
-    run = tuned.launcher.run(tuned.ranks, [str(program)], timeout=60.0, check=False)
-    assert run.returncode != 0
-    assert "has no attribute 'rstrip'" in run.stderr
+    run = tuned.launcher.run(tuned.ranks, [str(program)], timeout=60.0)
+    assert run.stderr.splitlines() == [
+        "tuner: the library's own collectives are used: rank 1: AttributeError: 'int' object has no"
+        " attribute 'rstrip'"
+    ]
+    assert run.stdout.count("The Zen of Python") == tuned.ranks
 
 
 ENDINGS = pytest.mark.parametrize(("ending", "status"), [("0", 0), ("3", 3), ("finalize", 0)])
@@ -172,3 +175,26 @@ def test_wrong_arguments_are_one_sentence(words: list[str], sentence: str) -> No
     assert (run.returncode, run.stdout) == (2, "")
     assert sentence in run.stderr
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_verbose_says_at_the_end_how_many_calls_followed_which_rule(tuned: Tuned) -> None:
+    run = tuned.run("--table", str(tuned.file), "--verbose", str(PROGRAM), "end")
+    assert run.returncode == 0
+    assert run.stderr.splitlines() == [
+        f"tuner: 100 calls of rank 0: 100 followed the table (100 allreduce {RULES[0][1]}),"
+        " 0 left to the library"
+    ]
+
+
+@pytest.mark.parametrize("ending", ["end", "3", "raise", "finalize"])
+def test_the_same_line_ends_every_program(tuned: Tuned, ending: str) -> None:
+    """One rank on its own: others may be ended before they say anything."""
+    words = ["-m", "tuner.run", "--table", str(tuned.file), "--verbose", str(PROGRAM), ending]
+    run = subprocess.run(
+        [tuned.launcher.python, *words], capture_output=True, text=True, timeout=60.0,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tuned.file.parent,
+    )  # fmt: skip
+    line = (
+        "tuner: 100 calls of rank 0: 0 followed the table, 100 left to the library (100 allreduce)"
+    )
+    assert run.stderr.splitlines().count(line) == 1
