@@ -6,7 +6,7 @@ export PYTHON
 BIN := .venv/bin
 SETUP := environment.sh environment.py
 
-.PHONY: tune test test-site lab check docs bench field venv locks clean
+.PHONY: tune test test-site test-mpi4py lab check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -14,6 +14,11 @@ tune: venv
 # One more worker than cores: many tests wait for services and for ranks that sleep.
 test: .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready
 	@$(BIN)/pytest -n 3 -rs
+
+# mpi4py's own tests, under `tuner.run` and without it; about an hour on two cores.
+test-mpi4py: .venv/dev-ready .venv-mpich/ready
+	@$(BIN)/python -m tests.support.mpi4py_suite
+	@$(BIN)/pytest -rs tests/mpi4py_suite
 
 # On emulated clusters, which need root: real launches over several hosts.
 lab: .venv/dev-ready .venv-mpich/ready

@@ -1,0 +1,68 @@
+"""mpi4py's own tests pass under `tuner.run` as they do without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.mpi4py_suite import EXACT_CLASS, Outcome, directory, run_suite, tables, written
+from tuner.runtime.launch import Launcher
+from tuner.table import read_table
+
+LIBRARIES = {"openmpi": "launcher", "mpich": "mpich_launcher"}
+RANKS = (2, 3, 5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _suite() -> None:
+    try:
+        directory()
+    except FileNotFoundError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables that a short quickstart makes of measurements on this computer."""
+    out = tmp_path_factory.mktemp("quickstart") / "out"
+    words = ["quickstart", "--out", str(out), "--budget", "20s", "--sizes", "64,512,64KiB"]
+    subprocess.run([sys.executable, "-m", "tuner.cli.main", *words], check=True, timeout=600.0)
+    return out
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[tuple[str, int], Outcome]:
+    """What came out without the dispatcher, for each library and number of ranks."""
+    return {}
+
+
+@pytest.mark.parametrize("name", ["own", "schedule", "forced", "mixed"])
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_as_without(
+    request: pytest.FixtureRequest, outcomes: dict[tuple[str, int], Outcome], library: str,
+    ranks: int, name: str,
+) -> None:  # fmt: skip
+    launcher: Launcher = request.getfixturevalue(LIBRARIES[library])
+    if (library, ranks) not in outcomes:
+        outcomes[library, ranks] = run_suite(launcher, ranks, None)
+    if name == "own":
+        table = read_table(request.getfixturevalue("quickstart") / library / "table.json")
+    else:
+        table = tables(launcher.version(), ranks)[name]
+    plain = outcomes[library, ranks]
+    with written(table) as path:
+        tuned = run_suite(launcher, ranks, path)
+    assert (tuned.ran, tuned.skipped) == (plain.ran, plain.skipped)
+    assert {n: why for n, why in tuned.failed.items() if n not in plain.failed} == {
+        n: why for n, why in tuned.failed.items() if n in EXACT_CLASS
+    }
+    assert {*tuned.failed} >= EXACT_CLASS  # what passes after all is to be taken from that list
+    assert [line for line in tuned.log if "Traceback" in line] == []
+
+
+def test_few_are_excused() -> None:
+    assert len(EXACT_CLASS) <= 9
