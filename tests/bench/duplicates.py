@@ -1,8 +1,8 @@
 """What a duplicate costs: `python -m tests.bench.duplicates [MPICH_PYTHON]`.
 
-`Dup`, a first call on the duplicate and `Free`, on two and on four ranks: plain, and of a tuned communicator
-under a rule of each kind. Blocks of plain and of tuned duplicates alternate; medians over the
-blocks, on rank 0.
+`Dup`, a first call on the duplicate and `Free`, on two and on four ranks: plain, and of a tuned
+communicator under a rule of each kind. Blocks of plain and of tuned duplicates alternate; medians
+over the blocks, on rank 0.
 """
 
 from __future__ import annotations
@@ -74,10 +74,9 @@ def show(line: str) -> None:
     """Print one measurement, in microseconds."""
     record = json.loads(line)
     plain, tuned = 1e6 * record["plain"], 1e6 * record["tuned"]
-    print(
-        f"{record['library']:14} {record['ranks']} ranks {record['rule']:30} us: plain {plain:.0f}, tuned {tuned:.0f},"
-        f" ratio {tuned / plain:.2f}: {'met' if tuned <= CEILING * plain else 'MISSED'}"
-    )
+    said = f"{record['library']:14} {record['ranks']} ranks {record['rule']:30}"
+    met = "met" if tuned <= CEILING * plain else "MISSED"
+    print(f"{said} us: plain {plain:.0f}, tuned {tuned:.0f}, ratio {tuned / plain:.2f}: {met}")
 
 
 def launch(library: str, python: Path) -> None:
