@@ -39,10 +39,11 @@ def play(case: dict[str, Any], comm: MPI.Intracomm) -> Agreed:
     asked = {name: mine[name] for name in ("table", "service", "cluster") if name in mine}
     if mine.get("as_object"):
         asked["table"] = read_table(Path(asked["table"]))
-    usual, vendor = dict(os.environ), MPI.get_vendor
+    usual, said = dict(os.environ), MPI.Get_library_version
     os.environ.update(mine.get("environment", {}))
     if "version" in mine:
-        vars(MPI)["get_vendor"] = lambda: (vendor()[0], tuple(mine["version"]))
+        version = library_name().partition(" ")[2]
+        vars(MPI)["Get_library_version"] = lambda: said().replace(version, mine["version"])
     understood = vars(agreement)["table_record"]
     if mine.get("otherwise"):
         vars(agreement)["table_record"] = lambda table: {}
@@ -50,7 +51,7 @@ def play(case: dict[str, Any], comm: MPI.Intracomm) -> Agreed:
     vars(agreement)["table_record"] = understood
     os.environ.clear()
     os.environ.update(usual)
-    vars(MPI)["get_vendor"] = vendor
+    vars(MPI)["Get_library_version"] = said
     return agreed
 
 

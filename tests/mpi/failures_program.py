@@ -237,7 +237,7 @@ FAILURES: dict[str, Failure] = {
     "no module of ours": missing("tuner.runtime.dispatcher"),
     "no module of the system's": missing("urllib.request", "tuner.runtime.client"),
     "no threads": raising("threading.Thread.start", RuntimeError("can't start new thread")),
-    "a library without a name": raising("tuner.runtime.agreement.MPI.get_vendor", RAISED),
+    "a library without a name": raising("tuner.runtime.agreement.MPI.Get_library_version", RAISED),
     "a library that nobody knows": lambda: patch(
         "tuner.runtime.following.library_name", return_value="other 1"
     ),

@@ -113,13 +113,13 @@ def test_any_doubt_of_any_rank_is_no_table_and_one_line(
         f"{last}: '5' is not a time": {"all": {"table": ring}, "last": environment(timeout="5")},
         "'5' is not a time": {"all": {"table": ring}, "first": environment(timeout="5")},
         f"{last}: the table is for '{ranks.library}', but this is": {
-            "all": {"table": ring}, "last": {"table": ring, "version": [1, 2, 3]},
+            "all": {"table": ring}, "last": {"table": ring, "version": "1.2.3"},
         },
         f"{last}: reads the table otherwise than rank 0": {
             "all": {"table": ring}, "last": {"table": ring, "otherwise": True},
         },
         f"the table is for '{ranks.library}', but this is": {
-            "all": {"table": ring}, "first": {"table": ring, "version": [1, 2, 3]},
+            "all": {"table": ring}, "first": {"table": ring, "version": "1.2.3"},
         },
         "no service: write it like": {"all": {"service": "head"}},
     }  # fmt: skip
