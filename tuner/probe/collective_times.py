@@ -27,7 +27,7 @@ from tuner.statistics import midmean
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
 IN_A_ROW, FEWEST, FEWEST_ROWS, MOST, WARM_UP = 8, 10, 4, 4000, 16
-POOL, MOST_BUFFERS = 16 << 20, 64  # bytes, and pairs of buffers, that fresh ones are taken from
+POOL, MOST_BUFFERS = 16 << 20, 512  # bytes, and pairs of buffers, that fresh ones are taken from
 LOOK, PATIENCE = 0.002, 120.0  # seconds between two looks whose turn it is, and until that fails
 NUMBER, STOP, READY = range(3)  # places in the file of turns (`struct turns`)
 SEED = 7
@@ -83,18 +83,18 @@ class Timed:
 
     comm: MPI.Intracomm
     reused: Callable[[], object]
-    fresh: tuple[Callable[[], object], ...]
+    fresh: cycle[Callable[[], object]]
 
     @classmethod
     def of(cls, comm: MPI.Intracomm, collective: Collective, nbytes: int) -> Timed:
         """Make the buffers of one call and of many."""
         number = min(MOST_BUFFERS, max(4, POOL // max(nbytes, 1)))
         made = [Call(collective, nbytes).timed([comm])[0] for _ in range(number)]
-        return cls(comm, made[0], tuple(made))
+        return cls(comm, made[0], cycle(made))
 
     def seconds(self, fresh: bool, times: int, seconds: float) -> float:
         """Return the mean of the middle half, of each call the slowest rank's time."""
-        calls = cycle(self.fresh) if fresh else cycle((self.reused,))
+        calls = self.fresh if fresh else cycle((self.reused,))
         self._run(calls, 3)
         self.comm.Barrier()
         each = self.comm.allreduce(self._run(calls, 4) * times, MPI.MAX)

@@ -43,6 +43,8 @@ struct call {
 struct buffers {
     char *send, *receive;
     size_t stride, room; /* bytes from one buffer to the next, and of all of them */
+    size_t next;         /* offset of the next fresh one; goes on from call to call, since what
+                            was used lately is still in a cache */
 };
 
 static int rank, ranks;
@@ -193,25 +195,30 @@ static double middle_half(double *times, int count)
     return sum / (count - 2 * cut);
 }
 
-/* Seconds of `times` calls, one after the other, on buffers that begin at `*at`. */
-static double run(const struct call *call, const struct buffers *given, int fresh, size_t *at, int times)
+static size_t fresh_buffer(struct buffers *given)
+{
+    const size_t at = given->next + given->stride > given->room ? 0 : given->next;
+    given->next = at + given->stride;
+    return at;
+}
+
+/* Seconds of each of `times` calls, one after the other. */
+static double run(const struct call *call, struct buffers *given, int fresh, int times)
 {
     const double begin = now();
     for (int i = 0; i < times; i++) {
-        perform(call, given->send + *at, given->receive + *at);
-        if (fresh)
-            *at = *at + 2 * given->stride > given->room ? 0 : *at + given->stride;
+        const size_t at = fresh ? fresh_buffer(given) : 0;
+        perform(call, given->send + at, given->receive + at);
     }
     return (now() - begin) / times;
 }
 
 static double measure(
-    const struct call *call, const struct buffers *given, int fresh, int times, double seconds)
+    const struct call *call, struct buffers *given, int fresh, int times, double seconds)
 {
-    size_t at = 0;
-    run(call, given, fresh, &at, 3);
+    run(call, given, fresh, 3);
     MPI_Barrier(MPI_COMM_WORLD);
-    double each = run(call, given, fresh, &at, 4) * times;
+    double each = run(call, given, fresh, 4) * times;
     MPI_Allreduce(MPI_IN_PLACE, &each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     const int fewest = times > 1 ? FEWEST_ROWS : FEWEST;
     int count = (int)(seconds / each);
@@ -219,14 +226,14 @@ static double measure(
     double taken[MOST];
     for (int i = 0; i < count; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
-        taken[i] = run(call, given, fresh, &at, times);
+        taken[i] = run(call, given, fresh, times);
     }
     MPI_Allreduce(MPI_IN_PLACE, taken, count, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return middle_half(taken, count);
 }
 
 /* Memory for `nbytes`-byte buffers; it is kept, and replaced only where more is needed. */
-static struct buffers buffers_for(size_t nbytes)
+static struct buffers *buffers_for(size_t nbytes)
 {
     static struct buffers kept;
     kept.stride = (nbytes + LINE - 1) / LINE * LINE;
@@ -242,25 +249,25 @@ static struct buffers buffers_for(size_t nbytes)
         memset(kept.send, 0, kept.room);
         memset(kept.receive, 0, kept.room);
     }
-    return kept;
+    return &kept;
 }
 
 static void time_call(int number, const struct call *call, int side, double seconds)
 {
     static const char *const names[] = {"barrier reused", "barrier fresh", "row reused", "row fresh"};
-    const struct buffers given = buffers_for(call->nbytes);
+    struct buffers *given = buffers_for(call->nbytes);
     for (int condition = 0; condition < 4; condition++) {
         const int step = 2 * (4 * number + condition) + (side != call->first);
         wait_for_turn(step);
         int right = 1;
         if (condition == 0) {
             for (int i = 0; i < WARM_UP; i++)
-                perform(call, given.send, given.receive);
-            right = is_right(call, (float *)given.send, (float *)given.receive);
+                perform(call, given->send, given->receive);
+            right = is_right(call, (float *)given->send, (float *)given->receive);
         }
         MPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
         const int times = condition < 2 ? 1 : IN_A_ROW;
-        const double taken = measure(call, &given, condition % 2, times, seconds);
+        const double taken = measure(call, given, condition % 2, times, seconds);
         if (rank == 0 && !right)
             printf("%d wrong 0\n", number);
         if (rank == 0)
