@@ -70,7 +70,7 @@ def test_an_out_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path)
 @pytest.mark.parametrize("content", ["{", "5"])
 def test_a_damaged_result_of_an_earlier_run_is_named(tmp_path: Path, content: str) -> None:
     loop = LibraryLoop("openmpi", Path(sys.executable), Stages(tmp_path), Display(console()),
-                       None, None, 1.0)  # fmt: skip
+                       None, None, 1.0, "single")  # fmt: skip
     (tmp_path / "openmpi").mkdir()
     (tmp_path / "openmpi" / "proofs.json").write_text(content)
     with pytest.raises(InputError, match=r"proofs\.json.*delete it"):

@@ -62,7 +62,7 @@ def fit(measurements: Measurements, topology: Topology | None = None) -> Fit:
     if not found:
         raise InputError(
             f"the probe of {measurements.cluster.name} lacks what a calibration needs: pingpong of"
-            f" two ranks at {SHORTEST} sizes or more; probe again"
+            f" two ranks at {SHORTEST} sizes or more; probe again with a larger --budget"
         )
     alone = {path: one.ladder for (path, memory), one in found.items() if memory == HOST}
     shared, crowded, moved = capacities(series, alone)

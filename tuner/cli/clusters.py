@@ -119,7 +119,7 @@ def request_of(options: argparse.Namespace, there: Hosts) -> request.Request:
         options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
         placements=options.placements, parts=options.parts, target=options.target,
         fewest=options.repetitions, topology=topology, collectives=options.collectives,
-        schedules=options.schedules, **given,
+        schedules=options.schedules, thread_level=options.thread_level, **given,
     )  # fmt: skip
 
 

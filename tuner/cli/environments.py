@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tuner.errors import ProbeError
 from tuner.libraries.products import base_of
+from tuner.rank_program import SINGLE, THREAD_LEVELS
 from tuner.runtime.launch import PACKAGE, Launcher, installation_of
 
 LIBRARIES = ("openmpi", "mpich")
@@ -26,6 +27,15 @@ def add_library(parser: argparse.ArgumentParser) -> None:
         "--python", type=Path, metavar="PYTHON",
         help="interpreter of the environment that holds this library (default: this one, or with"
         " --library mpich .venv-mpich/bin/python where it exists)",
+    )  # fmt: skip
+
+
+def add_thread_level(parser: argparse.ArgumentParser) -> None:
+    """Declare the option that says how MPI is initialised."""
+    parser.add_argument(
+        "--thread-level", choices=THREAD_LEVELS, default=SINGLE,
+        help="with which the programs initialise MPI, as MPI_Init_thread names it (default: single,"
+        " which MPI_Init gives; mpi4py asks for multiple)",
     )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ class LibraryLoop:
     ranks       None: as many as the probe takes by itself
     sizes       bytes of the collectives' buffers; None: the probe's own ladder
     budget      seconds of measuring in the probe
+    thread_level    with which the programs initialise MPI
     """
 
     name: str
@@ -47,6 +48,7 @@ class LibraryLoop:
     ranks: int | None
     sizes: tuple[int, ...] | None
     budget: float
+    thread_level: str
 
     @property
     def expected(self) -> float:
@@ -97,7 +99,7 @@ class LibraryLoop:
             probe(
                 self.file("measurements.ndjson"), library=self.name, python=self.python,
                 ranks=self.ranks, sizes=self.sizes, budget=self.budget,
-                on_progress=forwarded(report),
+                thread_level=self.thread_level, on_progress=forwarded(report),
             )  # fmt: skip
 
     def _calibrate(self) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli import clusters, parsing
-from tuner.cli.environments import add_library, interpreter, settle_library
+from tuner.cli.environments import add_library, add_thread_level, interpreter, settle_library
 from tuner.cli.output import (
     add_json,
     console,
@@ -62,6 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="of merge: its input")
     parser.add_argument("--out", type=Path, metavar="FILE", help="NDJSON to write")
     add_library(parser)
+    add_thread_level(parser)
     parser.add_argument(
         "--ranks", type=parsing.positive, help="default: the cores, at least 4 (mpich: 2)"
     )
@@ -125,7 +126,7 @@ def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
         return cluster.plan_cluster(clusters.request_of(options, there))
     return plan_here(
         options.library, options.ranks, options.sizes, options.target, options.launches,
-        "commutative", options.parts,
+        "commutative", options.parts, options.thread_level,
     )  # fmt: skip
 
 
@@ -142,7 +143,8 @@ def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measur
     return probe(
         options.out, library=options.library, python=python, ranks=options.ranks,
         budget=options.budget, sizes=options.sizes, target=options.target,
-        launches=options.launches, parts=options.parts, on_progress=forwarded(report),
+        launches=options.launches, parts=options.parts, thread_level=options.thread_level,
+        on_progress=forwarded(report),
     )  # fmt: skip
 
 

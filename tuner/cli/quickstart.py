@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tuner import libraries
 from tuner.cli import parsing
-from tuner.cli.environments import interpreter
+from tuner.cli.environments import add_thread_level, interpreter
 from tuner.cli.loop import LibraryLoop
 from tuner.cli.output import add_json, console
 from tuner.cli.progress import Display, clock
@@ -74,6 +74,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--mpich-python", type=Path, metavar="PYTHON",
         help="interpreter of the environment with MPICH (default: .venv-mpich/bin/python)",
     )  # fmt: skip
+    add_thread_level(parser)
     parser.add_argument("--fresh", action="store_true", help="measure again, keep nothing")
     add_json(parser)
     parser.set_defaults(run=run, resumes=True)
@@ -172,7 +173,16 @@ def _loops(
 ) -> list[LibraryLoop]:
     budgets = {"openmpi": options.budget, "mpich": options.budget / SMALLER}
     return [
-        LibraryLoop(name, python, stages, display, options.ranks, options.sizes, budgets[name])
+        LibraryLoop(
+            name,
+            python,
+            stages,
+            display,
+            options.ranks,
+            options.sizes,
+            budgets[name],
+            options.thread_level,
+        )
         for name, python in pythons.items()
     ]
 

@@ -17,7 +17,7 @@ from typing import Any
 from tuner import libraries
 from tuner.calibrate import calibrate
 from tuner.cli import clusters, parsing
-from tuner.cli.environments import add_library, interpreter, settle_library
+from tuner.cli.environments import add_library, add_thread_level, interpreter, settle_library
 from tuner.cli.guided import Callbacks, Goal, Guided, guided
 from tuner.cli.output import add_json, console, emit, print_text, warn
 from tuner.cli.probe import forwarded
@@ -55,7 +55,7 @@ EXAMPLES = """examples:
 Then `tuner table show table.json`, `tuner table export table.json --to openmpi`."""
 
 MEASURING = ("library", "budget", "target_regret", "sizes", "placements", "collectives",
-             "schedules", "repetitions", "name", "launch", "ppn")  # fmt: skip
+             "schedules", "repetitions", "name", "launch", "ppn", "thread_level")  # fmt: skip
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON to write")
     add_library(parser)
+    add_thread_level(parser)
     parser.add_argument(
         "--budget", type=parse_duration, default=BUDGET,
         help="maximum wall-clock time of the whole command with --hosts, such as 10min (default)",

@@ -131,7 +131,7 @@ def _carried_out(
     ]
     words = (launcher.template or Template.parse(request.library)).words
     about = {**provenance(launcher.version(), launcher.python), "launcher_words": list(words),
-             "plan": first.fingerprint, **kept}  # fmt: skip
+             "plan": first.fingerprint, "thread_level": request.thread_level, **kept}  # fmt: skip
     if rounds:
         records = [[placed_record(asdict(one)) for one in chosen] for chosen in rounds]
         about["rounds"] = json.loads(json.dumps(records))  # as the file has them
@@ -273,6 +273,7 @@ def _plan(request: Request, points: Iterable[Point]) -> Plan:
         request.library, request.nodes * request.ppn, os.cpu_count() or 1, request.target,
         request.operators, tuple(points), fewest=request.fewest, hosts=request.hosts.names,
         ppn=request.ppn, devices="devices" in request.parts,
+        thread_level=request.thread_level,
     )  # fmt: skip
 
 

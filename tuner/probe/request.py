@@ -13,6 +13,7 @@ from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE, PLACEMENTS, Placed
 from tuner.probe.planning import COLLECTIVE_SIZES, communicator_sizes
+from tuner.rank_program import SINGLE
 from tuner.runtime.launch import Hosts
 from tuner.topology import Topology
 from tuner.units import plural
@@ -52,6 +53,7 @@ class Request:
     radices     of k-nomial trees; rules files of Open MPI know 4 alone
     placements  in which each of them is measured
     schedules   names of algorithms of ours that are measured beside the library's; `all` of them
+    thread_level    with which MPI is initialised, as MPI_Init_thread calls it
     topology    of the hosts: which pairs stand for which paths; None: nothing is known of it
     """
 
@@ -68,6 +70,7 @@ class Request:
     segments: tuple[int, ...] = SEGMENTS
     radices: tuple[int, ...] = RADICES
     operators: str = "commutative"
+    thread_level: str = SINGLE
     schedules: tuple[str, ...] = ()
     topology: Topology | None = None
 
