@@ -130,7 +130,7 @@ def test_calls_without_rules_cost_nothing_in_mpich(
     assert program.program is not None
     times = time_rounds(
         ShapeLauncher(mpich_launcher), program, calls,
-        side_of(table, "any", mpich_launcher, tmp_path), rounds=4, seconds=0.002,
+        side_of(table, "any", mpich_launcher, tmp_path), library=mpich_launcher.version(), rounds=4, seconds=0.002,
         directory=tmp_path,
     )  # fmt: skip
     for call in calls:
@@ -187,7 +187,7 @@ def test_a_wrong_result_is_noticed(
     times = time_rounds(
         ShapeLauncher(launcher), program, calls,
         Side(environment={"TUNER_TEST_WRONG": "1", "TUNER_TEST_FAST": "1"}),
-        rounds=2, seconds=0.001, directory=tmp_path,
+        library=launcher.version(), rounds=2, seconds=0.001, directory=tmp_path,
     )  # fmt: skip
     assert times.wrong == {calls[1]}
     assert set(times.tuned) == {(call, name) for call in calls for name in CONDITIONS}
@@ -200,11 +200,10 @@ def test_every_collective_is_right_in_both_programs(library: Launcher, tmp_path:
     for compiler in (library.compiler, None):
         times = time_rounds(
             ShapeLauncher(library), build(compiler, tmp_path), calls, Side(),
-            rounds=1, seconds=0.0005, directory=tmp_path,
+            library=library.version(), rounds=1, seconds=0.0005, directory=tmp_path,
         )  # fmt: skip
         assert not times.wrong
         assert set(times.default) == {(call, name) for call in calls for name in CONDITIONS}
-        assert library.version().partition(" ")[2] in times.library
 
 
 def test_when_one_launch_dies_the_other_one_ends(
@@ -214,12 +213,28 @@ def test_when_one_launch_dies_the_other_one_ends(
     broken = Side(environment={"TUNER_TEST_ENDS": "1"})
     program = build(launcher.compiler, tmp_path)
     preloaded(launcher)
-    with pytest.raises(ProbeError):
+    with pytest.raises(ProbeError, match="(?i)exit") as raised:
         time_rounds(
             ShapeLauncher(launcher), program, [TimedCall(ALLREDUCE, 1, 2, 4000)], broken,
-            rounds=1, seconds=0.001, directory=tmp_path,
+            library=launcher.version(), rounds=1, seconds=0.001, directory=tmp_path,
         )  # fmt: skip
     assert time.monotonic() - begun < 30
+    assert "other launch" not in str(raised.value)
+
+
+def test_a_program_of_another_library_is_refused(launcher: Launcher, tmp_path: Path) -> None:
+    with pytest.raises(ProbeError, match=r"mpicc links another library .* than the ranks have"):
+        time_rounds(
+            ShapeLauncher(launcher), build(launcher.compiler, tmp_path),
+            [TimedCall(ALLREDUCE, 1, 2, 4000)], Side(), library="openmpi 5.0.1",
+            rounds=1, seconds=0.001, directory=tmp_path,
+        )  # fmt: skip
+
+
+def test_a_list_of_calls_that_cannot_be_read_is_said(launcher: Launcher, tmp_path: Path) -> None:
+    program = build(launcher.compiler, tmp_path)
+    with pytest.raises(ProbeError, match="the list of calls cannot be read here"):
+        launcher.run(2, program.arguments("-", "0", "0.001", "nowhere"), program=program.program)
 
 
 def test_a_compiler_that_fails_leaves_the_python_program(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,8 +10,8 @@ from typing import Any
 
 from tuner import libraries
 from tuner.cli import following, native
+from tuner.cli.output import warn
 from tuner.cli.progress import Report, counted
-from tuner.errors import ProbeError
 from tuner.export import openmpi
 from tuner.export.acceptance import Acceptance, accepted_table
 from tuner.export.acceptance import accept as accept_rules
@@ -43,7 +42,7 @@ def accept(
     libraries.require_unset(libraries.named(launcher.library).DECIDING)
     known, records = table, list[Mapping[str, Any]]()
     with _workplace(there) as place:
-        program = build(launcher.compiler, place, thread_level_of(table))
+        program = _program(launcher, place, table)
         for operators in _classes(table):
             part = _decided(known, operators)
             found = accept_rules(
@@ -51,7 +50,6 @@ def accept(
                 side_of(part, operators, launcher, place),
                 seconds=SECONDS, directory=place, progress=counted(report),
             )  # fmt: skip
-            _require_library(table, found)
             whole = UNSPLIT if launcher.library == "openmpi" else ()
             known = _with(known, accepted_table(part, operators, found, whole))
             records.append(_record(operators, found))
@@ -72,12 +70,18 @@ def compare(
     operators = "any" if launcher.library == "openmpi" else "commutative"
     with _workplace(there) as place:
         found = heldout(
-            table, ShapeLauncher(launcher, there),
-            build(launcher.compiler, place, thread_level_of(table)),
+            table, ShapeLauncher(launcher, there), _program(launcher, place, table),
             side_of(table, operators, launcher, place),
             operators=operators, seconds=SECONDS, directory=place, progress=counted(report),
         )  # fmt: skip
     return [record(one) for one in found]
+
+
+def _program(launcher: Launcher, place: Path, table: TuningTable) -> TimingProgram:
+    program = build(launcher.compiler, place, thread_level_of(table))
+    if program.reason:
+        warn(f"an mpi4py program is timed instead of a C program: {program.reason}")
+    return program
 
 
 def thread_level_of(table: TuningTable) -> str:
@@ -141,15 +145,6 @@ def _with(table: TuningTable, part: TuningTable) -> TuningTable:
     return TuningTable(table.cluster, table.library, (*rest, *part.rules), table.provenance)
 
 
-def _require_library(table: TuningTable, found: Acceptance) -> None:
-    version = table.library.partition(" ")[2]
-    if found.times.library and version not in found.times.library:
-        raise ProbeError(
-            f"mpicc links another library ({found.times.library}) than the ranks have"
-            f" ({table.library}): put the mpicc of {table.library} beside its launcher"
-        )
-
-
 def _conditions(program: TimingProgram) -> dict[str, Any]:
     return {
         "program": program.description, "why_not_c": program.reason,
@@ -167,10 +162,11 @@ def _record(operators: str, found: Acceptance) -> dict[str, Any]:
     return {
         "operators": operators,
         "tried": len(found.trials), "accepted": len(found.accepted),
+        "wrong": sorted({str(t.call) for t in found.trials if t.call in found.times.wrong}),
         "dropped": [{"rule": describe(rule), "sizes": sizes} for rule, sizes in dropped.items()],
         "slower": [
             {"collective": str(call.collective), "nodes": call.nodes, "ppn": call.ppn,
              "nbytes": call.nbytes, "ratio": ratio}
-            for call, ratio in found.slower.items() if math.isfinite(ratio)
+            for call, ratio in found.slower.items()
         ],
     }  # fmt: skip

@@ -93,7 +93,7 @@ def run_compare(options: argparse.Namespace) -> int:
         print_text(outcome(records))
 
     emit(options, {"cautions": cautions, "calls": records}, show)
-    return int(any(is_slower(record) for record in changed))
+    return int(any(is_slower(record) or record["wrong"] for record in records))
 
 
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
@@ -104,7 +104,7 @@ def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
         raise InputError(f"{options.table} is for {table.library}: expected Open MPI or MPICH")
     if not table.rules:
         raise InputError(f"{options.table}: the table has no rules")
-    python, there = interpreter(library, options.python), clusters.given(options)
+    python, there = interpreter(library, options.python), clusters.hosts_of(options)
     warn(following.limitation(library, python))
     if there.local:
         return table, proving.launcher(table, python), there

@@ -27,7 +27,7 @@ from tuner.table import TuningTable, read_table, write_table
 
 TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
 SECONDS = {  # on two cores, for the estimate
-    "start": 6, "calibrate": 1, "tune": 4, "accept": 60, "prove": 7, "compare": 50,
+    "start": 3, "calibrate": 1, "tune": 15, "accept": 45, "prove": 4, "compare": 35,
 }  # fmt: skip
 
 

@@ -55,7 +55,7 @@ class Acceptance:
     accepted    those of them that win
     times       of all calls that reached the deciding rounds
     slower      calls that the table leaves to the library, but that its file makes slower:
-                default time over tuned time
+                the smallest significant default time over tuned time
     """
 
     trials: tuple[Trial, ...]
@@ -86,7 +86,7 @@ def accept(
     def timed(calls: Sequence[Trial], rounds: int, done: int, total: int) -> Times:
         return time_calls(
             starter, program, list(dict.fromkeys(trial.call for trial in calls)), tuned,
-            rounds=rounds, seconds=seconds, directory=directory,
+            library=table.library, rounds=rounds, seconds=seconds, directory=directory,
             progress=lambda now, of: progress(done + round(rounds * now / of), total),
         )  # fmt: skip
 
@@ -165,8 +165,12 @@ def _slower(times: Times, calls: Sequence[TimedCall]) -> dict[TimedCall, float]:
     """Return the calls that are significantly slower, after Holm's correction over all of them."""
     compared = [(call, c) for call in calls for c in CONDITIONS]
     rejected = holm([times.chance_of_no_loss(*one) for one in compared])
-    slower = {call for (call, _), sure in zip(compared, rejected, strict=True) if sure}
-    return {call: times.mean_gain(call)[0] for call in calls if call in slower}
+    slower = dict[TimedCall, float]()
+    for (call, condition), sure in zip(compared, rejected, strict=True):
+        if sure:
+            gain = times.gain(call, condition)[0]
+            slower[call] = min(gain, slower.get(call, gain))
+    return slower
 
 
 def accepted_table(
@@ -176,13 +180,11 @@ def accepted_table(
 
     whole   collectives of which a rule stays as it is or not at all
     """
-    tried = {key for key in table.keys for t in found.trials if t.rule.key == key}
     rules = list[Rule]()
     for key in table.keys:
-        pieces: Iterator[Rule] = iter(table.ladder(key))
-        if key in tried:
-            pieces = _pieces(table.ladder(key), found, whole)
-        rules += _merged(pieces)
+        ladder = table.ladder(key)
+        decided = key.operators == operators and any(not rule.choice.is_default for rule in ladder)
+        rules += _merged(_pieces(ladder, found, whole) if decided else iter(ladder))
     return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
 
 
@@ -194,8 +196,10 @@ def _pieces(
         if rule.choice.is_default:
             yield rule
         elif rule.key.collective in whole:
-            stays = bool(own) and found.accepted.issuperset(own)
-            yield rule if stays else _rejected(rule, rule.lo, rule.hi, own, found.times)
+            if own and found.accepted.issuperset(own):
+                yield replace(rule, evidence=_evidence(rule, own, found.times))
+            else:
+                yield _rejected(rule, rule.lo, rule.hi, own, found.times)
         else:
             yield from _cut(rule, own, found)
 

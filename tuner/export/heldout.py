@@ -8,7 +8,7 @@ those that it changes: they run the same code on both sides.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ from tuner.export.timing import (
     TimingProgram,
     time_rounds,
 )
-from tuner.gain import over_launches
+from tuner.gain import holm, over_launches
 from tuner.progress import Counted, quietly
 from tuner.table import Rule, TuningTable
 
@@ -51,13 +51,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Condition:
-    """What was found under one condition. Times in seconds, typical ones."""
+    """What was found under one condition. Times in seconds, typical ones.
+
+    slower      whether the call is significantly slower with the table, after Holm's correction
+                over all calls and conditions
+    """
 
     name: str
     default_s: float
     tuned_s: float
     ratio: float
     ci95: tuple[float, float]
+    slower: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class Heldout:
     default_s, tuned_s  geometric means over the conditions
     ratio       default_s / tuned_s: above 1 the table is faster
     ci95        its 95 % interval, over rounds of launches
+    wrong       whether a result was wrong
     """
 
     collective: Collective
@@ -81,6 +87,7 @@ class Heldout:
     ratio: float
     ci95: tuple[float, float]
     conditions: tuple[Condition, ...]
+    wrong: bool = False
 
 
 def points(table: TuningTable, operators: str = "any") -> list[Point]:
@@ -102,7 +109,11 @@ def _spread(rule: Rule, number: int) -> Iterator[Point]:
     """Yield calls of a rule, evenly between the sizes that speak for it."""
     least = rule if not rule.choice.is_default else _bounded(rule)
     known = sorted({*sizes_of(least), *rule.evidence.nbytes, *_bounds(least)})
-    between = [size for low, high in pairwise(known) if (size := middle(low, high, rule)) > low]
+    between = [
+        size
+        for low, high in pairwise(known)
+        if (size := middle(low, high, rule)) > low and rule.lo <= size < rule.hi
+    ]
     step = max(1.0, len(between) / number)
     chosen = (between[int(step * n)] for n in range(min(number, len(between))))
     yield from (Point(rule, nbytes) for nbytes in chosen)
@@ -146,27 +157,31 @@ def heldout(
     if not wanted:
         return []
     times = time_rounds(
-        starter, program, [point.call for point in wanted], tuned,
+        starter, program, [point.call for point in wanted], tuned, library=table.library,
         rounds=ROUNDS, seconds=seconds, directory=directory, progress=progress,
     )  # fmt: skip
-    return [_judged(point, times) for point in wanted]
+    compared = [(point.call, name) for point in wanted for name in CONDITIONS]
+    rejected = holm([times.chance_of_no_loss(*one) for one in compared])
+    slower = {one for one, sure in zip(compared, rejected, strict=True) if sure}
+    return [_judged(point, times, slower) for point in wanted]
 
 
-def _judged(point: Point, times: Times) -> Heldout:
+def _judged(point: Point, times: Times, slower: Container[tuple[TimedCall, str]]) -> Heldout:
     call, key = point.call, point.rule.key
     default_s, tuned_s = (_typical(times.typical(call, tuned)) for tuned in (False, True))
     ratio, low, high = times.mean_gain(call)
     return Heldout(
         key.collective, key.nodes, key.ppn, key.p, point.nbytes, str(point.rule.choice),
         default_s, tuned_s, ratio, (low, high),
-        tuple(_condition(call, name, times) for name in CONDITIONS),
+        tuple(_condition(call, name, times, (call, name) in slower) for name in CONDITIONS),
+        wrong=call in times.wrong,
     )  # fmt: skip
 
 
-def _condition(call: TimedCall, name: str, times: Times) -> Condition:
+def _condition(call: TimedCall, name: str, times: Times, slower: bool) -> Condition:
     default_s, tuned_s = (_typical(side[call, name]) for side in (times.default, times.tuned))
     ratio, low, high = times.gain(call, name)
-    return Condition(name, default_s, tuned_s, ratio, (low, high))
+    return Condition(name, default_s, tuned_s, ratio, (low, high), slower)
 
 
 def _typical(rounds: Sequence[float]) -> float:

@@ -122,7 +122,7 @@ def main(turn: str, side: str, seconds: str, listed: str) -> None:
     turns = Turns(turn, int(side), world)
     lines = [line.split() for line in Path(listed).read_text(encoding="utf-8").splitlines()]
     if world.rank == 0:
-        print(" ".join(MPI.Get_library_version().split()), flush=True)
+        print("library:", *MPI.Get_library_version().split(), flush=True)
     for number, (name, nbytes, first) in enumerate(lines):
         collective, size = Collective(name), int(nbytes)
         timed = Timed.of(world, collective, size)

@@ -18,13 +18,29 @@ FEW_LAUNCHES = 3  # fewer show only gains that hardly vary from launch to launch
 
 
 def of_comparison(changed: Sequence[Record], control: Sequence[Record]) -> list[str]:
-    """Return sentences on calls that became slower, and on how far the comparison is trusted."""
-    return [*_losses(changed), *_departures(control), *_noise([*changed, *control])]
+    """Return sentences on wrong and slower calls, and on how far the comparison is trusted."""
+    compared = [*changed, *control]
+    return [*_wrong(compared), *_losses(changed), *_departures(control), *_noise(compared)]
 
 
 def is_slower(record: Record) -> bool:
-    """Return whether a call is significantly slower, on the whole or under one condition."""
-    return any(one["ci95"][1] < 1 for one in (record, *record.get("conditions", {}).values()))
+    """Return whether a call is significantly slower under one of the conditions, or on the whole
+    where it was timed under one condition alone.
+    """
+    conditions = record.get("conditions")
+    if not conditions:
+        return bool(record["ci95"][1] < 1)
+    return any(one["slower"] for one in conditions.values())
+
+
+def _wrong(compared: Sequence[Record]) -> list[str]:
+    wrong = [record for record in compared if record.get("wrong")]
+    if not wrong:
+        return []
+    return [
+        f"{plural(len(wrong), 'call')} gave a wrong result, such as {wrong[0]['collective']} of"
+        f" {format_size(wrong[0]['nbytes'])} on {wrong[0]['p']} ranks. Do not use the table."
+    ]
 
 
 def _losses(changed: Sequence[Record]) -> list[str]:
@@ -39,8 +55,9 @@ def _losses(changed: Sequence[Record]) -> list[str]:
 
 
 def _least(record: Record) -> float:
-    """Return the smallest ratio, on the whole or under one condition."""
-    return min(float(one["ratio"]) for one in (record, *record.get("conditions", {}).values()))
+    """Return the smallest ratio of those that make a call slower."""
+    conditions = record.get("conditions", {}).values()
+    return min(float(one["ratio"]) for one in conditions or (record,) if one.get("slower", True))
 
 
 def of_file(table: TuningTable) -> list[str]:
@@ -87,7 +104,7 @@ def _noise(compared: Sequence[Record]) -> list[str]:
         return []
     return [
         f"The comparison is too noisy: in half of the calls a difference below {width:.0%} cannot"
-        " be seen. Measure again on a quiet machine, or with a larger --budget."
+        " be seen. Measure again on a quiet machine."
     ]
 
 

@@ -133,7 +133,7 @@ def _draw_ladder(
 
 
 def heldout_figure(heldout: Sequence[Mapping[str, Any]]) -> str:
-    """Default over tuned time on sizes that were not probed, with 95 % intervals."""
+    """Default over tuned time at sizes that were used for nothing else, with 95 % intervals."""
     rows = sorted(heldout, key=lambda r: (r["collective"], r["p"], r["nbytes"]))
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, 0.8 + 0.2 * len(rows)))

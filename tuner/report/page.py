@@ -64,7 +64,7 @@ def _heldout(result: LibraryResult) -> str:
     parts = []
     if changed:
         parts.append(
-            "<h3>Tuned against default on sizes that were not probed</h3>"
+            "<h3>Tuned against default at sizes that were used for nothing else</h3>"
             "<p class='faint'>Bars are 95 % confidence intervals. Green triangles to the right:"
             " significantly faster. Purple triangles to the left: significantly slower. Grey"
             " circles: the noise hides any difference.</p>" + heldout_figure(changed)

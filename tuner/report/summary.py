@@ -124,7 +124,7 @@ def _mean(heldout: Sequence[Record]) -> dict[str, Any]:
 
 
 def _faster(heldout: Sequence[Record]) -> list[Record]:
-    return [record for record in heldout if record["ci95"][0] > 1]
+    return [record for record in heldout if record["ci95"][0] > 1 and not is_slower(record)]
 
 
 def _slower(heldout: Sequence[Record]) -> list[Record]:

@@ -77,7 +77,7 @@ class ProofRow(Base):
 
 
 class HeldoutRow(Base):
-    """The table against the library's default at a size that was not probed."""
+    """The table against the library's default at a size that was used for nothing else."""
 
     __tablename__ = "heldout"
 

@@ -12,7 +12,7 @@
    by call, so that whatever the machine does meanwhile hits both alike. FIRST is the side that begins.
    The ranks of the side that waits sleep. With TURN "-" the program runs by itself.
 
-   Rank 0 prints the library's version and then a line "CALL CONDITION SECONDS" for each measurement:
+   Rank 0 prints "library: " and its version, then a line "CALL CONDITION SECONDS" for each measurement:
    the mean of the middle half of the calls, of each call the time of the slowest rank. A call that
    gives a wrong result has a line "CALL wrong 0" instead. */
 
@@ -312,16 +312,21 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     FILE *calls = argc >= 5 ? fopen(argv[4], "r") : NULL;
-    if (!calls)
+    if (argc < 5)
         give_up("usage: collectives TURN SIDE SECONDS CALLS [LEVEL]");
-    if (strcmp(argv[1], "-"))
-        open_turns(argv[1], atoi(argv[2]));
+    if (!calls)
+        give_up("the list of calls cannot be read here: its directory must be on all hosts");
     MPI_Get_library_version(version, &length);
     version[strcspn(version, "\n")] = '\0';
     if (rank == 0)
-        printf("%s\n", version);
+        printf("library: %s\n", version);
+    fflush(stdout);
+    if (strcmp(argv[1], "-"))
+        open_turns(argv[1], atoi(argv[2]));
     time_calls(calls, atoi(argv[2]), atof(argv[3]));
     fclose(calls);
+    if (turns && leads_on_host)
+        unlink(argv[1]);
     MPI_Finalize();
     return 0;
 }

@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import struct
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from random import Random
+from threading import Lock
 from typing import Protocol
 
 from tuner.collective import Collective
+from tuner.errors import ProbeError
 from tuner.export.timing.program import TimingProgram
 from tuner.files import write_atomically
 from tuner.gain import chance_of_no_loss, paired_gain
 from tuner.progress import Counted, quietly
+from tuner.units import format_size
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
 WRONG = "wrong"
 STOP, STOP_OFFSET = struct.pack("=i", 1), 4  # in the file of turns (`struct turns`)
-TIMEOUT = 120.0  # seconds of a launch beside what its calls take
+PATIENCE = 300.0  # seconds from one line of a launch to the next; the other one measures meanwhile
+VERSION = "library: "  # what a launch begins with
 SEED = 20261122
 
 
@@ -40,6 +44,10 @@ class TimedCall:
     nodes: int
     ppn: int
     nbytes: int
+
+    def __str__(self) -> str:
+        """Return `allreduce 2x4 64KiB`."""
+        return f"{self.collective} {self.nodes}x{self.ppn} {format_size(self.nbytes)}"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,23 +76,27 @@ class Starter(Protocol):
     def run(
         self, nodes: int, ppn: int, arguments: Sequence[str], *, program: Path | None,
         settings: Mapping[str, str], environment: Mapping[str, str],
-        on_line: Callable[[str], None], timeout: float,
+        on_line: Callable[[str], float], patience: float,
     ) -> object:  # fmt: skip
-        """Run the program to its end; raises ProbeError when a rank fails."""
+        """Run the program to its end; raises ProbeError when a rank fails.
+
+        patience    seconds that the first line may take; `on_line` returns how many the next may
+        """
+
+
+Sides = dict[tuple[TimedCall, str], list[float]]
 
 
 @dataclass
 class Times:
     """Seconds of every call and condition, one for each round.
 
-    wrong       calls whose result was wrong in the tuned launch
-    library     how the library calls itself
+    wrong       calls whose result was wrong in one of the launches
     """
 
-    default: dict[tuple[TimedCall, str], list[float]] = field(default_factory=dict)
-    tuned: dict[tuple[TimedCall, str], list[float]] = field(default_factory=dict)
+    default: Sides = field(default_factory=dict)
+    tuned: Sides = field(default_factory=dict)
     wrong: set[TimedCall] = field(default_factory=set)
-    library: str = ""
 
     def gain(self, call: TimedCall, condition: str) -> tuple[float, float, float]:
         """Return default over tuned time with its 95 % interval over the rounds."""
@@ -116,36 +128,36 @@ def time_rounds(
     calls: Sequence[TimedCall],
     tuned: Side,
     *,
+    library: str,
     rounds: int,
     seconds: float,
     directory: Path,
     progress: Counted = quietly,
-    into: Times | None = None,
 ) -> Times:
     """Time all calls without and with what `tuned` brings, in `rounds` rounds of new launches.
 
+    library     and its version, as a table names it
     seconds     for each call, condition and side in a round
     directory   that all hosts see
-    into        times of earlier rounds, which are added to
 
-    Raises ProbeError when the ranks fail.
+    Raises ProbeError when the ranks fail, and when they have another library.
     """
-    times = Times() if into is None else into
-    drawn = Random(SEED + len(next(iter(times.default.values()), ())))
+    times, drawn, counting = Times(), Random(SEED), Lock()
     shapes = list(dict.fromkeys(call.shape for call in calls))
     total, done = rounds * len(calls) * len(CONDITIONS) * 2, 0
 
     def count() -> None:
         nonlocal done
-        done += 1
-        progress(done, total)
+        with counting:
+            done += 1
+            progress(done, total)
 
     for _ in range(rounds):
         drawn.shuffle(shapes)
         for shape in shapes:
             own = [call for call in calls if call.shape == shape]
             drawn.shuffle(own)
-            pair = _Pair(starter, program, own, tuned, seconds, directory, count)
+            pair = _Pair(starter, program, own, tuned, library, seconds, directory, count)
             pair.run([drawn.randrange(2) for _ in own], times)
     return times
 
@@ -158,6 +170,7 @@ class _Pair:
     program: TimingProgram
     calls: Sequence[TimedCall]
     tuned: Side
+    library: str
     seconds: float
     directory: Path
     count: Callable[[], None]
@@ -172,46 +185,70 @@ class _Pair:
             for call, n in zip(self.calls, first, strict=True)
         )
         write_atomically(listed, "".join(lines))
-        stop = partial(_stop, turns)
         own = [str(turns), "0", str(self.seconds), str(listed)]
+        failed = list[BaseException]()
+
+        def launch(side: Side, number: str, into: Sides) -> None:
+            try:
+                self._launch(side, [own[0], number, *own[2:]], _Reader(self, times, into))
+            except BaseException as reason:  # noqa: BLE001 - raised below, in the main thread
+                failed.append(reason)
+                _stop(turns)
+
         try:
             with ThreadPoolExecutor(1) as pool:
-                other = pool.submit(
-                    self._launch, self.tuned, [own[0], "1", *own[2:]],
-                    partial(self._take, times, times.tuned),
-                )  # fmt: skip
-                other.add_done_callback(partial(_stop_if_failed, stop))
-                try:
-                    self._launch(Side(), own, partial(self._take, times, times.default))
-                except BaseException:
-                    stop()
-                    raise
-                other.result()
+                pool.submit(launch, self.tuned, "1", times.tuned)
+                launch(Side(), "0", times.default)
         finally:
             turns.unlink(missing_ok=True)
+        if failed:
+            raise failed[0]
 
-    def _launch(self, side: Side, arguments: Sequence[str], take: Callable[[str], None]) -> None:
+    def _launch(self, side: Side, arguments: Sequence[str], take: Callable[[str], float]) -> None:
         nodes, ppn = self.calls[0].shape
-        spent = 4 * self.seconds * 2 * len(CONDITIONS) * len(self.calls)
         self.starter.run(
             nodes, ppn, self.program.arguments(*arguments), program=self.program.program,
-            settings=side.settings, environment=side.environment, on_line=take,
-            timeout=TIMEOUT + spent,
+            settings=side.settings, environment=side.environment, on_line=take, patience=PATIENCE,
         )  # fmt: skip
 
-    def _take(
-        self, times: Times, side: dict[tuple[TimedCall, str], list[float]], line: str
-    ) -> None:
+
+@dataclass
+class _Reader:
+    """Reads what one of the two launches prints."""
+
+    pair: _Pair
+    times: Times
+    into: Sides
+    version: str = ""
+
+    def __call__(self, line: str) -> float:
+        """Take a line; return how many seconds the next one may take."""
         number, _, rest = line.partition(" ")
         condition, _, seconds = rest.rpartition(" ")
-        if condition in CONDITIONS:
-            call = self.calls[int(number)]
-            side.setdefault((call, condition), []).append(float(seconds))
-            self.count()
+        if line.startswith(VERSION):
+            self._begin(line.removeprefix(VERSION))
+        elif condition in CONDITIONS:
+            call = self.pair.calls[int(number)]
+            self.into.setdefault((call, condition), []).append(float(seconds))
+            self.pair.count()
         elif condition == WRONG:
-            times.wrong.add(self.calls[int(number)])
-        elif not times.library:
-            times.library = line
+            self.times.wrong.add(self.pair.calls[int(number)])
+        return PATIENCE
+
+    def _begin(self, version: str) -> None:
+        """Raise ProbeError for a library other than the table's, and for ranks that are alone."""
+        library = self.pair.library
+        if self.version and self.pair.calls[0].nodes * self.pair.calls[0].ppn > 1:
+            raise ProbeError(
+                "every rank started as a program of its own: mpicc and the launcher belong to"
+                f" different libraries; put the mpicc of {library} beside its launcher"
+            )
+        self.version = version
+        if library.partition(" ")[2] not in re.findall(r"\d+(?:\.\w+)+", version):
+            raise ProbeError(
+                f"mpicc links another library ({version}) than the ranks have ({library}): put the"
+                f" mpicc of {library} beside its launcher"
+            )
 
 
 def _stop(turns: Path) -> None:
@@ -219,8 +256,3 @@ def _stop(turns: Path) -> None:
     descriptor = os.open(turns, os.O_RDWR | os.O_CREAT, 0o600)
     os.pwrite(descriptor, STOP, STOP_OFFSET)
     os.close(descriptor)
-
-
-def _stop_if_failed(stop: Callable[[], None], ended: Future[None]) -> None:
-    if ended.exception() is not None:
-        stop()

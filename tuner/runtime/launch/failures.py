@@ -67,6 +67,7 @@ FAILURES = (  # what the launchers print, and what to say instead
         r"Timeout \(\d+:\d\d:\d\d",  # what faulthandler prints for a rank that watches itself
         "the ranks stopped answering one another: {advice} and run it again",
     ),
+    (r"\bcollectives: (.+?)(?= -{5}| MPI_ABORT| Abort\(| Primary job|$)", "{detail}"),
     (
         r"exited on signal (\d+)|EXIT CODE: (9|11|6|7|135|137|139)\b",
         "a rank died (signal or exit code {detail}), often for want of memory: try fewer ranks or"
