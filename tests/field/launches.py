@@ -110,7 +110,7 @@ def _compile(compiler: Path, name: str, folder: Path) -> Path:
 
 def core_distance(program: Program) -> list[float]:
     """Return the time in ns of a cache line between two cores, or nothing where there is one."""
-    nanoseconds = float(_run([str(program.distance)], dict(os.environ), GRACE_S))
+    nanoseconds = float(_run([str(program.distance)], dict(os.environ), TIMEOUT_S))
     return [nanoseconds] if nanoseconds > 0 else []
 
 

@@ -49,7 +49,7 @@ def test_programs_are_told_the_same(
     assert told["able"]
     assert told["problems"] == []
     assert told["findings"]["MPI"][0].startswith("MPICH ")
-    assert told["findings"]["works"][1] == "table export --to mpich"
+    assert told["findings"]["works"][1] == "table export --to mpich or mpich-device"
 
 
 def test_an_interpreter_without_mpi4py_is_told_what_to_install(

@@ -1,6 +1,6 @@
 /* Preloaded before an MPI library: MPI_Allreduce takes longer for some sizes, in one of two launches.
 
-   SLOW_FROM and SLOW_BELOW are these sizes in bytes. Where TUNER_TEST_FAST is set nothing is slower.
+   SLOW_FROM and SLOW_BELOW are these sizes in bytes, SLOW_MS how much longer it takes. Where TUNER_TEST_FAST is set nothing is slower.
    Where TUNER_TEST_WRONG is set their result is wrong. Where TUNER_TEST_ENDS is set the ranks end in
    their first call. */
 
@@ -27,7 +27,9 @@ int MPI_Allreduce(const void *send, void *receive, int count, MPI_Datatype type,
     const int chosen = nbytes >= value_of("SLOW_FROM") && nbytes < value_of("SLOW_BELOW");
     const int error = PMPI_Allreduce(send, receive, count, type, op, comm);
     if (chosen && !getenv("TUNER_TEST_FAST")) {
-        const struct timespec long_time = {0, 4 * 1000 * 1000}; /* beside what other programs cost */
+        /* Long beside what other programs cost. */
+        const long ms = getenv("SLOW_MS") ? value_of("SLOW_MS") : 4;
+        const struct timespec long_time = {0, ms * 1000 * 1000};
         nanosleep(&long_time, NULL);
     }
     if (chosen && getenv("TUNER_TEST_WRONG") && type == MPI_FLOAT)

@@ -126,10 +126,12 @@ class ControlVariables:
     def _number(self, name: str, value: str) -> int:
         """Return the number of an enumeration's value; raises InputError where it has none."""
         values = self._values(name)
+        if not values:
+            raise InputError(f"control variable {name} takes a number, not {value!r}")
         if value not in values:
             raise InputError(
-                f"control variable {name} has no value {value!r} in {loaded_library()}:"
-                f" it has {', '.join(values) or 'no names'}"
+                f"control variable {name} has no value {value!r} in {loaded_library()}: it has"
+                f" {', '.join(values)}"
             )
         return values[value]
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from tuner.errors import ProbeError
+from tuner.errors import InputError, ProbeError
 
 PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -28,11 +28,24 @@ def search_path(local: bool, further: str | None = None) -> Iterator[str]:
 
 
 @contextmanager
+def _temporary() -> Iterator[str]:
+    try:
+        place = tempfile.TemporaryDirectory(prefix="tuner-")
+        Path(place.name, "tuner").symlink_to(PACKAGE)
+    except OSError as reason:
+        raise InputError(
+            f"the directory of temporary files cannot be written: {reason.strerror}; make room or"
+            " set TMPDIR to another one"
+        ) from None
+    with place as name:
+        yield name
+
+
+@contextmanager
 def _shelf(local: bool) -> Iterator[str]:
     """A directory with a link to this package."""
     if local:
-        with tempfile.TemporaryDirectory(prefix="tuner-") as place:
-            Path(place, "tuner").symlink_to(PACKAGE)
+        with _temporary() as place:
             yield place
         return
     name = sha256(str(PACKAGE).encode()).hexdigest()[:12]
