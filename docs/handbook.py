@@ -1,6 +1,8 @@
-"""The guide, running a service, cost formulas, machines, NCCL, the lab, and why things are so.
+"""The guide, tuning a cluster, running a service, cost formulas, machines, NCCL, the lab, and why
+things are so.
 
 .. include:: guide.md
+.. include:: cluster.md
 .. include:: service.md
 .. include:: cost-formulas.md
 .. include:: machines.md

@@ -20,6 +20,7 @@ HOSTS, PPN = 3, 2
 TOPOLOGY = f"{{name: batch, nodes: {HOSTS}, latency: 200us, bandwidth: 100Mbit/s}}"
 SCRIPTS = ROOT / "docs" / "cluster"
 SUMS = ROOT / "tests" / "lab" / "programs" / "sums.py"
+PAIRED = ROOT / "tests" / "lab" / "programs" / "paired.py"
 SHAPE = (f"--nodes={HOSTS}", f"--ntasks-per-node={PPN}")
 BUDGET = "40s"
 LONGEST = 240.0  # seconds of a job
@@ -84,3 +85,12 @@ def test_ranks_that_do_not_know_each_other_are_explained(batch: Slurm) -> None:
             SCRIPTS / "tune.sbatch", folder, SHAPE, ["--budget", BUDGET], exported, LONGEST
         )
     assert "started every rank as a program of its own" in str(raised.value)
+
+
+def test_two_launches_take_turns_in_a_job(batch: Slurm) -> None:
+    folder = batch.home / "paired"
+    folder.mkdir()
+    script = folder / "paired.sbatch"
+    script.write_text(f'#!/bin/sh\nexec python {PAIRED} "$PWD"\n', encoding="utf-8")
+    said = batch.submit(script, folder, SHAPE, [], environment("openmpi", "openmpi"), LONGEST)
+    assert "4 and 4 conditions were timed" in said

@@ -180,7 +180,8 @@ def test_a_launcher_that_says_nothing_is_ended(tmp_path: Path) -> None:
 def test_only_ssh_is_told_how_long_a_connection_may_take() -> None:
     """Slurm's srun, which MPICH's mpiexec uses in jobs, would take the word for another option."""
     assert set(connection_environment({"HOME": "/"}).values()) == {"-oConnectTimeout=20"}
-    for name in ("SLURM_JOB_ID", "HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent"):
+    assert connection_environment({"SLURM_JOB_ID": "1"}) == {"SLURM_OVERLAP": "1"}
+    for name in ("LSB_JOBID", "HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent"):
         assert connection_environment({name: "1"}) == {}
 
 

@@ -104,7 +104,12 @@ OTHERS = (  # beginnings of variables by which something else than ssh may start
 
 
 def connection_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What makes Open MPI's and MPICH's launchers give up a host that cannot be reached."""
+    """Return what makes Open MPI's and MPICH's launchers give up a host that cannot be reached.
+
+    In a job of Slurm: what lets two launches that take turns share the job's cores.
+    """
+    if environ.get("SLURM_JOB_ID"):
+        return {"SLURM_OVERLAP": "1"}
     if any(name.startswith(OTHERS) for name in environ):
         return {}
     return {"PRTE_MCA_plm_ssh_args": CONNECTING, "HYDRA_LAUNCHER_EXTRA_ARGS": CONNECTING}
