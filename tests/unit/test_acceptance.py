@@ -177,3 +177,17 @@ def test_holm_rejects_what_stays_small_after_correction() -> None:
 
 def test_trials_know_the_ranks_of_their_rule() -> None:
     assert Trial(rule(1000, 2000), 1500).call == TimedCall(ALLREDUCE, 1, 4, 1500)
+
+
+def test_a_rule_that_cannot_be_tried_does_not_stay() -> None:
+    table = table_of({(ALLGATHER, 4): [(0, Choice()), (100, RING), (110, Choice())]}, (104,))
+    assert not list(trials_of(table, "any"))
+    (only,) = accepted_table(table, "any", acceptance_of(table, set())).rules
+    assert only.choice.is_default
+
+
+@given(st.integers(1, 64), st.integers(100, 1 << 20))
+def test_compared_calls_are_decided_by_their_rule(lo: int, hi: int) -> None:
+    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (lo, RING), (hi, Choice())]}, (lo, hi))
+    for point in points(table):
+        assert point.rule.lo <= point.nbytes < point.rule.hi

@@ -195,8 +195,9 @@ def test_page_is_one_file_with_its_plots_inside(result: LibraryResult, tmp_path:
 def test_a_call_that_is_slower_under_one_condition_is_slower() -> None:
     part = {"default_s": 1e-5, "tuned_s": 1e-5}
     conditions = {
-        "barrier reused": {**part, "ratio": 1.5, "ci95": [1.4, 1.6]},
-        "row reused": {**part, "ratio": 0.8, "ci95": [0.7, 0.9]},
+        "barrier reused": {**part, "ratio": 1.5, "ci95": [1.4, 1.6], "slower": False},
+        "row reused": {**part, "ratio": 0.8, "ci95": [0.7, 0.9], "slower": True},
+        "row fresh": {**part, "ratio": 0.7, "ci95": [0.5, 0.99], "slower": False},
     }
     record = {**held(1.1), "conditions": conditions}
     assert cautions.is_slower(record)
@@ -225,3 +226,22 @@ def test_what_a_file_costs_where_it_changes_nothing_is_said(result: LibraryResul
         " 12KiB." in said
     )
     assert not cautions.of_file(table)
+
+
+def test_the_page_says_how_both_sides_were_started(result: LibraryResult) -> None:
+    how = {"program": "C program", "thread_level": "single", "conditions": ["barrier reused"]}
+    table = TuningTable(
+        result.table.cluster, result.table.library, result.table.rules, {"acceptance": how}
+    )
+    use = {"command": ["mpiexec"], "environment": {"FILE": "a<b"}}
+    page = render_page([replace(result, table=table, use=use)])
+    assert "launches of a C program at thread level single" in page
+    assert "<code>FILE=a&lt;b mpiexec</code>" in page
+    assert "at thread level" not in render_page([result])
+
+
+def test_a_wrong_result_is_a_caution() -> None:
+    found = cautions.of_comparison([], [{**held(1.0), "wrong": True}, held(1.0)])
+    assert found[0].startswith("1 call gave a wrong result, such as allreduce of ")
+    assert found[0].endswith("Do not use the table.")
+    assert not cautions.of_comparison([], [held(1.0)])

@@ -61,7 +61,7 @@ def _cluster(result: LibraryResult) -> str:
 
 def _heldout(result: LibraryResult) -> str:
     changed, control = split(result.heldout)
-    parts = []
+    parts = [_compared(result)]
     if changed:
         parts.append(
             "<h3>Tuned against default at sizes that were used for nothing else</h3>"
@@ -76,6 +76,23 @@ def _heldout(result: LibraryResult) -> str:
             " here is noise.</p>" + heldout_figure(control) + "</details>"
         )
     return "".join(parts)
+
+
+def _compared(result: LibraryResult) -> str:
+    """Return how the two sides were started, as a paragraph."""
+    how = result.table.provenance.get("acceptance")
+    if not how or not result.use:
+        return ""
+    variables = (f"{name}={value}" for name, value in result.use["environment"].items())
+    words = escape(" ".join((*variables, *result.use["command"])))
+    return (
+        f"<p class='faint'>Both sides are launches of a {escape(how['program'])} at thread level"
+        f" {escape(how['thread_level'])} that take turns, call by call: one started as programs are"
+        f" without <code>tuner</code>, one with <code>{words}</code>. Ratios are geometric means"
+        f" over {len(how['conditions'])} conditions: {escape(', '.join(how['conditions']))}, which"
+        " say whether a barrier came before each call or several calls ran in a row, and whether"
+        " their buffers were reused.</p>"
+    )
 
 
 def _times(result: LibraryResult) -> str:
