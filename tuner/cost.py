@@ -16,6 +16,7 @@ from tuner.errors import InputError, UnpricedError
 from tuner.files import finite, from_record, json_of, write_atomically
 
 BORROWED = "borrowed"  # in the provenance of a calibration: which costs were not measured
+REDUCTIONS = ""  # stands there for the costs of reductions, as a path class would
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Calibration:
     @property
     def borrowed(self) -> Mapping[str, str]:
         """Return the path classes, of host memory, whose costs were not measured but taken from
-        elsewhere, and a sentence about each; "" stands for reductions.
+        elsewhere, and a sentence about each; `REDUCTIONS` is among them.
         """
         notes = self.provenance.get(BORROWED, ())
         sound = (one for one in notes if isinstance(one, dict)) if isinstance(notes, list) else ()

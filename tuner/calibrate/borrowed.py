@@ -15,7 +15,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.calibrate.distances import MOST_RANKS
-from tuner.cost import BORROWED, Calibration, Estimate, PathCost, ReductionCost, Segment
+from tuner.cost import (
+    BORROWED,
+    REDUCTIONS,
+    Calibration,
+    Estimate,
+    PathCost,
+    ReductionCost,
+    Segment,
+)
 from tuner.locality import HOST, PATH_CLASSES
 from tuner.measurement import WANTED, Measurements
 from tuner.topology import (
@@ -99,8 +107,8 @@ def completed(
     ]  # fmt: skip
     reduction = calibration.reduction
     if wanted and HOST not in reduction:
-        notes.append({"path": "", "memory": HOST, "note": "no time was left to measure reductions:"
-                      " a typical cost is taken"})  # fmt: skip
+        said = "no time was left to measure reductions: a typical cost is taken"
+        notes.append({"path": REDUCTIONS, "memory": HOST, "note": said})
         reduction = {**reduction, HOST: _typical_reduction()}
     if not notes:
         return calibration

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import groupby
 
-from tuner.cost import Calibration
+from tuner.cost import REDUCTIONS, Calibration
 from tuner.libraries.decisions import Decisions, runs
 from tuner.libraries.schedules import schedule_of
 from tuner.progress import Counted, quietly
@@ -68,10 +68,11 @@ class Simulator:
         return other
 
     def doubted(self, point: Point) -> bool:
-        """Whether simulations of such calls rest on costs that were not measured."""
-        borrowed = {name for name in self._calibration.borrowed if name}
-        between, inside = NETWORK in borrowed, bool(borrowed - {NETWORK})
-        return (between and point.nodes > 1) or (inside and point.ppn > 1)
+        """Return whether simulations of such calls rest on costs that were not measured."""
+        borrowed = set(self._calibration.borrowed)
+        between, inside = NETWORK in borrowed, bool(borrowed - {NETWORK, REDUCTIONS})
+        reducing = REDUCTIONS in borrowed and point.key().collective.reduces
+        return reducing or (between and point.nodes > 1) or (inside and point.ppn > 1)
 
     def ahead(self, pairs: Iterable[Pair], progress: Counted = quietly, cores: int = 1) -> None:
         """Those that will be asked for; where that takes long, by as many processes as `cores`.
