@@ -12,6 +12,7 @@ from pathlib import Path
 BUSY = 1.5  # slowdown from which on the machine counts as busy
 ENOUGH = 2e8  # ns of processor time from which on a slowdown can be told
 MARGIN = 1.5  # by how much longer than the last time a step may take
+LONGEST_START = 10.0  # s that Python and imports take at most before the command counts its time
 
 
 class TimeLimit:
@@ -75,13 +76,18 @@ def busy(slowdown: float) -> str:
 
 
 def process_age() -> float:
-    """Return the seconds since this process was started; 0 if the system does not report it."""
+    """Return the seconds since this process was started, but at most `LONGEST_START`; 0 if the
+    system does not report it.
+
+    A shell replaces itself with the last command of its list, which then counts as old as the shell
+    is: what ran before in it is no time of this command.
+    """
     stat = Path("/proc/self/stat")
     if not stat.exists():
         return 0.0
     started = int(stat.read_text(encoding="ascii").rpartition(")")[2].split()[19])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
-    return max(age, 0.0)
+    return min(max(age, 0.0), LONGEST_START)
 
 
 @dataclass(frozen=True)
