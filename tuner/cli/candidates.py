@@ -10,6 +10,7 @@ from itertools import pairwise
 from tuner import libraries
 from tuner.cli.decisions import switches
 from tuner.collective import Collective
+from tuner.errors import InputError
 from tuner.libraries.decisions import Decisions, runs
 from tuner.probe.calls import ITEM, divisible
 from tuner.probe.request import Request, Shape, shapes
@@ -28,6 +29,8 @@ APART = 4.0  # sizes by so much leave room for a size between that is half as fa
 def candidates(request: Request, known: Sequence[Decisions] = ()) -> list[Point]:
     """Every shape and size, and where the default is known to switch between sizes; where every
     rank has a share, whole shares.
+
+    Raises InputError if no size suffices for a share.
     """
     found = {
         Point(*call[:3], HOST, divisible(collective, nbytes, shape), shape.placement): None
@@ -36,7 +39,13 @@ def candidates(request: Request, known: Sequence[Decisions] = ()) -> list[Point]
         for call in [(collective, shape.nodes, shape.ppn, shape.placement)]
         for nbytes in switches(known, call, request.sizes)
     }
-    return [point for point in found if point.nbytes > 0]
+    points = [point for point in found if point.nbytes > 0]
+    if not points:
+        fewest = min(shape.ranks for shape in shapes(request))
+        raise InputError(
+            f"no size of --sizes gives each of {fewest} ranks {ITEM} bytes: name larger ones"
+        )
+    return points
 
 
 @dataclass(frozen=True)
