@@ -129,7 +129,7 @@ class ProbeFile:
         taken = 0.0 if self.ended else seconds_taken(self.path, before)
         self._interrupted = min(taken, before.get("budget", budget))
         if self._anew is None and not added:
-            self.spent = self._interrupted + before.get("seconds", 0.0) * more
+            self.spent = self._interrupted + before.get("seconds", 0.0)
             self.seconds = max(budget - self.spent, 0.0)
         if self.ended and (added or more):
             self.ended = False
@@ -148,11 +148,12 @@ class ProbeFile:
         names = [str(q) for q in self.plan.points if list(q.key) in left_out]
         found = [*told, *watch.notes, *verdict(series), *outliers(series, self.plan.hosts)]
         if names:
+            larger = " with a larger --budget" if self._anew is None else ""
             shown = ", ".join(names[:SHOWN]) + (" ..." if len(names) > SHOWN else "")
             found.append(
                 f"{LEFT_OUT}{len(names)} of {len(self.plan.points)} points did not fit into"
-                f" {format_time(self.about['budget'])} ({shown}); the same command with a larger"
-                " --budget measures them"
+                f" {format_time(self.about['budget'])} ({shown}); the same command{larger} measures"
+                " them"
             )
         return list(dict.fromkeys(found))
 

@@ -111,13 +111,11 @@ def carry_out(
     version = launcher.version()
     known = {"plan": plan.fingerprint, **about, "ranks": plan.ranks, "target": plan.target,
              "operators": plan.operators, "thread_level": plan.thread_level, "budget": budget,
-             "excluded": []}  # fmt: skip
-    if plan.hosts:
-        known[BEGAN] = time.time()
+             "excluded": [], BEGAN: time.time()}  # fmt: skip
     file = ProbeFile(out, cluster, version, plan, known, anew)
     left = file.resume()
     if not file.ended:
-        watch = Watch(left if plan.hosts else plan, file.seconds, on_progress, file.spent)
+        watch = Watch(left, file.seconds, on_progress, file.spent)
         for number in sorted({point.launch for point in plan.points}):
             watch.later = left.after_launch(number)
             over = end if only in (None, number) else -math.inf
