@@ -20,7 +20,7 @@ from tuner.table import Choice
 
 ROUND = 0.1  # share of the budget that a round may take, so that results soon guide the next one
 PATIENCE = 2.0  # times its expected seconds after which a round is ended
-SIMULATING = 0.2  # share of the time left that simulations before the first round may take
+SIMULATING = 0.2  # share of the time left that simulations before a round may take
 PER_REPETITION = 5e-3  # s beside the call itself, for agreeing on a common start
 FASTEST, SLOWEST = 0.5, 8.0  # bounds of the pace
 
@@ -35,6 +35,7 @@ class Rounds:
     on_note     reports what there was no time for
     tell        reports the present step
     pace        measured over expected seconds of the rounds so far
+    whole       whether all points were simulated, so that the bound is of all of them
     """
 
     offered: Offered
@@ -45,6 +46,7 @@ class Rounds:
     on_note: Callable[[str], None]
     tell: Callable[[str], None]
     pace: float = 1.0
+    whole: bool = False
 
     def results(
         self, points: Sequence[Point], measurements: Measurements
@@ -56,32 +58,40 @@ class Rounds:
         design = Design(grid, self.simulator, self._price, doubted=self.simulator.doubted)
         while True:
             self.tell("choosing what to measure next")
+            self._limit_simulations()
             with self.limit.timed("choose"):
                 self._learn(design, grid, measurements)
                 bound = design.bound()
             yield measurements, bound
             tasks = self._next(design)
-            if not tasks:
+            if not tasks or self.launches.room < LEAST:
                 return
             measurements = self._measure(tasks, measurements)
 
     def _simulated(self, points: Sequence[Point]) -> Grid:
         """Simulate the candidates of the points in coarse-to-fine order while there is time."""
-        end, grid = time.monotonic() + SIMULATING * self.limit.left, Grid()
+        self._limit_simulations()
+        grid = Grid()
         for point in coarse_first(points):
             self.tell(f"simulating {len(grid)} of {len(points)} calls")
-            choices = self.offered(point)
-            for choice in (Choice(), *choices):
+            grid[point] = self.offered(point)
+            for choice in (Choice(), *grid[point]):
                 self.simulator(point, choice)
-            grid[point] = choices
-            if time.monotonic() > end:
+            if time.monotonic() > self.simulator.until:
                 break
-        if len(grid) < len(points):
+        self.whole = len(grid) == len(points)
+        if not self.whole:
             self.on_note(
                 f"no time was left to simulate more than {len(grid)} of {len(points)} calls: only"
-                " these are measured"
+                " these are measured, and the mean regret is that of these"
             )
         return grid
+
+    def _limit_simulations(self) -> None:
+        """Allow simulations to take their share of the time left; what they do not reach then
+        counts as unknown.
+        """
+        self.simulator.until = time.monotonic() + SIMULATING * max(self.limit.left, 0.0)
 
     def _learn(self, design: Design, grid: Grid, measurements: Measurements) -> None:
         """Pass the measurements to the design, and add sizes between two different choices."""
