@@ -590,7 +590,7 @@ def test_a_probe_goes_on_where_its_bar_was_and_with_what_it_had_left(tmp_path: P
     assert header is not None
     began = header["provenance"][BEGAN]
     os.utime(out, (began + 20.0, began + 20.0))
-    held = earlier_run(out, request)
+    held = earlier_run(out, plan_cluster(request))
     assert str(held) == f"kept {held.points} of {held.planned} message points from the earlier run"
     assert 0 < held.points < held.planned
     ranks, shown = Ranks(), list[Progress]()
@@ -602,4 +602,4 @@ def test_a_probe_goes_on_where_its_bar_was_and_with_what_it_had_left(tmp_path: P
 
 
 def test_nothing_is_said_of_an_earlier_run_where_there_was_none(tmp_path: Path) -> None:
-    assert str(earlier_run(tmp_path / "m.ndjson", TWO)) == ""
+    assert str(earlier_run(tmp_path / "m.ndjson", plan_of(TWO))) == ""

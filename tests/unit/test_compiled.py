@@ -86,11 +86,11 @@ def test_the_first_use_says_once_what_takes_so_long(tmp_path: Path) -> None:
 
 WARM = """
 import sys, time
-from tuner.sim.warmup import compiled_within
+from tuner.sim.warmup import compile_within
 
 begun, said = time.monotonic(), []
-done = compiled_within(float(sys.argv[1]), lambda: said.append("compiling"))
-print(done, *said, time.monotonic() - begun < float(sys.argv[1]) + 10)
+lacking = compile_within(float(sys.argv[1]), lambda: said.append("compiling"))
+print(not lacking, *said, time.monotonic() - begun < float(sys.argv[1]) + 10)
 """
 EVERYTHING = """
 from tuner.algorithms import build, names
@@ -129,3 +129,25 @@ def test_compiling_ends_in_time_and_then_nothing_is_left_to_compile(tmp_path: Pa
     assert ran(tmp_path, WARM, "300") == "True compiling True"
     assert ran(tmp_path, WARM, "1") == "True True"
     assert ran(tmp_path, EVERYTHING) == "all"
+
+
+BROKEN = """
+import os
+from tuner.sim.warmup import compile_within
+
+os.environ["PYTHONPATH"] = "broken"
+print(compile_within(60.0))
+"""
+
+
+def test_compiling_that_fails_says_why_and_takes_nothing_from_the_present_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "numba.py").write_text("raise ImportError('numba of the present folder')\n")
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    (folder / "llvmlite.py").write_text("raise ImportError('no LLVM here')\n")
+    program = f"import sys; sys.path[:] = {sys.path!r}\n{BROKEN}"
+    sentence = "the simulation could not be compiled (ImportError: no LLVM here)"
+    assert ran(tmp_path / "broken", program) == sentence

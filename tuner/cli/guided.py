@@ -23,8 +23,8 @@ from tuner.cost import Calibration
 from tuner.errors import InputError
 from tuner.libraries.decisions import Decisions
 from tuner.locality import placed_record
-from tuner.measurement import WANTED, Measurements, read_measurements
-from tuner.probe.cluster import EarlierRun, check_probe, cluster_of, earlier_run
+from tuner.measurement import WANTED, Measurements, read_measurements, read_partial
+from tuner.probe.cluster import EarlierRun, check_probe, cluster_of, earlier_run, plan_cluster
 from tuner.probe.file import BEGAN, SPENT, TUNING, forget, seconds_taken
 from tuner.probe.request import Request
 from tuner.probe.rounds import provenance_of
@@ -35,14 +35,14 @@ from tuner.select.dataset import Point
 from tuner.select.design import Bound
 from tuner.select.offers import Task
 from tuner.select.predict import Simulator
-from tuner.sim.warmup import compiled_within
+from tuner.sim.warmup import compile_within
 from tuner.table import Choice, TuningTable
 from tuner.units import format_time, plural
 
 COMPILING = 0.25  # of the time that is left at most, once for each installation
 ASKING = 0.15  # of it at most, for what the library's default runs
 GUIDED = 20.0  # s on an idle computer: with less left, messages and simulations do not pay
-DIRECT, DIRECT_LARGEST = 24, 2**17  # calls, and bytes of them, that are measured unsimulated
+DIRECT, DIRECT_LARGEST = 24, 2**17  # calls of a launch, and bytes of them, without simulations
 STEP = 5.0  # seconds to which a sentence rounds up
 
 
@@ -172,7 +172,7 @@ class _Tuning:
         began = time.time() - self.limit.elapsed
         self.about[TUNING] = {BEGAN: began, SPENT: self.limit.spent}
         self._want(candidates(self.wide))
-        earlier = earlier_run(self.out, self.launches.request)
+        earlier = earlier_run(self.out, plan_cluster(self.launches.request))
         if str(earlier):
             self._note(str(earlier))
         return earlier
@@ -213,7 +213,7 @@ class _Tuning:
     def _by_simulation(self, earlier: EarlierRun) -> bool:
         """Measure messages, then the calls that a design chooses from simulations.
 
-        Return whether there was time for that.
+        Return whether any call was measured so, now or earlier.
         """
         if not self._can_simulate(earlier):
             return False
@@ -229,7 +229,7 @@ class _Tuning:
         self.tables.simulate_by(self.measurements, decisions)
         if self.tables.simulator is not None:
             self._measure_rounds(points, decisions, self.tables.simulator)
-        return self.tables.simulator is not None
+        return self.tables.simulator is not None and has_collectives(self.measurements)
 
     def _can_simulate(self, earlier: EarlierRun) -> bool:
         """Return whether there is time for messages, and the simulation is compiled."""
@@ -241,14 +241,13 @@ class _Tuning:
             self._note("too little time to measure messages and to simulate: some calls are"
                        " measured without that")  # fmt: skip
             return False
-        compiled = compiled_within(
+        lacking = compile_within(
             COMPILING * left,
             lambda: self._note("compiling the simulation: this takes up to a minute, once"),
         )
-        if not compiled:
-            self._note("no time was left to compile the simulation, which is needed once: some"
-                       " calls are measured without it")  # fmt: skip
-        return compiled
+        if lacking:
+            self._note(f"{lacking}: some calls are measured without it")
+        return not lacking
 
     def _decisions(self) -> Sequence[Decisions]:
         self._tell("asking what the library's default runs")
@@ -269,21 +268,35 @@ class _Tuning:
             if not has_collectives(measurements):  # the bound says that nothing is known
                 continue
             self.callbacks.on_round(bound, self.limit.elapsed)
-            if bound.upper <= self.goal.regret:
+            if rounds.whole and bound.upper <= self.goal.regret:
                 break
             if self.tables.table is None:  # shows how long it takes, and remains if time runs out
                 self.tables.make(self.measurements)
 
     def _directly(self) -> None:
-        """Measure calls spread over all shapes and sizes, each with every algorithm."""
-        sizes = [n for n in self.request.sizes if n <= DIRECT_LARGEST] or [min(self.request.sizes)]
-        few = replace(self.wide, sizes=tuple(sizes), segments=())
-        offered = Offered(few, self.constraints)
-        points = coarse_first(candidates(few))[:DIRECT]
-        tasks = [Task(point, offered(point), 0.0) for point in points]
-        found = self.launches.alone(chosen_of(tasks))
-        if found is not None:
+        """Measure calls spread over all shapes and sizes, each with every algorithm, while there is
+        time.
+        """
+        offered = Offered(replace(self.wide, segments=()), self.constraints)
+        points = self._unmeasured()
+        for first in range(0, len(points), DIRECT):
+            few = points[first : first + DIRECT]
+            tasks = [Task(point, offered(point), 0.0) for point in few]
+            found = self.launches.alone(chosen_of(tasks))
+            if found is None:
+                return
             self.measurements = _whole(found)
+
+    def _unmeasured(self) -> Sequence[Point]:
+        """Return the calls of no long messages that the file lacks, in coarse-to-fine order."""
+        points = candidates(self.wide)
+        largest = max(DIRECT_LARGEST, min(point.nbytes for point in points))
+        kept = read_partial(self.out)[1] if self.out.exists() else []
+        done = {(one.subject, one.nodes, one.ppn, one.placement, one.nbytes) for one in kept}
+        return [
+            q for q in coarse_first([q for q in points if q.nbytes <= largest])
+            if (q.collective, q.nodes, q.ppn, q.placement, q.nbytes) not in done
+        ]  # fmt: skip
 
     def _finished(self, earlier: EarlierRun) -> Guided:
         """Make the table, and record in the file that the run has ended."""

@@ -31,6 +31,7 @@ class Launches:
     request     of the messages; collective calls are chosen during the run
     about       provenance of the run
     on_progress receives what is being measured
+    has_started whether ranks were started
     """
 
     out: Path
@@ -40,6 +41,7 @@ class Launches:
     limit: TimeLimit
     about: Mapping[str, Any]
     on_progress: Callable[[Progress], None]
+    has_started: bool = False
 
     @property
     def starting(self) -> float:
@@ -62,7 +64,7 @@ class Launches:
         seconds = max(min(MESSAGES * self.limit.seconds, most), 0.0)
         found = probe_cluster(
             self.out, self.request, self.launcher, name=self.name, budget=seconds,
-            decisions=decisions, about=self.about, on_progress=self.on_progress,
+            decisions=decisions, about=self.about, on_progress=self._heard,
             end=self._end(seconds), anew=anew,
         )  # fmt: skip
         return self._noticed(found)
@@ -89,15 +91,19 @@ class Launches:
     ) -> Measurements:
         found = probe_chosen(
             self.out, self.request, self.launcher, chosen, name=self.name, budget=seconds,
-            target=ROUGH, about=self.about, on_progress=self.on_progress, end=end, alone=alone,
+            target=ROUGH, about=self.about, on_progress=self._heard, end=end, alone=alone,
         )  # fmt: skip
         return self._noticed(found)
 
     def _end(self, seconds: float) -> float:
         return time.monotonic() + self.starting + seconds
 
+    def _heard(self, progress: Progress) -> None:
+        self.has_started = True
+        self.on_progress(progress)
+
     def _noticed(self, found: Measurements) -> Measurements:
-        """Record how long the ranks took to start."""
-        if START in found.provenance:
+        """Record how long the ranks took to start, unless that is known of an earlier run alone."""
+        if self.has_started and START in found.provenance:
             self.limit.took("start", float(found.provenance[START]))
         return found

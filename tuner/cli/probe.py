@@ -109,8 +109,7 @@ def run(options: argparse.Namespace) -> None:
         return
     display = Display(console(error=True))
     where = f" on {plural(len(there.names), 'host')}" if there.names else ""
-    if there.names:
-        _say_beforehand(options, there, display)
+    _say_beforehand(options, there, display)
     with display.stage(f"probing {options.library}{where}") as report:
         measurements = _probed(options, there, report)
     _show(options, measurements)
@@ -150,7 +149,7 @@ def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measur
 
 def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display) -> None:
     """Say what an earlier run left, and that other programs keep this computer busy."""
-    earlier = str(cluster.earlier_run(options.out, clusters.request_of(options, there)))
+    earlier = str(cluster.earlier_run(options.out, _planned(options, there)))
     if earlier:
         display.note(earlier)
     if (slow := slowdown(scheduled())) >= BUSY:

@@ -168,17 +168,17 @@ class EarlierRun:
         return f"kept {' and '.join(parts)} from the earlier run"
 
 
-def earlier_run(out: Path, request: Request) -> EarlierRun:
-    """Return what `out` holds of `plan_cluster(request)` and of further rounds.
+def earlier_run(out: Path, plan: Plan) -> EarlierRun:
+    """Return what `out` holds of a plan and of further rounds.
 
     Raises InputError for a file that cannot be read.
     """
-    plan = plan_cluster(request)
     series = read_partial(out)[1] if _begun(out) else []
-    own = plan.complete([one for one in series if one.launch == 0])
-    calls = {(one.launch, one.point) for one in series if one.launch > 0}
+    launches = {point.launch for point in plan.points}
+    own = plan.complete([one for one in series if one.launch in launches])
+    calls = {(one.launch, one.point) for one in series if one.launch not in launches}
     left = len(plan.without(own).points)
-    messages = "collectives" not in request.parts
+    messages = all(point.kind != "collective" for point in plan.points)
     return EarlierRun(len(plan.points) - left, len(plan.points), len(calls), messages)
 
 

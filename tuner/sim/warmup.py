@@ -29,22 +29,25 @@ SHARED_FROM = 65536.0  # bytes: larger messages are played event by event
 PACKAGES = Path(__file__).resolve().parents[2]  # where `tuner` is imported from
 
 
-def compiled_within(seconds: float, on_begin: Callable[[], object] = lambda: None) -> bool:
-    """Compile what is not compiled yet, for at most `seconds`; `on_begin` hears of it.
+def compile_within(seconds: float, on_begin: Callable[[], object] = lambda: None) -> str:
+    """Compile what is not compiled yet, for at most `seconds`; `on_begin` is called before that.
 
-    Returns whether everything is compiled.
+    Return why the simulation is not compiled, empty if it is.
     """
     if _is_compiled():
-        return True
+        return ""
     on_begin()
     path = os.pathsep.join(filter(None, [str(PACKAGES), os.environ.get("PYTHONPATH")]))
+    reason = "no time was left to compile the simulation, which is needed once"
     with suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            [sys.executable, "-m", "tuner.sim.warmup"], timeout=seconds, check=False,
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "tuner.sim.warmup"], timeout=seconds, check=False,
             env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace",
         )  # fmt: skip
-    return _is_compiled()
+        said = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        reason = f"the simulation could not be compiled ({said[0]})"
+    return "" if _is_compiled() else reason
 
 
 def _is_compiled() -> bool:
