@@ -172,7 +172,7 @@ def follow(
     """Run pip and show its progress; raises SetupError with its last words where it fails."""
     running = subprocess.Popen(
         [python, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, **QUIET, **environment},
+        errors="replace", env={**os.environ, **QUIET, **environment},
     )  # fmt: skip
     heard = list[str]()
 
@@ -200,7 +200,7 @@ def follow(
 def said(python: Path, *words: str) -> list[str]:
     """Return the lines that a program prints; raises SetupError where it fails."""
     done = subprocess.run([python, *words], capture_output=True, text=True,
-                          env={**os.environ, **QUIET})  # fmt: skip
+                          errors="replace", env={**os.environ, **QUIET})  # fmt: skip
     if done.returncode:
         raise SetupError(f"{python} {words[0]} failed\n{done.stderr.rstrip()}")
     return done.stdout.splitlines()
@@ -215,10 +215,17 @@ def add_project(python: Path, how: str) -> None:
         Path(packages, "tuner.pth").write_text(f"{HERE.resolve()}\n", encoding="utf-8")
 
 
+def has_pip(python: Path) -> bool:
+    """Return whether an environment is whole: interrupted while it is made, it lacks pip."""
+    if not os.access(python, os.X_OK):
+        return False
+    return subprocess.run([python, *PIP, "--version"], capture_output=True).returncode == 0
+
+
 def set_up(directory: Path, lock: Path, how: str) -> None:
     """Make the environment, or add to it what it lacks."""
     python = directory.absolute() / "bin" / "python"
-    if not os.access(python, os.X_OK):
+    if not has_pip(python):
         print(f"{directory}: a new virtual environment", flush=True)
         said(Path(sys.executable), "-m", "venv", "--clear", str(directory))
     install(python, lock, str(directory))

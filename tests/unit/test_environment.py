@@ -7,6 +7,7 @@ import http.server
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -154,6 +155,18 @@ def test_an_interrupted_installation_leaves_nothing_half_done(
     assert "env: interrupted; make goes on where it stopped" in said
     assert not (tmp_path / "env/fetched").exists()
     assert installed(tmp_path / "env") == set()
+
+
+@pytest.mark.usefixtures("pip")
+def test_an_environment_that_was_never_finished_is_made_again(
+    wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    made = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")]
+    subprocess.run(made, check=True)
+    words = ["sh", str(SCRIPT), "env", str(lock(tmp_path / "l.lock", [wheels["small"]]))]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert installed(tmp_path / "env") == {"small==1.0"}
 
 
 def test_what_is_missing_is_said_and_nothing_is_installed_unasked(tmp_path: Path) -> None:
