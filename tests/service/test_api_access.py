@@ -28,6 +28,7 @@ from tuner.api.access import scope_needed
 from tuner.api.app import create_app
 from tuner.api.limits import Buckets
 from tuner.api.problems import Problem
+from tuner.api.server import serve
 from tuner.api.settings import Settings, is_loopback
 from tuner.cli.serve import networks
 from tuner.errors import InputError
@@ -193,6 +194,21 @@ def test_behind_a_proxy_nothing_is_open(database: str) -> None:
     with served(settings) as client:
         problem(client.get("/v1/tables", headers={"Host": "localhost"}), 401)
         problem(asked_through(client, "127.0.0.1", Host="localhost"), 401)
+
+
+@pytest.mark.parametrize(
+    ("known", "sentence"),
+    [
+        ({"trusted_proxies": PROXIES}, "reach the proxy .* or leave --proxy-headers out"),
+        ({"require_tokens": True}, "^--require-tokens lets nobody in .* or leave it out$"),
+        ({"host": "0.0.0.0"}, r"reach 0\.0\.0\.0 could .* or serve on 127\.0\.0\.1$"),
+    ],
+)
+def test_a_service_without_tokens_says_why_it_needs_one(
+    known: dict[str, Any], sentence: str, database: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        serve(Settings(database=database, port=0, **known), lambda address: pytest.fail(address))
 
 
 def test_the_log_has_the_client_behind_the_proxy(database: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tuner import db
 from tuner.api.access_log import access_logger
 from tuner.api.metrics import SHARED
 from tuner.api.protocol import BoundedProtocol
-from tuner.api.settings import Settings
+from tuner.api.settings import Settings, is_loopback
 from tuner.api.workers import end_with_parent
 from tuner.errors import InputError
 from tuner.jobs.pruning import Pruner
@@ -72,11 +72,22 @@ def _check(settings: Settings) -> None:
     _warn_if_exposed(engine)
     with db.reading(engine) as session:
         if not settings.is_open and not db.has_tokens(session):
-            raise InputError(
-                f"whoever can reach {settings.host} could change tables: make a token first with"
-                f" `tuner token create NAME --scope read --db URL`, or serve on 127.0.0.1"
-            )
+            raise InputError(_without_tokens(settings))
     engine.dispose()
+
+
+def _without_tokens(settings: Settings) -> str:
+    """Return why a service needs a token, and what to do."""
+    if not is_loopback(settings.host):
+        why = f"whoever can reach {settings.host} could change tables"
+        other = "serve on 127.0.0.1"
+    elif settings.trusted_proxies:
+        why = "whoever can reach the proxy of --proxy-headers could change tables"
+        other = "leave --proxy-headers out if there is no proxy"
+    else:
+        why, other = "--require-tokens lets nobody in as long as there is no token", "leave it out"
+    make = "make a token first with `tuner token create NAME --scope read --db URL`"
+    return f"{why}: {make}, or {other}"
 
 
 def _warn_if_exposed(engine: db.Engine) -> None:
