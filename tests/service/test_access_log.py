@@ -88,7 +88,8 @@ def test_every_request_is_one_line(database: str, file: Path) -> None:
 
 
 def test_a_sound_id_of_the_client_is_kept(database: str, file: Path) -> None:
-    sent = ["abc-1.2:3_4", "x" * 65, 'a"b', "line\\nbreak", ""]
+    secret = token(database, "reader", "read")["Authorization"].removeprefix("Bearer ")
+    sent = ["abc-1.2:3_4", "x" * 65, 'a"b', "line\\nbreak", "", secret, f"id-{secret}"]
     with logged(Settings(database=database, access_log=str(file))) as (client, lines):
         for each in sent:
             client.get("/v1/health", headers={"X-Request-Id": each})

@@ -32,7 +32,7 @@ _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{20,}}")
 class AccessLogMiddleware:
     """Log every request when its answer is complete, under an id that the client gets, too.
 
-    An id that the client, or a proxy, has sent as X-Request-Id is kept.
+    An id that the client, or a proxy, has sent as X-Request-Id is kept unless it contains a token.
     """
 
     def __init__(self, app: ASGIApp, described: FastAPI, logger: logging.Logger) -> None:
@@ -129,7 +129,9 @@ def _opened(target: str) -> _LogFile:
 def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == REQUEST_ID and _SOUND_ID.fullmatch(value):
-            return str(value, "ascii")
+            sent = str(value, "ascii")
+            if not _TOKEN.search(sent):
+                return sent
     return uuid.uuid4().hex
 
 
