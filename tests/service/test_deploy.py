@@ -23,6 +23,8 @@ import httpx
 import pytest
 
 from tests.service.serving import PATIENCE, SOURCES, end, good, said, until
+from tuner.cli.database import retention_of
+from tuner.cli.main import parser_for
 
 UNIT = SOURCES / "deploy" / "tuner.service"
 CONTAINERFILE = SOURCES / "deploy" / "Containerfile"
@@ -97,6 +99,13 @@ def test_the_command_of_the_unit_starts_a_service(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "tuner" / "tuner.sqlite").stat().st_mode) == 0o600
     process.send_signal(signal.SIGTERM)
     assert end(process) == 0
+
+
+def test_the_unit_deletes_nothing_unasked() -> None:
+    text = UNIT.read_text().replace("\\\n", "")
+    (command,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
+    words = shlex.split(command.partition("=")[2].replace("$TUNER_SERVE_OPTIONS", ""))[1:]
+    assert retention_of(parser_for(words).parse_args(words)).keeps_all
 
 
 @pytest.fixture(scope="module")
