@@ -160,7 +160,7 @@ def test_where_few_calls_were_simulated_a_small_regret_ends_nothing(
 
 def test_a_simulator_without_time_for_a_round_still_measures_some_calls(tmp_path: Path) -> None:
     limit = TimeLimit(25.0)
-    limit.took("choose", 100.0)
+    limit.took("table", 18.0)
     ranks = Ranks()
     found = guided(tmp_path / "m.ndjson", TWO, ranks, Goal(25.0, 1e-9), limit=limit)
     assert "bcast" in {one.subject for one in found.measurements.series}
