@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from types import ModuleType
 
 from tuner import libraries
@@ -64,14 +65,14 @@ def make_table(
         if library.in_rules(row.point.key().collective, row.choice)
     ]
     designed = bool(measurements.provenance.get(DESIGNED))
-    selector = train(rows, simulate, designed, doubted)
+    trained = partial(train, simulate=simulate, designed=designed, doubted=doubted)
+    selector = trained(rows)
     told = _told(measurements)
     wanted = {*told, *_calls(rows, shapes, selector)} - {row.point for row in rows}
     contests = hold_all(rows, designed=designed)
     solid = [row for row in rows if repeated(row)]
     if solid:
-        same = len(solid) == len(rows)
-        believer = selector if same else train(solid, simulate, designed, doubted)
+        believer = selector if len(solid) == len(rows) else trained(solid)
         contests += _expected(wanted, solid, believer, library)
     table = tabulate(
         measurements, contests, selector, library.order_safe, constraints,
