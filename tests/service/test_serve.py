@@ -190,7 +190,12 @@ def test_an_operator_prunes_by_hand(database: str, refused: Says, printed: Says)
     assert found == {"jobs": [1, 2], "tables": [], "dry_run": False}
     assert printed(*words) == "deleted 0 jobs and 0 table versions\n"
     assert "--keep-jobs-for 90d" in refused("db", "prune", "--db", database)
-    assert main(("db", "prune", "--keep-jobs-for", "90", "--db", database)) == 2
+    for wrong in ("90", "1000000d"):
+        assert main(("db", "prune", "--keep-jobs-for", wrong, "--db", database)) == 2
+    absent = Path(database.removeprefix("sqlite:///")).with_name("absent.sqlite")
+    missing = ("db", "prune", "--keep-jobs", "1", "--dry-run", "--db", f"sqlite:///{absent}")
+    assert "there is no such database" in refused(*missing)
+    assert not absent.exists()
 
 
 def test_a_service_prunes_in_the_background(database: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from tuner import db
 from tuner.cli import parsing
@@ -55,6 +55,8 @@ def retention_of(options: argparse.Namespace) -> db.Retention:
 def age(text: str) -> timedelta:
     """Return the duration of `90d` or `12h`; raises InputError for anything else."""
     try:
-        return timedelta(seconds=parse_duration(text))
+        found = timedelta(seconds=parse_duration(text))
+        datetime.now(UTC) - found  # what is older is deleted: there must be such a moment
+        return found
     except OverflowError:
         raise InputError(f"{text} is longer than any calendar: write it like 90d") from None

@@ -35,7 +35,7 @@ def run_prune(options: argparse.Namespace) -> None:
     retention = retention_of(options)
     if retention.keeps_all:
         raise InputError("nothing to delete: say what to keep, such as --keep-jobs-for 90d")
-    engine = db.open_database(options.db)
+    engine = db.open_database(options.db, existing=True)
     if options.dry_run:
         with db.reading(engine) as session:
             found = db.prunable(session, retention)

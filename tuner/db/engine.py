@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SAWarning
 
 from tuner.db.migrate import migrate
 from tuner.db.refusals import clear_errors, encode_json
-from tuner.db.sqlite_file import create_private_file
+from tuner.db.sqlite_file import create_private_file, require_file
 from tuner.db.transactions import begin_sqlite
 from tuner.errors import InputError
 
@@ -22,12 +22,14 @@ CONNECT_WAIT = 10  # seconds, whole ones, as libpq counts them
 CACHE = 32 << 20  # bytes of SQLite's page cache, per connection
 
 
-def open_database(url: str) -> Engine:
+def open_database(url: str, existing: bool = False) -> Engine:
     """Connect (`sqlite:///tuner.db`, `postgresql://user:password@host/name`) and migrate to the
     newest schema, which any number of processes may do at once.
 
-    SQLite runs in WAL mode with foreign keys enforced. Raises InputError: no such driver, or
-    written by a newer version of the program; UnavailableError: unreadable, refused, locked, or
+    existing    whether the file of an SQLite database must exist; by default it is created
+
+    SQLite runs in WAL mode with foreign keys enforced. Raises InputError: no such driver or file,
+    or written by a newer version of the program; UnavailableError: unreadable, refused, locked, or
     the server does not answer.
     """
     try:
@@ -39,6 +41,8 @@ def open_database(url: str) -> Engine:
     except (ArgumentError, NoSuchModuleError, SAWarning, ValueError):
         raise _unusable_url() from None
     try:
+        if existing:
+            require_file(engine.url)
         create_private_file(engine.url)
         with clear_errors(engine):
             migrate(engine)
@@ -52,7 +56,7 @@ def open_database(url: str) -> Engine:
 
 
 def _unusable_url() -> InputError:
-    """Without the URL, which may have a password in any place."""
+    """Return the error without the URL, which may have a password in any place."""
     return InputError(
         "the URL of the database cannot be used: write it like sqlite:///tuner.db or"
         " postgresql://user:password@host/name"

@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, Engine
 
+from tuner.errors import InputError
+
 PRIVATE = 0o600
 _SUFFIXES = ("", "-wal", "-shm")
 
@@ -23,6 +25,13 @@ def create_private_file(url: URL) -> None:
     if path is not None and url.query.get("mode", "rwc") == "rwc":
         with suppress(OSError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
+
+
+def require_file(url: URL) -> None:
+    """Raise InputError if the file of an SQLite database does not exist."""
+    path = _path(url)
+    if path is not None and not Path(path).exists():
+        raise InputError(f"{path}: there is no such database: name another one with --db")
 
 
 def exposed_modes(engine: Engine) -> dict[str, int]:
