@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from anyio import to_thread
@@ -86,8 +87,15 @@ class Tokens:
             client = Client(found.name, frozenset(found.scopes), has_token=True)
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
-            self._known[token] = (client, time.monotonic() + REMEMBERED)
+            self._known[token] = (client, time.monotonic() + _memory(found.expires_at))
         return client
+
+
+def _memory(expires_at: datetime | None) -> float:
+    """Return for how many seconds a token that is good now need not be looked up again."""
+    if expires_at is None:
+        return REMEMBERED
+    return min(REMEMBERED, (expires_at - datetime.now(UTC)).total_seconds())
 
 
 class Access:

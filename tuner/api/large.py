@@ -70,14 +70,14 @@ class _Sent:
 
 
 def _is_small(request: Request) -> bool:
-    """Whether the body is known to be small; of one that comes in chunks nothing is known."""
+    """Return whether the body is known to be small, as one that comes in chunks never is."""
     if request.method in ("GET", "HEAD") or "transfer-encoding" not in request.headers:
         return int(request.headers.get("content-length", 0)) <= LARGE
     return False
 
 
 def _replayed(request: Request, body: bytes) -> Request:
-    """The request with a body that was received before."""
+    """Return the request with a body that was received before."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}

@@ -31,7 +31,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def is_between_requests(self) -> bool:
-        """Whether all of a request was received, and nothing of the next one."""
+        """Return whether all of a request was received, and nothing of the next one."""
         return not self._reading_body and not (self._reading_head and self._head)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -115,7 +115,7 @@ class _StagedTransport:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """Whether nothing may be written any more."""
+        """Return whether nothing may be written any more."""
         return self.lingering or self._transport.is_closing()
 
     def close(self) -> None:

@@ -150,7 +150,7 @@ def _until_signal() -> Iterator[_Stopping]:
 
 @contextmanager
 def _in_background(settings: Settings) -> Iterator[None]:
-    """What a service does besides answering, in threads which only watch and wait."""
+    """Do what a service does besides answering, in threads which only watch and wait."""
     running: list[Runner | Pruner] = []
     if settings.runs_jobs:
         running.append(Runner(settings.database))

@@ -50,7 +50,7 @@ class Service:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """The counters; workers have none, and what they do is counted by the process that asks."""
+        """Return the counters; workers have none: the process that asks counts what they do."""
         return Metrics(self.engine)
 
     def notice(self) -> None:

@@ -21,19 +21,23 @@ SMALL = 1 << 20  # bytes that are stored before a worker would have started
 @asynccontextmanager
 async def body_on_disk(request: Request) -> AsyncIterator[Path]:
     """Keep the body of a request in a temporary file; raises Problem 503 when the disk is full."""
+    received = False
     try:
         with tempfile.NamedTemporaryFile(prefix="tuner-upload-") as file:
             async for piece in request.stream():
                 file.write(piece)
             file.flush()
+            received = True
             yield Path(file.name)
     except OSError as reason:
+        if received:
+            raise
         log.warning("a request body could not be kept: %s", reason.strerror)
         raise Problem(503, "the service has no room for this upload: send it later") from None
 
 
 def ingest_file(engine: db.Engine, path: Path, workers: WorkerPool) -> db.Stored:
-    """As `db.ingest`, in a worker where that takes long."""
+    """Store measurements as `db.ingest` does, in a worker if that takes long."""
     if path.stat().st_size <= SMALL:
         return db.ingest(engine, path)
     return workers.run(_ingest, engine.url.render_as_string(hide_password=False), path)

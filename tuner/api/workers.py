@@ -42,7 +42,7 @@ class _Worker:
 
     @property
     def expired(self) -> bool:
-        """Whether it has ended, or may end before it gets its next function."""
+        """Return whether it has ended, or may end before it gets its next function."""
         idle_seconds = time.monotonic() - self.idle_since
         return idle_seconds > IDLE_SECONDS - _MARGIN_SECONDS or not self.process.is_alive()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -243,14 +242,20 @@ async def _events(
             if news.last:
                 return
             await asyncio.sleep(LOOK_EVERY)
-            with suppress(db.UnavailableError):  # the next look may succeed
+            try:
                 news = await to_thread.run_sync(_look, service, job_id, last_event_id)
+            except db.UnavailableError:
+                continue  # the next look may succeed
+            except db.NotFoundError:
+                return  # it has ended and was deleted since
     finally:
         service.streams.discard(stream)
 
 
 def _look(service: Service, job_id: int, last_event_id: str | None) -> _News:
-    """All in a thread. What was asked for never changes, and the result comes with the state."""
+    """Return what there is to say of a job, all in a thread. What was asked for never changes, and
+    the result comes with the state.
+    """
     with db.reading(service.engine) as session:
         job = summary(session, job_id)
         event_id = hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:16]
