@@ -22,8 +22,10 @@ from tuner.topologies.short import PREFIX
 SHELLS = ("bash", "zsh", "fish")
 FOLDERS = ("DIRECTORY", "DIR")
 EXAMPLES = """examples:
+  mkdir -p ~/.local/share/bash-completion/completions
   tuner completion bash > ~/.local/share/bash-completion/completions/tuner
-  tuner completion zsh > ~/.zfunc/_tuner
+  mkdir -p ~/.zfunc && tuner completion zsh > ~/.zfunc/_tuner
+  mkdir -p ~/.config/fish/completions
   tuner completion fish > ~/.config/fish/completions/tuner.fish
 
 bash needs its package bash-completion for this file; without it add the script to ~/.bashrc. zsh
