@@ -136,7 +136,8 @@ def _carried_out(
         records = [[placed_record(asdict(one)) for one in chosen] for chosen in rounds]
         about["rounds"] = json.loads(json.dumps(records))  # as the file has them
     left = carry.keywords["end"] - time.monotonic()
-    if request.nodes > 1 and "messages" in request.parts and not _begun(out) and left > ROOM:
+    messages = "messages" in request.parts and carry.keywords.get("only") is None
+    if request.nodes > 1 and messages and not _begun(out) and left > ROOM:
         about |= _loopback(request, launcher, min(PATIENCE, left / 4))
     wanted = request.target if target is None else target
     plan = replace(first, points=(*first.points, *further), target=wanted)
