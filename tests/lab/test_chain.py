@@ -28,7 +28,7 @@ TUNE = ("tune", *HOSTS, "--topology", "flat.yaml", "--budget", f"{BUDGET}s",
         "--target-regret", f"{GOOD}", "--measurements", "m.ndjson", "--calibration", "c.json",
         "--out", "t.json")  # fmt: skip
 ROUND = re.compile(
-    r"after (\d+) s of measuring a table would have a mean regret of ([\d.]+)%, with 95 %"
+    r"after (\d+) s a table would have a mean regret of ([\d.]+)%, with 95 %"
     r" certainty below ([\d.]+)%"
 )
 ENOUGH = 400.0  # seconds

@@ -235,7 +235,7 @@ def _measured(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, l
 
     def tell(bound: Bound, spent: float) -> None:
         display.note(
-            f"after {spent:.0f} s of measuring a table would have a mean regret of"
+            f"after {spent:.0f} s a table would have a mean regret of"
             f" {bound.expected:.1%}, with 95 % certainty below {bound.upper:.1%}"
         )
 
@@ -257,8 +257,7 @@ def _missed(bound: Bound | None, target: float) -> list[str]:
         return []
     return [
         f"the target was not reached: the mean regret is {bound.expected:.1%}, with 95 % certainty"
-        f" below {bound.upper:.1%}, and not below {target:.1%}; the same command with a larger"
-        " --budget goes on"
+        f" below {bound.upper:.1%}, and not below {target:.1%}; the same command goes on"
     ]
 
 
