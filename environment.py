@@ -90,7 +90,7 @@ class Progress:
 
     @property
     def total(self) -> int:
-        """Bytes of all packages."""
+        """Return the bytes of all packages."""
         return sum(self.expected.values())
 
     def text(self) -> str:

@@ -48,7 +48,7 @@ class Retention:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether nothing is ever deleted."""
+        """Return whether nothing is ever deleted."""
         return self == KEEP_ALL
 
 

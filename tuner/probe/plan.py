@@ -217,7 +217,8 @@ class Plan:
         return list(found)
 
     def of_launch(self, launch: int) -> Plan:
-        """The part that one start of the ranks measures, on this computer by as many as it needs.
+        """Return the part that one start of the ranks measures, on this computer by as many as it
+        needs.
 
         Where a message between GPUs is measured, nobody knows yet by which of the ranks.
         """

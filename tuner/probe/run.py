@@ -244,7 +244,7 @@ def _launch(
 
 
 def _at_start(launcher: Launcher) -> Mapping[str, str]:
-    """What the library takes from the environment alone, for its algorithms to be forced."""
+    """Return what the library takes from the environment alone, for algorithms to be forced."""
     settings: Mapping[str, str] = libraries.named(launcher.library).at_start(launcher.capabilities)
     return settings
 

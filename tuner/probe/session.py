@@ -149,7 +149,7 @@ class Session:
         return late
 
     def _affordable(self, point: Point) -> bool:
-        """Whether the messages that show how senders wait fit before the end of everything."""
+        """Return whether the messages that show how senders wait fit before the end of all."""
         if self._end == math.inf:
             return True
         nbytes, messages = point.nbytes, pointtopoint.AHEAD_MESSAGES

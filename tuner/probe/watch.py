@@ -92,7 +92,7 @@ class Watch:
 
     @property
     def limit(self) -> float:
-        """Seconds that the present launch may measure at most: all that is left."""
+        """Return the seconds that the present launch may measure at most: all that is left."""
         return max(self._end - self._launched - self._starting, self.budget)
 
     def no_time_for(self, plan: Plan) -> bool:
