@@ -149,7 +149,10 @@ def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measur
 
 def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display) -> None:
     """Say what an earlier run left, and that other programs keep this computer busy."""
-    earlier = str(cluster.earlier_run(options.out, _planned(options, there)))
+    plan = _planned(options, there)
+    if not there.names and not driver_loads():
+        plan = _of_host_memory(plan)
+    earlier = str(cluster.earlier_run(options.out, plan))
     if earlier:
         display.note(earlier)
     if (slow := slowdown(scheduled())) >= BUSY:
@@ -186,15 +189,19 @@ def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
 
 def _without_gpus(plan: Plan) -> Plan:
     """What is left of it on this computer, said beside the plan; raises InputError for nothing."""
-    own = tuple(point for point in plan.points if point.memory == HOST)
-    if not own:
+    own = _of_host_memory(plan)
+    if not own.points:
         raise InputError("no NVIDIA driver on this computer: of GPUs nothing can be measured")
-    if len(own) < len(plan.points):
+    if len(own.points) < len(plan.points):
         warn(
-            f"no NVIDIA driver on this computer: {len(plan.points) - len(own)} points of GPUs are"
-            " left out, their time goes to the others"
+            f"no NVIDIA driver on this computer: {len(plan.points) - len(own.points)} points of"
+            " GPUs are left out, their time goes to the others"
         )
-    return replace(plan, points=own)
+    return own
+
+
+def _of_host_memory(plan: Plan) -> Plan:
+    return replace(plan, points=tuple(q for q in plan.points if q.memory == HOST))
 
 
 def _print_plan(record: Mapping[str, Any], all_listed: bool) -> None:

@@ -115,7 +115,8 @@ def carry_out(
     file = ProbeFile(out, cluster, version, plan, known, anew)
     left = file.resume()
     if not file.ended:
-        watch = Watch(left, file.seconds, on_progress, file.spent)
+        kept = len(plan.points) - len(left.points)
+        watch = Watch(left, file.seconds, on_progress, file.spent, kept)
         for number in sorted({point.launch for point in plan.points}):
             watch.later = left.after_launch(number)
             over = end if only in (None, number) else -math.inf

@@ -51,11 +51,13 @@ class Watch:
     left_out    keys of points for which there was no time
     why         point, or point and arm -> why there are no samples of it
     before      seconds that an earlier run took, which this one goes on with
+    kept        points of that run
     """
 
     def __init__(
-        self, plan: Plan, budget: float, tell: Callable[[Progress], None], before: float = 0.0
-    ) -> None:
+        self, plan: Plan, budget: float, tell: Callable[[Progress], None], before: float = 0.0,
+        kept: int = 0,
+    ) -> None:  # fmt: skip
         self.budget = budget  # seconds of the present launch
         self.current = ""
         self.finished = 0  # points of the present launch
@@ -69,7 +71,7 @@ class Watch:
         self._rate = budget / plan.weight if plan.points else 0.0
         self._end = 0.0  # of all launches; 0: none has begun
         self._starting = 0.0  # seconds from the start of a launch to its first point
-        self._total = len(plan.points)
+        self._total = kept + len(plan.points)
         self._points = 0  # of the present launch
         self._least = math.inf  # seconds that were left when it was last told
         self._begin = time.monotonic()
