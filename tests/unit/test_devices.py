@@ -404,7 +404,7 @@ def test_a_rank_0_that_cannot_begin_nccl_says_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(nccl=library))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace())
     monkeypatch.setattr("tuner.runtime.nccl._offer", lambda: Place("a", "0"))
-    assert connect(COMM) == Cannot("NCCL failed on rank 0: NCCL_ERROR_SYSTEM_ERROR")
+    assert connect(COMM) == Cannot("NCCL failed on rank 0: RuntimeError: NCCL_ERROR_SYSTEM_ERROR")
 
 
 def test_what_nccl_reduces_follows_from_operator_and_datatype() -> None:

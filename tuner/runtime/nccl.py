@@ -14,11 +14,11 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.locality import CUDA
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import View, contiguous, in_place
 from tuner.runtime.compatibility import code_of, handle_of
+from tuner.runtime.consensus import attempt
 from tuner.runtime.devices import DeviceArray, cuda, cuda_aware, memory_of
 from tuner.runtime.packing import packed
 from tuner.runtime.staging import READ, WRITE, Staging
@@ -53,28 +53,25 @@ class Place:
 
 
 def connect(comm: MPI.Intracomm) -> Nccl | Cannot:
-    """An NCCL communicator over the ranks of `comm`; collective, all get the same kind of answer.
+    """Return NCCL's communicator over the ranks of `comm`; collective, the same kind for all.
 
     comm    stays in use for agreement and packing until `release`: not the user's own
     """
-    objection = objection_to(comm.allgather(_offer()))
+    offer, failure = attempt(_offer)
+    objection = objection_to(comm.allgather(offer or Cannot(failure)))
     if objection:
         return Cannot(objection)
-    identity = comm.bcast(_unique_identity() if comm.rank == 0 else None)
-    if isinstance(identity, Cannot):
-        return identity
-    made: Nccl | None = None
-    failure = ""
-    try:
-        made = Nccl(comm, identity)
-    except RuntimeError as reason:  # NcclError is one
-        failure = f"NCCL failed on rank {comm.rank}: {reason}"
-    failures = [text for text in comm.allgather(failure) if text]
-    if not failures and made is not None:
+    identity, failure = attempt(_unique_identity) if comm.rank == 0 else (None, "")
+    identity, failure = comm.bcast((identity, failure))
+    if failure:
+        return Cannot(f"NCCL failed on rank 0: {failure}")
+    made, failure = attempt(Nccl, comm, identity)
+    failures = [f"rank {rank}: {text}" for rank, text in enumerate(comm.allgather(failure)) if text]
+    if made is not None and not failures:
         return made
     if made is not None:
-        made.abort()
-    return Cannot(failures[0])
+        attempt(made.abort)
+    return Cannot(f"NCCL failed on {failures[0]}")
 
 
 def objection_to(offers: Sequence[Place | Cannot]) -> str:
@@ -95,24 +92,18 @@ def objection_to(offers: Sequence[Place | Cannot]) -> str:
 
 
 def _offer() -> Place | Cannot:
-    """This rank's GPU, if it and NCCL are there."""
-    try:
-        device = cuda()
-    except InputError as reason:
-        return Cannot(str(reason))
+    """Return this rank's GPU, if NCCL is there; raises InputError without a GPU."""
+    device = cuda()
     if not device.nccl:
         return Cannot("CuPy finds no NCCL: install the nvidia-nccl package of its CUDA version")
     return Place(MPI.Get_processor_name(), device.bus)
 
 
 def _unique_identity() -> object:
-    """What the ranks need to find one another, from rank 0; or why there is none."""
+    """Return what the ranks need to find one another; raises RuntimeError without a network."""
     from cupy.cuda import nccl
 
-    try:
-        return nccl.get_unique_id()
-    except RuntimeError as reason:  # without a network interface, say
-        return Cannot(f"NCCL failed on rank 0: {reason}")
+    return nccl.get_unique_id()
 
 
 class Nccl:
