@@ -47,6 +47,10 @@ class Ladder:
         """What to do with a call of `nbytes`, by bisection."""
         return self.actions[bisect_right(self.bounds, nbytes) - 1]
 
+    def leaves(self, nbytes: int, library: Action) -> bool:
+        """Return whether a call of `nbytes` is left to the library's own method."""
+        return self.actions[bisect_right(self.bounds, nbytes) - 1] == library
+
     def device_action(self, nbytes: int, *, mixed: bool) -> Action | None:
         """The same for buffers on a device; None where they must go through the host.
 

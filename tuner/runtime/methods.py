@@ -108,6 +108,10 @@ class Methods:
                 device.settle(*map(buffer_of, specs))  # MPI knows nothing of streams
             return direct(*specs, *others)
         act, dispatch = ladder.action(nbytes), cast(Dispatch, self._dispatch)
+        if present() is None and ladder.leaves(nbytes, getattr(self.plain, method)):
+            return act(
+                *specs, *others
+            )  # nobody here can copy them: let the library say what it can
         return dispatch.staging(lambda *host: act(*host, *others), *buffers)
 
 
