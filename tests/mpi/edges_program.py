@@ -9,10 +9,10 @@ import pickle
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import numpy as np
@@ -26,15 +26,17 @@ from tuner import libraries
 from tuner.collective import Collective
 from tuner.errors import InputError, TunerError
 from tuner.locality import HOST
-from tuner.runtime import private, tune
+from tuner.runtime import pool, private, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.bindings import KEPT
+from tuner.runtime.buffers import describe, in_place
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import ControlVariables
 from tuner.runtime.forcing import Forcing
 from tuner.runtime.ladders import METHODS
+from tuner.runtime.nccl import Place
 from tuner.runtime.nvidia import driver_loads
-from tuner.table import SCHEDULE, Choice, TuningTable
+from tuner.table import NCCL, SCHEDULE, Choice, TuningTable
 
 WORLD, LEVEL = MPI.COMM_WORLD, MPI.Query_thread()
 OURS = {
@@ -280,6 +282,28 @@ def check_what_nobody_received() -> Iterator[str]:
     # It stays: MPICH would give what is still on its way to the next communicator.
 
 
+def check_a_refusal_on_a_duplicate_that_outlives_its_parent() -> Iterator[str]:
+    """What a living duplicate uses stays, also after a call of it failed, on all ranks or one."""
+    fixed, array = np.zeros(4), np.ones(4)
+    fixed.flags.writeable = False
+    for refuses in (True, WORLD.rank == WORLD.size - 1):
+        parent = tune(WORLD.Dup(), table())
+        twin = parent.Dup()
+        for _ in range(2):
+            twin.Allreduce(array, np.zeros(4))
+        twin._backend.failed |= refuses  # as after a failed call whose messages have all arrived
+        if refuses and WORLD.rank < WORLD.size - 1:
+            with suppress(BufferError, ValueError):
+                twin.Allreduce(array, fixed)
+        parent.Free()
+        for _ in range(2):
+            got = np.zeros(4)
+            twin.Allreduce(array, got)
+            if (got != WORLD.size).any():
+                yield f"{got}"
+        twin.Free()
+
+
 def check_one_rank_is_refused_before_it_waits_for_others() -> Iterator[str]:
     """They may see a call of another size, for which there is another rule."""
     array, p, last = np.zeros(64), WORLD.size, WORLD.size - 1
@@ -476,6 +500,24 @@ def check_device_arrays_without_cupy() -> Iterator[str]:
     tuned.Free()
 
 
+def check_device_arrays_that_nobody_here_can_copy() -> Iterator[str]:
+    """An MPI library may take them without saying so: its own calls are left to it."""
+    forced = {(Collective.BCAST, WORLD.size): [(0, Choice()), (64, Choice("binomial"))]}
+    with ExitStack() as patched:
+        patched.enter_context(patch("tuner.runtime.devices.gpu_possible", return_value=True))
+        for module in ("dispatch", "backend", "following"):
+            patched.enter_context(patch(f"tuner.runtime.{module}.cuda_aware", return_value=False))
+        for rules in (None, table_of(forced, library=library_name())):
+            tuned, array = tune(WORLD.Dup(), rules, verbose=rules is not None), np.ones(4)
+            for show in (OnDevice, lambda array: Tensor(array, 10)):
+                array[...] = WORLD.rank + 1.0
+                tuned.Bcast(show(array), WORLD.size - 1)
+                tuned.Allreduce(MPI.IN_PLACE, show(array))
+                if array.tolist() != [float(WORLD.size) ** 2] * 4:
+                    yield f"{array.tolist()}"
+            tuned.Free()
+
+
 def check_dlpack() -> Iterator[str]:
     """Some ranks bring tensors and some numpy's arrays: all must see calls of the same size."""
     tuned, brought = tune(WORLD.Dup(), table()), WORLD.rank == 0
@@ -578,6 +620,142 @@ def check_classes_that_are_made_of_more() -> Iterator[str]:
     if not isinstance(tuned, Named) or tuned.name_of_mine is not named.name_of_mine:
         yield f"{vars(tuned)}"
     tuned.Free()
+
+
+class Listed(MPI.Intracomm):
+    """A program's class, which lists what it is called for."""
+
+    called: ClassVar[list[str]] = []
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = MPI.SUM) -> None:  # noqa: N802
+        self.called.append("Allreduce")
+        super().Allreduce(sendbuf, recvbuf, op)
+
+    def Split(self, color: int = 0, key: int = 0) -> Any:  # noqa: N802
+        self.called.append("Split")
+        return super().Split(color, key)
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        self.called.append("bcast")
+        return super().bcast(obj, root)
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        self.called.append("allgather")
+        return super().allgather(sendobj)
+
+
+def check_classes_of_the_program_hear_of_its_own_calls_alone() -> Iterator[str]:
+    """What the ranks of a tuned communicator tell one another is no call of the program."""
+    Listed.called.clear()
+    tuned: Any = tune(Listed(WORLD.Dup()), table())
+    for comm in (tuned, tuned.Dup(), tuned.Dup()):
+        comm.Bcast(np.zeros(3))
+    tuned.follow()
+    tuned.refresh()
+    if not isinstance(tuned, Listed) or Listed.called:
+        yield f"{type(tuned)}: {Listed.called}"
+    tuned.Free()
+
+
+def check_constants_are_not_freed() -> Iterator[str]:
+    """As in mpi4py, `free` ends at most an object for one; `Free` is refused without effect."""
+    for plain, same in ((WORLD, WORLD), (MPI.Intracomm(WORLD), MPI.Intracomm(WORLD))):
+        tuned = tune(same, table())
+        with suppress(MPI.Exception):
+            tuned.Free()
+        got = np.zeros(4)
+        for _ in range(2):
+            tuned.Allreduce(np.ones(4), got)
+        if tuned.table is None or (got != WORLD.size).any():
+            yield f"{got}"
+        plain.free()
+        tuned.free()
+        if (tuned == MPI.COMM_NULL) != (plain == MPI.COMM_NULL):
+            yield f"free() leaves {tuned}, not {plain}"
+        if tuned != MPI.COMM_NULL:
+            tuned.finalize()
+
+
+def check_small_numbers_are_no_buffers() -> Iterator[str]:
+    """Of whatever type mpi4py's names for no memory are, other values of that type are refused."""
+    for number in (5, 1234):
+        if describe([number, 1, MPI.INT], writable=False) is not None or in_place(number):
+            yield f"{number} is taken for memory"
+    for name in (None, MPI.BOTTOM):
+        if describe([name, 0, MPI.INT], writable=False) is None:
+            yield f"{name} is refused"
+
+
+def check_nccl_that_fails_on_one_rank() -> Iterator[str]:
+    """No rank waits for one that could not even ask; CuPy is not installed here."""
+
+    def place() -> Place:
+        return Place(str(WORLD.rank), "0")
+
+    last, gone = WORLD.rank == WORLD.size - 1, OSError("gone")
+    steps: list[dict[str, Any]] = [
+        {"cuda": gone if last else InputError("no GPU")},
+        {"_offer": place},  # rank 0 cannot import CuPy
+        {"_offer": place, "_unique_identity": lambda: b"name",
+         "Nccl.__init__": gone if last else RuntimeError("refused")},
+    ]  # fmt: skip
+    for effects in steps:
+        with ExitStack() as patched:
+            for name, effect in effects.items():
+                patched.enter_context(patch(f"tuner.runtime.nccl.{name}", side_effect=effect))
+            by_nccl = [(0, Choice("ring", {}, NCCL))]
+            ladders = {(Collective.ALLREDUCE, WORLD.size): by_nccl}
+            tuned = tune(WORLD.Dup(), table_of(ladders, library=library_name()))
+            got = np.zeros(4)
+            tuned.Allreduce(np.ones(4), got)
+            if tuned.table is None or (got != WORLD.size).any():
+                yield f"{effects}: {got}"
+            tuned.Free()
+
+
+def check_what_always_fails_is_not_tried_for_every_duplicate() -> Iterator[str]:
+    """Each attempt holds a communicator, of which a library has only so many."""
+    tuned, before, array = tune(WORLD.Dup(), table()), len(private.HELD), np.full(3, WORLD.rank)
+    with patch("tuner.runtime.backend.build", side_effect=MemoryError()):
+        for _ in range(60):
+            twin = tuned.Dup()
+            twin.Bcast(array)
+            twin.Free()
+    if len(private.HELD) - before > 2 * pool.MOST or array.any():
+        yield f"{len(private.HELD) - before} communicators are held"
+    tuned.Free()
+
+
+def check_ladders_that_one_rank_cannot_make() -> Iterator[str]:
+    """All ranks leave their calls to the library, whenever that happens."""
+    for step in ("follow", "refresh", "finalize"):
+        tuned, got = tune(WORLD.Dup(), table()), np.zeros(4)
+        tuned.Allreduce(np.ones(4), got)
+        with ExitStack() as patched:
+            if WORLD.rank == WORLD.size - 1:
+                lost = patch("tuner.runtime.dispatch.Ladder", side_effect=MemoryError())
+                patched.enter_context(lost)
+            getattr(tuned, step)()
+        for _ in range(2):
+            tuned.Allreduce(np.ones(4), got)
+            if (got != WORLD.size).any():
+                yield f"{step}: {got}"
+        tuned.Free()
+
+
+def check_communicators_without_rules_are_silent() -> Iterator[str]:
+    """A program may derive thousands: what `tune` says of its own communicator is enough."""
+    log, said = logging.getLogger("tuner"), Sayings()
+    tuned = tune(WORLD.Dup(), table())
+    log.addHandler(said)
+    for size in range(1, WORLD.size):
+        part = tuned.Split(WORLD.rank < size)
+        part.Bcast(np.zeros(3))
+        part.Free()
+    log.removeHandler(said)
+    tuned.Free()
+    if said.lines:
+        yield f"{said.lines}"
 
 
 def resident() -> int:

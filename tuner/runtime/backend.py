@@ -16,10 +16,10 @@ from mpi4py import MPI
 from tuner import libraries
 from tuner.algorithms import build
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.errors import InputError, TunerError
 from tuner.libraries.products import base_of
 from tuner.runtime.agreement import library_name
-from tuner.runtime.consensus import Consensus
+from tuner.runtime.consensus import Consensus, attempt_all
 from tuner.runtime.devices import cuda_aware
 from tuner.runtime.forced import Forced
 from tuner.runtime.forcing import Forcing
@@ -67,6 +67,7 @@ class Backend:
         self.comm, self.shared = comm, shared
         self.runners: dict[tuple[Collective, Choice], Runner | None] = {}
         self.failed, self.tally = False, tally
+        self._given_up: set[tuple[Collective, Choice]] = set()
         self.device_memory = DeviceMemory()
         self._spaces = Spaces(HOST_MEMORY), Spaces(self.device_memory)
         self._private: MPI.Intracomm | None = None
@@ -113,21 +114,27 @@ class Backend:
             raise
 
     def rest(self) -> None:
-        """Make ready for another communicator: give up large memory, and try again what failed."""
-        self.runners = {key: runner for key, runner in self.runners.items() if runner}
+        """Make ready for another communicator: give up large memory, try once more what failed."""
+        left = {key for key, runner in self.runners.items() if runner is None}
+        for key in left - self._given_up:
+            del self.runners[key]
+        self._given_up |= left
         for spaces in self._spaces:
             if spaces.nbytes > MOST_IDLE:
                 spaces.release()
 
     def release(self) -> None:
-        """Free requests, their memory and communicators; collective."""
-        for spaces in self._spaces:
-            spaces.release()
-        for release in reversed(self._releases):
-            release()
+        """Free requests, their memory and communicators; collective.
+
+        Raises TunerError where some of that failed, after all else is freed.
+        """
+        memory = [spaces.release for spaces in self._spaces]
+        failure = attempt_all([*memory, *reversed(self._releases)])
         self._releases.clear()
         self.forget()
         self.runners.clear()
+        if failure:
+            raise TunerError(failure)
 
     def forget(self) -> None:
         """Make communicators anew for the next choice.

@@ -11,7 +11,7 @@ This holds as long as nothing can fail between a check and the exchange that fol
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -34,7 +34,8 @@ class AbandonedError(Exception):
 class Consensus:
     """Checks over the ranks of one communicator.
 
-    comm        where the ranks exchange what they think; nobody else uses it meanwhile
+    comm        where the ranks exchange what they think; nobody else uses it meanwhile. Of mpi4py's
+                class, whatever the program's object is
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -78,9 +79,10 @@ def run_together(comm: MPI.Intracomm, act: Callable[[Consensus], T]) -> tuple[T 
     it did. Whether it is the one or the other is the same on all ranks. What ends a program from
     outside (KeyboardInterrupt, SystemExit) is not caught.
     """
+    own = MPI.Intracomm(comm)  # what a program's class makes of its methods is for its own calls
     try:
-        with _errors_raised(comm):
-            return _run(Consensus(comm), act)
+        with _errors_raised(own):
+            return _run(Consensus(own), act)
     except MPI.Exception as failure:  # of the checks themselves
         return None, reason_of(failure)
 
@@ -108,6 +110,12 @@ def attempt(act: Callable[..., T], *arguments: object) -> tuple[T | None, str]:
         return None, reason_of(failure)
 
 
+def attempt_all(acts: Iterable[Callable[[], object]]) -> str:
+    """Do all of these, whatever fails; return why the first one did that failed, or ""."""
+    failures = [failure for act in acts if (failure := attempt(act)[1])]
+    return failures[0] if failures else ""
+
+
 def reason_of(failure: BaseException) -> str:
     """Return what an exception says, in one short line."""
     if isinstance(failure, MPI.Exception):
@@ -127,6 +135,5 @@ def _errors_raised(comm: MPI.Intracomm) -> Iterator[None]:
     try:
         yield
     finally:
-        if comm != MPI.COMM_NULL:
-            comm.Set_errhandler(usual)
+        comm.Set_errhandler(usual)
         usual.Free()

@@ -132,7 +132,7 @@ class Dispatch:
             warn_once(f"tuner: {self._comm.size} ranks leave calls to the library: {failure}")
         move = made and made[1]
         suited = np.array([move is not None])
-        self._comm.Allreduce(MPI.IN_PLACE, suited, MPI.LAND)
+        MPI.Intracomm(self._comm).Allreduce(MPI.IN_PLACE, suited, MPI.LAND)
         if move is not None and suited[0]:
             return backend.watch(move) if backend.shared else move()
         if self._tally is not None:

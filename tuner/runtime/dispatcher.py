@@ -8,7 +8,7 @@ nothing, and wherever anything is in doubt, the library's own collective runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from tuner.locality import CUDA, HOST
 from tuner.runtime import log, shortcuts
 from tuner.runtime.agreement import NO_TABLE, Agreed, library_name, obtain
 from tuner.runtime.backend import Backend
-from tuner.runtime.consensus import Consensus, attempt, run_together
+from tuner.runtime.consensus import Consensus, attempt, attempt_all, run_together
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.feedback import Ring, post
 from tuner.runtime.following import NO_RULES, Policy, announce, judge
@@ -64,6 +64,7 @@ NOTHING = Terms()
 
 def tuned(
     consensus: Consensus,
+    plain: MPI.Intracomm,
     table: TuningTable | Path | str | None,
     service: str | None,
     cluster: str | None,
@@ -75,9 +76,10 @@ def tuned(
 ) -> Any:
     """Return the tuned communicator that `tuner.runtime.tune` describes; collective.
 
+    plain       the object that the program gave
+
     An InputError is returned where rank 0 wants an unknown kind of memory.
     """
-    comm = consensus.comm
     directory = here()
 
     def source() -> Request:
@@ -88,14 +90,15 @@ def tuned(
     wanted = os.environ.get("TUNER_FEEDBACK", "") not in ("", "0") if feedback is None else feedback
     said = (memory if known else quoted(memory), bool(wanted))
     consensus.check()
-    memory, recorded = comm.bcast(said)
+    memory, recorded = consensus.comm.bcast(said)
     if memory not in (HOST, CUDA):
         return InputError(f"memory is {HOST!r} or {CUDA!r}, not {memory}")
     ring = Ring() if recorded else None
-    tally = Tally(comm.rank, printed=verbose) if verbose or log.informs() else None
+    tally = Tally(plain.rank, printed=verbose) if verbose or log.informs() else None
     terms = Terms(source, agreed, memory, ring, tally)
-    made = _of_terms(comm, terms)
+    made = _of_terms(plain, terms)
     made.begin(consensus)
+    made.announce()
     made.install()
     return made
 
@@ -120,8 +123,8 @@ class Tuned(Methods, Twin):
         """Look at the rules again and make everything ready for calls; collective."""
         self._forget()
         self._policy = None
-        self._judged()
-        return self.install()
+        self._renew(self.begin)
+        return self._dispatch or self._started()
 
     def refresh(self) -> None:
         """Get the table again and follow what is found; collective.
@@ -130,16 +133,27 @@ class Tuned(Methods, Twin):
         recorded is posted when there is another table.
         """
         self._forget()
-        _, failure = run_together(self.plain, self._refreshed)
-        self._told(failure)
-        if failure:  # some ranks may have another table by now
+        if not self._renew(self._refreshed):  # some ranks may have another table by now
             self._terms = replace(self._terms, agreed=NO_TABLE)
+
+    def _renew(self, step: Callable[[Consensus], None]) -> bool:
+        """Take a step after which calls are ready; return whether all ranks could. Collective."""
+
+        def act(consensus: Consensus) -> None:
+            step(consensus)
+            self.install()
+
+        _, failure = run_together(self.plain, act)
+        self._told(failure)
+        if failure:
             self._start_over()
-        self.install()
+            attempt(self.install)  # else calls make what they need
+        return not failure
 
     def _start_over(self) -> None:
         """Forget what the ranks may know differently after a step that failed on one of them."""
-        self._policy, self._nodes = NO_RULES, None
+        self._uninstall()
+        self._policy, self._nodes, self._dispatch = NO_RULES, None, None
         if self._backend is not None:
             self._backend.forget()
 
@@ -153,6 +167,7 @@ class Tuned(Methods, Twin):
             ring = Ring()
         self._terms = replace(terms, agreed=agreed, ring=ring)
         self.begin(consensus)
+        self.announce()
 
     def finalize(self) -> None:
         """Post what was recorded and leave all further calls to the library; collective.
@@ -169,7 +184,7 @@ class Tuned(Methods, Twin):
         self.report()
         self._forget()
         self._terms, self._policy = NOTHING, NO_RULES
-        self.install()
+        attempt(self.install)  # else calls make what they need
 
     def report(self) -> None:
         """Write how many calls followed which rule, and begin to count anew; not collective."""
@@ -188,7 +203,10 @@ class Tuned(Methods, Twin):
             self._nodes = nodes_of(consensus)
         self._backend = self._backend or Backend(comm, self._terms.tally)
         self._policy = judge(consensus, table, self._terms.memory, self._nodes, self._backend)
-        announce(self._policy, table, comm)
+
+    def announce(self) -> None:
+        """Write in the log of rank 0 whether there are rules; not for derived communicators."""
+        announce(self._policy or NO_RULES, self.table, self.plain)
 
     def _judged(self) -> Policy:
         """The rules that are followed; collective for the first time."""
@@ -239,22 +257,25 @@ class Tuned(Methods, Twin):
             comm._nodes = nodes_within(self.plain, made, self._nodes)
         return comm
 
-    def _forget(self) -> None:
+    def _uninstall(self) -> None:
         for name in (*_LADDERS, *METHODS.values()):
             self.__dict__.pop(name, None)
-        _, failure = attempt(self._release)
-        self._told(failure)
+
+    def _forget(self) -> None:
+        self._uninstall()
+        self._told(attempt_all(self._releases()))
         self._dispatch = self._backend = self._shared = self._pool = None
 
-    def _release(self) -> None:
+    def _releases(self) -> Iterator[Callable[[], None]]:
+        """Yield what gives back all that calls needed; each is collective where that is."""
         if self._dispatch is not None:
-            self._dispatch.release()
+            yield self._dispatch.release
         if self._shared is not None:
-            self._shared.put_back(cast(Backend, self._backend))
+            yield partial(self._shared.put_back, cast(Backend, self._backend))
         elif self._backend is not None:
-            self._backend.release()
+            yield self._backend.release
         if self._pool is not None:
-            self._pool.close()
+            yield self._pool.close
 
     def _told(self, failure: str) -> None:
         """Write in the log of rank 0 why the library's own collectives run."""

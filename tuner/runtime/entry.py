@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from tuner.errors import InputError, quoted
-from tuner.runtime.consensus import Consensus, run_together
+from tuner.runtime.consensus import Consensus, attempt, run_together
 from tuner.runtime.log import warn
 from tuner.runtime.objects import Twin, as_kind
 
@@ -58,8 +58,9 @@ def tune(
         from tuner.runtime.dispatcher import tuned
 
         return tuned(
-            consensus, table, service, cluster, token, memory, feedback=feedback, verbose=verbose
-        )
+            consensus, plain, table, service, cluster, token, memory,
+            feedback=feedback, verbose=verbose,
+        )  # fmt: skip
 
     made, failure = run_together(plain, tuned)
     if isinstance(made, InputError):
@@ -67,7 +68,8 @@ def tune(
     if made is None:
         if plain.rank == 0:
             warn(f"tuner: the library's own collectives are used: {failure}")
-        return untuned(plain)
+        made, _ = attempt(untuned, plain)
+        return plain if made is None else made
     return made
 
 

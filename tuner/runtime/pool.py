@@ -14,7 +14,9 @@ from collections import deque
 import numpy as np
 from mpi4py import MPI
 
+from tuner.errors import TunerError
 from tuner.runtime.backend import Backend
+from tuner.runtime.consensus import attempt_all
 from tuner.runtime.tally import Tally
 
 MOST = 8  # backends of one communicator's duplicates
@@ -28,10 +30,11 @@ class BackendPool:
     """
 
     def __init__(self, comm: MPI.Intracomm, tally: Tally | None) -> None:
-        self._comm, self._tally = comm, tally
+        self._comm, self._tally = MPI.Intracomm(comm), tally  # not by a program's own methods
         self._all: list[Backend] = []
         self._in_use: set[int] = set()  # on this rank, by their numbers in `_all`
         self._free = deque[int]()  # on all ranks
+        self._lost: set[int] = set()  # of those in use: their duplicates are freed on this rank
         self._pause = self._next_pause = 0
         self._closed = False
 
@@ -53,16 +56,23 @@ class BackendPool:
         """Note that its communicator was freed on this rank."""
         if self._closed:
             backend.release()
-        elif not backend.failed:  # what was sent to this rank may belong to a call that failed
-            self._in_use.discard(self._all.index(backend))
+            return
+        number = self._all.index(backend)
+        if backend.failed:  # what was sent to this rank may belong to a call that failed
+            self._lost.add(number)
+        else:
+            self._in_use.discard(number)
             backend.rest()
 
     def close(self) -> None:
         """Release what no duplicate uses now, and the rest when they are freed; collective."""
         self._closed = True
-        for number, backend in enumerate(self._all):
-            if number not in self._in_use or backend.failed:
-                backend.release()
+        failure = attempt_all(
+            backend.release for number, backend in enumerate(self._all)
+            if number not in self._in_use or number in self._lost
+        )  # fmt: skip
+        if failure:
+            raise TunerError(failure)
 
     def _exchange(self) -> None:
         """Find out what is free on all ranks, and add a backend while there are few."""
