@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 SWITCH = "OMPI_MCA_coll_tuned_use_dynamic_rules"
-FILE = "OMPI_MCA_coll_tuned_dynamic_rules_filename"
+FORCING = re.compile("OMPI_MCA_coll_tuned_.*(_algorithm|_rules_filename)")  # inert without it
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,7 +80,7 @@ def algorithms_forcible() -> Iterator[None]:
     """Start MPI so that Open MPI's algorithms can be forced: up to 4.1.4 it looks for that in the
     environment alone. Its own choice stays what it is.
     """
-    if SWITCH in os.environ or FILE in os.environ:  # a file of rules that is off shall stay off
+    if SWITCH in os.environ or any(map(FORCING.fullmatch, os.environ)):  # what is off stays off
         yield
         return
     os.environ[SWITCH] = "1"
