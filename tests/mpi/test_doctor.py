@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -122,3 +123,32 @@ def test_ranks_that_do_not_know_one_another_are_a_problem(
     assert main(["doctor"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "do not know one another" in said or "ranks do not start" in said
+
+
+def test_a_template_needs_no_launcher_of_the_library(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Ranks that it starts apart are a problem that is reported, not the end of the report."""
+    words = f"{launcher.executable} {'--allow-run-as-root ' * (os.geteuid() == 0)}--oversubscribe"
+    monkeypatch.setattr("tuner.runtime.launch.executables._directories", lambda _: iter([tmp_path]))
+    main(["doctor", "--hosts", "a,b", "--launch", f"{words} -np {{n}} {{program}}", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["findings"]["launcher"] == ["none"]
+    assert [one["text"] for one in told["problems"] if one["fatal"]] == [
+        "2 hosts were named, but ranks came up on 1 of them"
+    ]
+    apart = tmp_path / "srun"
+    apart.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exit\n'
+        'while [ "${1#-}" != "$1" ]; do shift; done\n"$@" & exec "$@"\n'
+    )
+    apart.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for given in ([], ["--hosts", "a,b", "--launch", f"{apart} {{program}}"]):
+        assert main(["doctor", *given]) == 1
+        said = " ".join(capsys.readouterr().out.split())
+        assert "srun starts do not know one another" in said
+        assert "export SLURM_MPI_TYPE=pmix" in said

@@ -22,7 +22,7 @@ Failure = tuple[type[BaseException], BaseException, TracebackType]
 
 
 class Result(unittest.TextTestResult):
-    """Keeps the names of the tests that failed, with the last line of why."""
+    """Keeps the names of the tests that failed, with the first line of why."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -136,6 +136,17 @@ def test_an_interpreter_says_what_it_has(launcher: Launcher) -> None:
     assert "d" in place.capabilities.datatypes
 
 
+def test_what_an_interpreter_prints_at_its_start_does_not_matter(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho welcome\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    assert installation_of(wrapper).library == installation_of(Path(sys.executable)).library
+    with pytest.raises(ProbeError, match="no Python interpreter there"):
+        installation_of(tmp_path)
+
+
 def test_the_library_is_what_the_interpreter_has(launcher: Launcher) -> None:
     assert Launcher.find().library == "openmpi"
     with pytest.raises(ProbeError, match=r"loads Open MPI 5\.\S+, which is not mpich: give an"):

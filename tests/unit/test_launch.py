@@ -223,3 +223,16 @@ def test_what_launchers_print_about_hosts_becomes_one_sentence(text: str, senten
     )  # fmt: skip
     assert "\n" not in told
     assert re.search(sentence, told), told
+
+
+def test_srun_starts_ranks_of_one_node_with_words_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is the only launcher: it knows nothing of mpirun's options."""
+    srun = tmp_path / "srun"
+    monkeypatch.setattr("tuner.runtime.launch.launcher.launcher_of", lambda _: srun)
+    command = Launcher("mpich", Path(sys.executable)).command(3, ["x.py"], {"MPIR_CVAR_A": "1"})
+    assert command == [
+        str(srun), "--nodes=1", "--ntasks=3", "--overcommit", "--kill-on-bad-exit=1",
+        "/usr/bin/env", "MPIR_CVAR_A=1", sys.executable, "x.py",
+    ]  # fmt: skip

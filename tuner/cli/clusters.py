@@ -136,7 +136,12 @@ def read_measured(path: Path, topology: Path | None) -> tuple[Measurements, Topo
 
 def usual_template(library: str, environment: Mapping[str, str] = environ) -> Template:
     """The batch system's launcher inside its jobs, where there is one; else the library's own."""
+    return job_template(environment) or Template.parse(library)
+
+
+def job_template(environment: Mapping[str, str] = environ) -> Template | None:
+    """Return the batch system's launcher inside its jobs; None where there is none."""
     for variable, name in (("SLURM_JOB_ID", "srun"), ("LSB_JOBID", "jsrun")):
         if environment.get(variable) and shutil.which(name):
             return Template.parse(name)
-    return Template.parse(library)
+    return None

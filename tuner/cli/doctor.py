@@ -1,8 +1,8 @@
 """Say which MPI an interpreter has, what works with it, and what to type where something does not.
 
 Nothing is changed or measured; two ranks are started and end at once. With --hosts one rank is
-started on every host, and what they have is compared. The exit status is 1 where nothing can be
-measured."""
+started on every host, and what they have is compared; so it is with the hosts of a batch job. The
+exit status is 1 where nothing can be measured."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Examine, print, and tell by the status whether something can be measured."""
     python = interpreter(options.library or "", options.python)
-    diagnosis = diagnose(python, clusters.given(options), options.launch)
+    there = clusters.hosts_of(options)
+    diagnosis = diagnose(python, there, options.launch or clusters.job_template())
     emit(options, diagnosis.record(), lambda: _print(diagnosis))
     return 0 if diagnosis.able else 1
 

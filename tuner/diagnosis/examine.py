@@ -36,7 +36,7 @@ def diagnose(python: Path, there: Hosts = LOCAL, template: Template | None = Non
         if place is None:
             rest = [pool.submit(tools.compilers, None), pool.submit(tools.scheduler)]
             return Diagnosis.of([loaded, *(one.result() for one in rest)])
-        path, launcher = launch.launcher(place)
+        path, launcher = launch.launcher(place, needed=there.local or template is None)
         near = [path.parent] if path else []
         sound = not any(problem.fatal for problem in loaded.problems)
         able = sound and (path is not None or not there.local)

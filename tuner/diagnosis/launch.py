@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.diagnosis.findings import Examined, Problem, found
-from tuner.errors import ProbeError, TunerError
+from tuner.errors import ProbeError, TunerError, UnendedError
 from tuner.rank_program import rank_program
 from tuner.runtime.launch import Hosts, Installation, Launcher, Template
 from tuner.runtime.launch.executables import launcher_of, version_of
@@ -22,13 +22,16 @@ ALIKE = {  # what all ranks must have alike: what they tell, and how it is calle
 }  # fmt: skip
 
 
-def launcher(place: Installation) -> tuple[Path | None, Examined]:
-    """Find the library's launcher; None where there is none of the same library and version."""
+def launcher(place: Installation, *, needed: bool) -> tuple[Path | None, Examined]:
+    """Find the library's launcher; None where there is none of the same library and version.
+
+    needed      whether nothing can be measured without it
+    """
     try:
         path = launcher_of(place)
     except ProbeError as reason:
         text, _, remedy = str(reason).rpartition(": ")
-        return None, Examined((found("launcher", "none"),), (Problem(text, remedy, fatal=True),))
+        return None, Examined((found("launcher", "none"),), (Problem(text, remedy, fatal=needed),))
     version = version_of(path, place.base)
     told = f"{path} ({version})" if version else str(path)
     return path, Examined((found("launcher", told),))
@@ -41,7 +44,7 @@ def trial(place: Installation) -> Examined:
         run = launch.run(RANKS, TRIAL, timeout=LIMIT)
         told = _answer(run.stdout)
     except TunerError as reason:
-        return Examined((found("ranks", "do not start"),), (_failed(launch, str(reason)),))
+        return Examined((found("ranks", "do not start"),), (_failed(launch, reason),))
     if told["size"] != RANKS:
         return Examined((found("ranks", "do not meet"),), (_apart(launch, place),))
     lines = f"{RANKS} start and meet; threads: {told['level']} when all are asked for"
@@ -55,7 +58,7 @@ def hosts(place: Installation, there: Hosts, template: Template | None) -> Exami
         run = launch.run(count, TRIAL, hosts=there, ppn=1, timeout=LIMIT + count / 4)
         told = _answer(run.stdout)
     except TunerError as reason:
-        return Examined((found("hosts", "do not answer"),), (_failed(launch, str(reason)),))
+        return Examined((found("hosts", "do not answer"),), (_failed(launch, reason),))
     if told["size"] != count:
         return Examined((found("hosts", "do not meet"),), (_apart(launch, place),))
     ranks = told["ranks"]
@@ -96,9 +99,9 @@ def _answer(stdout: str) -> dict[str, Any]:
     return told
 
 
-def _failed(launch: Launcher, reason: str) -> Problem:
-    text, _, remedy = reason.rpartition(": ")
-    if "did not end within" in reason:
+def _failed(launch: Launcher, reason: TunerError) -> Problem:
+    text, _, remedy = str(reason).rpartition(": ")
+    if isinstance(reason, UnendedError):
         return Problem(
             f"MPI did not start {RANKS} ranks within {LIMIT:g} s",
             "it may wait for a network: try `OMPI_MCA_btl=self,sm OMPI_MCA_pml=ob1` (Open MPI 4:"
@@ -106,13 +109,20 @@ def _failed(launch: Launcher, reason: str) -> Problem:
             fatal=True,
         )  # fmt: skip
     if not text:
-        text, remedy = reason, f"run `{launch.python} -m mpi4py.bench helloworld` by its launcher"
+        text, remedy = (
+            str(reason),
+            f"run `{launch.python} -m mpi4py.bench helloworld` by its launcher",
+        )
     return Problem(text, remedy, fatal=True)
 
 
 def _apart(launch: Launcher, place: Installation) -> Problem:
+    name = str(launch.executable) if launch.template is None else launch.template.words[0]
+    remedy = "put the launcher of that library first on PATH"
+    if Path(name).name == "srun":
+        remedy = "set `export SLURM_MPI_TYPE=pmix`, or pmi2 for MPICH, whichever Slurm has"
     return Problem(
-        f"ranks that {launch.executable} starts do not know one another: it belongs to another MPI"
-        f" than {place.libmpi}",
-        "put the launcher of that library first on PATH", fatal=True,
+        f"ranks that {name} starts do not know one another: it belongs to another MPI than"
+        f" {place.libmpi}",
+        remedy, fatal=True,
     )  # fmt: skip

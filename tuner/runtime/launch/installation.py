@@ -51,7 +51,7 @@ class Installation:
 
 def installation_of(python: Path) -> Installation:
     """Ask an interpreter; raises ProbeError with what to do when it has no usable MPI."""
-    if not os.access(python, os.X_OK):
+    if not (python.is_file() and os.access(python, os.X_OK)):
         raise ProbeError(
             f"{python}: no Python interpreter there; create the environment with `make venv`, or"
             " give another (--python)"
@@ -74,7 +74,11 @@ def _asked(python: Path, environment: tuple[tuple[str, str], ...]) -> Installati
             ) from None
     if run.returncode != 0:
         raise ProbeError(_failure(python, run.stderr))
-    return _read(python, json.loads(run.stdout))
+    try:  # the last line is ours: what an interpreter runs at its start may print others
+        record = json.loads(run.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise ProbeError(f"{python} did not say which MPI it has: run `tuner doctor`") from None
+    return _read(python, record)
 
 
 def _read(python: Path, record: dict[str, object]) -> Installation:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tuner.errors import InputError, ProbeError
 from tuner.libraries.capabilities import Capabilities
 from tuner.runtime.launch import failures
-from tuner.runtime.launch.executables import compiler_of, launcher_of
+from tuner.runtime.launch.executables import SRUN, compiler_of, launcher_of
 from tuner.runtime.launch.failures import CompletedRun
 from tuner.runtime.launch.hosts import LOCAL, Hosts
 from tuner.runtime.launch.installation import Installation, installation_of
@@ -122,7 +122,11 @@ class Launcher:
         program     compiled program to run; None: the interpreter
         """
         words = [str(self.executable)]
-        if self.library == "openmpi":
+        if self.executable.name == SRUN:
+            words += ["--nodes=1", f"--ntasks={ranks}", "--overcommit", "--kill-on-bad-exit=1"]
+            given = settings_environment(self.library, settings or {})
+            words += ["/usr/bin/env", *(f"{name}={value}" for name, value in given.items())]
+        elif self.library == "openmpi":
             words += ["--allow-run-as-root"] * (os.geteuid() == 0)
             words += ["--oversubscribe"] * (ranks > physical_cores())
             for name, value in (settings or {}).items():
