@@ -68,7 +68,7 @@ def listed(lock: Path) -> dict[str, int]:
 
 @dataclass
 class Progress:
-    """What pip has said and fetched so far.
+    """Follow what pip says and fetches.
 
     expected    bytes of each package that is missing
     folder      where pip keeps what it fetched until it is installed

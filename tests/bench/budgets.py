@@ -1,4 +1,4 @@
-"""Whether `tuner tune --hosts` ends with a table, and in time, whatever its budget is:
+"""Check that `tuner tune --hosts` ends with a table, and in time, whatever its budget is:
 
     sudo python -m tests.bench.budgets RESULTS.ndjson [--for 4min] [--loads 1,8] [--numbers 3,9]
 

@@ -1,4 +1,4 @@
-"""What a duplicate costs: `python -m tests.bench.duplicates [MPICH_PYTHON]`.
+"""Measure what a duplicate costs: `python -m tests.bench.duplicates [MPICH_PYTHON]`.
 
 `Dup`, a first call on the duplicate and `Free`, on two and on four ranks: plain, and of a tuned
 communicator under a rule of each kind. Blocks of plain and of tuned duplicates alternate; medians
@@ -61,7 +61,7 @@ def measure(choice: Choice) -> dict[str, object]:
 
 
 def main() -> None:
-    """On every rank: measure; rank 0 prints one JSON line per rule."""
+    """Measure, on every rank; rank 0 prints one JSON line per rule."""
     from mpi4py import MPI
 
     for choice in CHOICES:

@@ -1,4 +1,4 @@
-"""How long others wait while one client posts large bodies: `python -m tests.bench.large [URL]`.
+"""Measure how long others wait for one client: `python -m tests.bench.large [URL]`.
 
 Starts `tuner serve` on a new SQLite file, or on the database of the URL, and asks it `GET
 /v1/select` at a fixed rate while another process posts 15 MB of each kind. Each question is timed
@@ -81,7 +81,7 @@ def calls(number: int) -> dict[str, Any]:
 
 
 def bodies() -> Iterator[tuple[str, str, str, bytes]]:
-    """What is posted: name, path, media type, body."""
+    """Return what is posted: name, path, media type, body."""
     yield "measurements", "/v1/measurements", NDJSON, measurements()
     for name, path, body in (
         ("table", "/v1/tables", table()),

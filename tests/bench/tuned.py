@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.export.heldout import Point, points
+from tuner.export.acceptance import Trial
+from tuner.export.heldout import points
 from tuner.gain import paired_gain
 from tuner.report import geometric_mean, split
 from tuner.runtime.launch import Launcher
@@ -29,12 +30,12 @@ TUNED, DUPLICATE = 1, 2  # arms, after the plain communicator's
 CROWDED = {"openmpi": 8, "mpich": 2}  # ranks at most: MPICH does not yield
 
 
-def wanted(path: str, ranks: int) -> list[Point]:
+def wanted(path: str, ranks: int) -> list[Trial]:
     """What is timed; sums commute."""
     return [p for p in points(read_table(Path(path)), "commutative") if p.rule.key.p <= ranks]
 
 
-def judge(point: Point, launches: Sequence[Sequence[Sequence[float]]], arm: int) -> dict[str, Any]:
+def judge(point: Trial, launches: Sequence[Sequence[Sequence[float]]], arm: int) -> dict[str, Any]:
     """Ratio plain / `arm` with its interval; above 1 the arm is faster."""
     ratio, *ci95 = paired_gain([s[0] for s in launches], [s[arm] for s in launches])
     lost = statistics.median(statistics.median(s[arm]) - statistics.median(s[0]) for s in launches)

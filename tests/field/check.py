@@ -47,7 +47,7 @@ REPEATS = 5  # of a pair of launches between which the machine changed
 
 @dataclass(frozen=True)
 class Setting:
-    """What is measured in one launch: the calls of one library on one number of ranks."""
+    """Hold what one launch measures: the calls of one library on one number of ranks."""
 
     library: Library
     program: Program

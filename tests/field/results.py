@@ -24,7 +24,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Row:
-    """What a check found for one call: default over tuned, so above 1 the tuning is faster."""
+    """Hold what a check found for one call: default over tuned, so above 1 is faster."""
 
     library: str
     call: Call
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """How often launches of the default differ significantly from launches of the default."""
+    """Hold how often launches of the default differ significantly from each other."""
 
     significant: int
     tests: int

@@ -42,7 +42,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Use:
-    """How a program is started with the tuning: words before the program, and environment."""
+    """Hold how a program is started with the tuning: words before it, and environment."""
 
     command: tuple[str, ...]
     environment: dict[str, str]

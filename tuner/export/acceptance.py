@@ -35,7 +35,7 @@ SMALLEST, LARGEST = 16, 1 << 22  # bytes of these
 
 @dataclass(frozen=True)
 class Trial:
-    """A call that a rule decides. Default rules have trials, too: what the file costs there."""
+    """A call to time, and the rule that decides it, which may be the default's."""
 
     rule: Rule
     nbytes: int

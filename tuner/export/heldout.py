@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.collective import Collective
-from tuner.export.acceptance import ITEM, LARGEST, SMALLEST, sizes_of
+from tuner.export.acceptance import ITEM, LARGEST, SMALLEST, Trial, sizes_of
 from tuner.export.ladders import every_ladder
 from tuner.export.timing import (
     CONDITIONS,
@@ -33,20 +33,6 @@ from tuner.table import Rule, TuningTable
 PER_RULE = 3  # sizes at most of a rule
 CONTROLS = 4  # sizes at least that are left to the library, of the ranks of one communicator
 ROUNDS = 10  # of launches
-
-
-@dataclass(frozen=True)
-class Point:
-    """A call to time, and the rule that decides it."""
-
-    rule: Rule
-    nbytes: int
-
-    @property
-    def call(self) -> TimedCall:
-        """Return what is timed."""
-        key = self.rule.key
-        return TimedCall(key.collective, key.nodes, key.ppn, self.nbytes)
 
 
 @dataclass(frozen=True)
@@ -90,12 +76,12 @@ class Heldout:
     wrong: bool = False
 
 
-def points(table: TuningTable, operators: str = "any") -> list[Point]:
+def points(table: TuningTable, operators: str = "any") -> list[Trial]:
     """Return the calls to compare: of each rule other than the default, and as many of the default.
 
     operators   class of operators whose rules decide about sums in the table's file
     """
-    found = list[Point]()
+    found = list[Trial]()
     for ladder in every_ladder(table, operators):
         changed = [rule for rule in ladder if not rule.choice.is_default]
         mine = [point for rule in changed for point in _spread(rule, PER_RULE)]
@@ -105,7 +91,7 @@ def points(table: TuningTable, operators: str = "any") -> list[Point]:
     return found
 
 
-def _spread(rule: Rule, number: int) -> Iterator[Point]:
+def _spread(rule: Rule, number: int) -> Iterator[Trial]:
     """Yield calls of a rule, evenly between the sizes that speak for it."""
     least = rule if not rule.choice.is_default else _bounded(rule)
     known = sorted({*sizes_of(least), *rule.evidence.nbytes, *_bounds(least)})
@@ -116,7 +102,7 @@ def _spread(rule: Rule, number: int) -> Iterator[Point]:
     ]
     step = max(1.0, len(between) / number)
     chosen = (between[int(step * n)] for n in range(min(number, len(between))))
-    yield from (Point(rule, nbytes) for nbytes in chosen)
+    yield from (Trial(rule, nbytes) for nbytes in chosen)
 
 
 def _bounded(rule: Rule) -> Rule:
@@ -166,7 +152,7 @@ def heldout(
     return [_judged(point, times, slower) for point in wanted]
 
 
-def _judged(point: Point, times: Times, slower: Container[tuple[TimedCall, str]]) -> Heldout:
+def _judged(point: Trial, times: Times, slower: Container[tuple[TimedCall, str]]) -> Heldout:
     call, key = point.call, point.rule.key
     default_s, tuned_s = (_typical(times.typical(call, tuned)) for tuned in (False, True))
     ratio, low, high = times.mean_gain(call)

@@ -38,7 +38,7 @@ def make_table(
     cores: int = 1,
     simulator: Simulator | None = None,
 ) -> tuple[Sequence[Row], TuningTable]:
-    """The labelled rows and the table, of choices that the library's rules can say.
+    """Return the labelled rows and the table, of choices that the library's rules can say.
 
     calibration of the measurements; None: nothing is simulated
     topology    of the cluster that was measured; one node of its cores unless it is given
@@ -59,11 +59,8 @@ def make_table(
     constraints.require_known(measurements.library, _sayable(pairs, library))
     if simulator:
         simulator.ahead(pairs, progress, cores)
-    rows = [
-        row
-        for row in label(measurements, simulate)
-        if library.in_rules(row.point.key().collective, row.choice)
-    ]
+    every = label(measurements, simulate)
+    rows = [row for row in every if library.in_rules(row.point.key().collective, row.choice)]
     designed = bool(measurements.provenance.get(DESIGNED))
     trained = partial(train, simulate=simulate, designed=designed, doubted=doubted)
     selector = trained(rows)
