@@ -106,7 +106,7 @@ def slow_tuning(library: str, folder: Path) -> Use:
     source = ROOT / "tests" / "support" / "slow_allreduce.c"
     compiler = BINARIES[library] / "mpicc"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", target, source], check=True)
-    sizes = {"SLOW_FROM": str(SLOW_FROM), "SLOW_BELOW": str(SLOW_BELOW), "SLOW_MS": "20"}
+    sizes = {"SLOW_FROM": str(SLOW_FROM), "SLOW_BELOW": str(SLOW_BELOW), "SLOW_MS": "8"}
     return Use((), {"LD_PRELOAD": str(target), **sizes})
 
 
