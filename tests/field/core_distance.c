@@ -7,9 +7,11 @@
  */
 #define _GNU_SOURCE
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -68,6 +70,7 @@ int main(void) {
         perror("core_distance: fork");
         return 1;
     }
+    if (child == 0) prctl(PR_SET_PDEATHSIG, SIGKILL); /* it would wait for ever */
     pin(cores[child == 0]);
     bounce(child == 0, line, times);
     if (child == 0) return 0;
