@@ -167,7 +167,7 @@ def test_the_status_says_whether_every_rule_was_confirmed(
         assert said.splitlines() == [*cautions, f"{counted} confirmed in {launcher.version()}"]
 
 
-def test_ranks_that_answer_nothing_prove_nothing(
+def test_an_interpreter_that_answers_nothing_proves_nothing(
     launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -177,7 +177,7 @@ def test_ranks_that_answer_nothing_prove_nothing(
     write_table(TuningTable(local_cluster(), launcher.version(), rules), file)
     assert main(["table", "prove", str(file), "--python", "/bin/true"]) == 1
     said = capsys.readouterr()
-    assert "the ranks ended after 0 of" in said.err
+    assert "/bin/true did not say which MPI it has" in said.err
     assert said.out == ""
 
 

@@ -33,9 +33,9 @@ def add_library(parser: argparse.ArgumentParser) -> None:
 def add_thread_level(parser: argparse.ArgumentParser) -> None:
     """Declare the option that says how MPI is initialised."""
     parser.add_argument(
-        "--thread-level", choices=THREAD_LEVELS, default=SINGLE,
-        help="with which the programs initialise MPI, as MPI_Init_thread names it (default: single,"
-        " which MPI_Init gives; mpi4py asks for multiple)",
+        "--thread-level", choices=THREAD_LEVELS, default=SINGLE, metavar="LEVEL",
+        help="with which the programs initialise MPI: single (default), which MPI_Init gives,"
+        " funneled, serialized, or multiple, which mpi4py asks for",
     )  # fmt: skip
 
 

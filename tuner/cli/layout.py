@@ -10,7 +10,7 @@ HANGING = 2  # further blanks before the second line of an indented one
 SHORTEST_PROSE = 16  # characters that a column of sentences gets, where they are as long
 CONTINUED = " \\"  # how a shell reads that a command goes on in the next line
 MISSING = " ..."
-PROGRAMS = ("tuner", "mpirun", "mpiexec", "srun", "curl", "pip", "make")
+PROGRAMS = ("tuner", "mpirun", "mpiexec", "srun", "curl", "pip", "make", "mkdir")
 Row = tuple[str, ...]
 
 

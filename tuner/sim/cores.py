@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import threading
@@ -53,6 +54,8 @@ class _Here:
 
 
 def _begin(prepare: Callable[..., Callable[[Any], Any]], given: Sequence[object]) -> None:
+    """Begin a process of the pool, which says nothing itself: it would write into a progress bar."""
+    logging.getLogger("tuner").setLevel(logging.ERROR)
     _Here.answer = staticmethod(prepare(*given))
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
