@@ -54,7 +54,7 @@ class _Here:
 
 
 def _begin(prepare: Callable[..., Callable[[Any], Any]], given: Sequence[object]) -> None:
-    """Begin a process of the pool, which says nothing itself: it would write into a progress bar."""
+    """Begin a process of the pool; it logs no warnings, which would break into a progress bar."""
     logging.getLogger("tuner").setLevel(logging.ERROR)
     _Here.answer = staticmethod(prepare(*given))
     threading.Thread(target=_end_with_parent, daemon=True).start()
