@@ -11,9 +11,11 @@ SETUP := environment.sh environment.py
 tune: venv
 	@$(BIN)/tuner quickstart
 
-# One more worker than cores: many tests wait for services and for ranks that sleep.
+# One more worker than cores: many tests wait for services and for ranks that sleep. What compares
+# times runs afterwards, by itself.
 test: .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready
-	@$(BIN)/pytest -n 3 -rs
+	@$(BIN)/pytest -n 3 -rs -m "not alone"
+	@$(BIN)/pytest -rs -m alone
 
 # mpi4py's own tests, under `tuner.run` and without it; about an hour on two cores.
 test-mpi4py: .venv/dev-ready .venv-mpich/ready

@@ -25,6 +25,7 @@ from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, buil
 from tuner.runtime.launch import Launcher, ShapeLauncher
 from tuner.table import Choice, TuningTable
 
+pytestmark = pytest.mark.alone
 SLOW_FROM, SLOW_BELOW = 3000, 50_000  # bytes
 SUPPORT = Path(__file__).parents[1] / "support"
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST

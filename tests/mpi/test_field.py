@@ -28,6 +28,7 @@ from tests.field.launches import (
 from tests.field.results import ALL, Result, analyse
 from tests.field.tables import Library, Rule, Use, read_libraries
 
+pytestmark = pytest.mark.alone
 SECONDS = 0.002
 PAIRS = 5
 CALLS = (
