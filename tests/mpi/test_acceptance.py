@@ -178,7 +178,7 @@ def test_sizes_that_were_used_for_nothing_are_compared(
     for result in changed:
         slow = SLOW_FROM <= result.nbytes < SLOW_BELOW
         assert (result.ratio > 2) == slow
-        assert (result.ci95[0] > 1) == slow
+        assert result.ci95[0] > 1 or not slow  # of equal calls one in forty looks faster
         assert [condition.name for condition in result.conditions] == list(CONDITIONS)
     assert not {result.nbytes for result in results} & {1000, 16_000, 100_000}
 
