@@ -105,9 +105,10 @@ def test_what_would_decide_for_every_launch_is_a_problem(
     assert "OMPI_MCA_coll_tuned_bcast_algorithm is set and would decide" in said
 
 
+@pytest.mark.parametrize("lines", ["cat", "tr -d '\\n'"])  # apart, and run together
 def test_ranks_that_do_not_know_one_another_are_a_problem(
     launcher: Launcher, mpich_launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], lines: str,
 ) -> None:  # fmt: skip
     """A launcher that says the right version and is another library's."""
     fake = tmp_path / "mpirun"
@@ -116,7 +117,7 @@ def test_ranks_that_do_not_know_one_another_are_a_problem(
         "#!/bin/sh\n"
         f'[ "$1" = --version ] && echo "mpirun (Open MPI) {version}" && exit\n'
         'while [ "${1#-}" != "$1" ]; do [ "$1" = -np ] && shift; shift; done\n'
-        f'exec {mpich_launcher.executable} -n 2 "$@"\n'
+        f'{mpich_launcher.executable} -n 2 "$@" | {lines}\n'
     )
     fake.chmod(0o755)
     monkeypatch.setattr("tuner.runtime.launch.executables._directories", lambda _: iter([tmp_path]))

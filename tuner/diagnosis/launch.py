@@ -94,8 +94,10 @@ def _answer(stdout: str) -> dict[str, Any]:
     lines = [line for line in stdout.splitlines() if line.startswith('{"size"')]
     if not lines:
         raise ProbeError("the ranks ended without a word")
-    # Ranks that do not meet are ranks 0 of their own: the first answer says enough.
-    told: dict[str, Any] = json.loads(lines[0])
+    # Ranks that do not meet are ranks 0 of their own: the first answer says enough, and another may
+    # follow on its line.
+    told: dict[str, Any]
+    told, _ = json.JSONDecoder().raw_decode(lines[0])
     return told
 
 
