@@ -1,9 +1,9 @@
 """Run by mpirun: agrees on tables, one case of the JSON list in the first argument after another.
 
 A case holds what all ranks are asked for (`all`) and what the last rank alone is asked for
-(`last`): arguments of `agree`, `environment`, `version` to pretend another one of the library, and
-`otherwise` to understand the table in another way. For each case rank 0 prints what every rank came
-to.
+(`last`): arguments of `request_for`, `environment`, `version` to pretend another one of the
+library, and `otherwise` to understand the table in another way. For each case rank 0 prints what
+every rank came to.
 """
 
 import json
@@ -15,7 +15,9 @@ from typing import Any
 from mpi4py import MPI
 
 from tuner.runtime import agreement
-from tuner.runtime.agreement import Agreed, agree, library_name
+from tuner.runtime.agreement import Agreed, library_name, obtain
+from tuner.runtime.consensus import run_together
+from tuner.runtime.request import request_for
 from tuner.table import read_table
 
 WORLD = MPI.COMM_WORLD
@@ -47,7 +49,10 @@ def play(case: dict[str, Any], comm: MPI.Intracomm) -> Agreed:
     understood = vars(agreement)["table_record"]
     if mine.get("otherwise"):
         vars(agreement)["table_record"] = lambda table: {}
-    agreed = agree(comm, **asked)
+    agreed, failure = run_together(
+        comm, lambda ranks: obtain(ranks, lambda: request_for(library_name(), **asked))
+    )
+    assert agreed is not None, failure
     vars(agreement)["table_record"] = understood
     os.environ.clear()
     os.environ.update(usual)

@@ -10,18 +10,20 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.ladders import table_of
-from tuner.cli.acceptance import side_of
+from tuner.cli.acceptance import settle, side_of
 from tuner.collective import Collective
 from tuner.errors import ProbeError
 from tuner.export import acceptance, mpich
 from tuner.export import heldout as heldout_module
 from tuner.export.acceptance import Acceptance, accept, accepted_table
-from tuner.export.heldout import heldout
+from tuner.export.heldout import Heldout, heldout
 from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, build, time_rounds
+from tuner.report.cautions import of_file
 from tuner.runtime.launch import Launcher, ShapeLauncher
 from tuner.table import Choice, TuningTable
 
@@ -102,7 +104,6 @@ def test_a_rule_stays_where_it_wins(
     kept = {trial.nbytes for trial in found.accepted}
     assert kept == {t.nbytes for t in found.trials if SLOW_FROM <= t.nbytes < SLOW_BELOW}
     assert len(kept) >= 3
-    assert not found.slower
     assert seen[-1][0] == seen[-1][1]
     rules = accepted_table(table, "any", found).ladder(table.keys[0])
     assert [str(rule.choice) for rule in rules] == ["default", "recursive_doubling", "default"]
@@ -145,23 +146,56 @@ def test_calls_without_rules_cost_nothing_in_mpich(
 
 
 def test_what_a_file_costs_elsewhere_is_found(
-    launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
-) -> None:
+    launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """The tuned launch is slow in small calls, which the table leaves to the library."""
     table = table_of(
         {(ALLREDUCE, 2): [(0, Choice()), (5000, Choice("ring")), (40_000, Choice())]},
         probed=(5000, 30_000), library=launcher.version(),
     )  # fmt: skip
-    program = build(launcher.compiler, tmp_path)
+    side = Side(environment={"SLOW_FROM": "0", "SLOW_BELOW": str(SLOW_FROM)})
+    monkeypatch.setattr("tuner.cli.acceptance.side_of", lambda *_: side)
     preloaded(launcher)
-    found = accept(
-        table, "any", ShapeLauncher(launcher), program,
-        Side(environment={"SLOW_FROM": "0", "SLOW_BELOW": str(SLOW_FROM)}),
-        seconds=0.001, directory=tmp_path,
+    settled, _ = settle(table, launcher, lambda *_: None)
+    assert settled.rules == table.rules
+    slower = settled.provenance["comparison"]["slower"]
+    assert {call["nbytes"] < SLOW_FROM for call in slower} == {True}
+    assert all(call["ratio"] < 0.5 for call in slower)
+
+
+def test_a_rule_that_does_not_win_again_is_withdrawn(
+    launcher: Launcher, preloaded: Callable[[Launcher], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two, one for sizes at which both sides take the same time."""
+    table = table_of(
+        {(ALLREDUCE, 2): [
+            (0, Choice()), (5000, Choice("ring")), (40_000, Choice()),
+            (90_000, Choice("rabenseifner")), (200_000, Choice()),
+        ]},
+        probed=(5000, 30_000, 90_000, 150_000), library=launcher.version(),
     )  # fmt: skip
-    assert found.accepted == set(found.trials)
-    assert {call.nbytes < SLOW_FROM for call in found.slower} == {True}
-    assert all(ratio < 0.5 for ratio in found.slower.values())
+    monkeypatch.setattr("tuner.cli.acceptance.side_of", lambda *_: FAST)
+    seen, said = list[set[int]](), list[str]()
+
+    def compared(*arguments: Any, **named: Any) -> list[Heldout]:
+        found = heldout(*arguments, **named)
+        seen.append({one.nbytes for one in found})
+        return found
+
+    monkeypatch.setattr("tuner.cli.acceptance.heldout", compared)
+    preloaded(launcher)
+    settled, records = settle(table, launcher, lambda *_: None, said.append)
+    assert [str(rule.choice) for rule in settled.rules] == ["default", "ring", "default"]
+    assert len(seen) == 2
+    assert not seen[0] & seen[1]
+    assert {record["nbytes"] for record in records} == seen[1]
+    assert said == [
+        "1 rule did not win again and is withdrawn; those that are left are compared at other sizes"
+    ]
+    (withdrawn,) = settled.provenance["comparison"]["withdrawn"]
+    assert withdrawn == "allreduce on 2 ranks, [90000, 200000) bytes: 'rabenseifner'"
+    assert "1 rule was withdrawn" in of_file(settled)[0]
 
 
 def test_sizes_that_were_used_for_nothing_are_compared(
@@ -252,3 +286,20 @@ def test_a_compiler_that_fails_leaves_the_python_program(tmp_path: Path) -> None
     assert program.program is None
     assert program.reason == f"{broken} cannot compile MPI programs: no headers"
     assert build(tmp_path / "nowhere", tmp_path).program is None
+
+
+def test_a_program_that_cannot_start_leaves_the_python_program(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """A compiler that links a library which programs then do not find."""
+    lost = tmp_path / "liblost.so"
+    subprocess.run(["cc", "-shared", "-o", str(lost), "-x", "c", "/dev/null"], check=True)
+    compiler = tmp_path / "mpicc"
+    compiler.write_text(
+        f'#!/bin/sh\n{launcher.compiler} -Wl,--no-as-needed "$@" -L{tmp_path} -llost && rm {lost}\n'
+    )
+    compiler.chmod(0o755)
+    program = build(compiler, tmp_path)
+    assert program.program is None
+    assert program.reason.startswith(f"what {compiler} makes does not start: ")
+    assert "liblost.so: cannot open shared object file" in program.reason

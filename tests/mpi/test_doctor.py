@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MPICH_PYTHON
-from tuner.cli.doctor import problems
 from tuner.cli.main import main
+from tuner.diagnosis.examine import diagnose
 from tuner.runtime.launch import Launcher
 
 HANGING = """
@@ -63,7 +63,7 @@ def test_an_interpreter_without_mpi4py_is_told_what_to_install(
     assert "1 problem" in said
     assert f"{bare} lacks mpi4py" in " ".join(said.split())
     assert f"      MPICC=mpicc {bare} -m pip install --no-binary mpi4py mpi4py\n" in said
-    assert problems(bare)[0].startswith(f"{bare} lacks mpi4py: run ")
+    assert str(diagnose(bare).problems[0]).startswith(f"{bare} lacks mpi4py: run ")
     assert main(["quickstart", "--python", str(bare), "--out", str(tmp_path / "out")]) == 1
     assert f"tuner: {bare} lacks mpi4py: run " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -156,8 +156,7 @@ def test_exported_file_checks_against_its_table(
     capsys.readouterr()
     assert main(["table", "check", str(rules), "--table", str(table), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["differences"] == []
-    lines = rules.read_text().replace(" 0 0 0 #", " 1 0 0 #")  # the default becomes linear
-    rules.write_text(lines)
+    rules.write_text("1\n7 # bcast\n1\n0 # ranks\n1\n0 1 0 0 # linear\n")
     assert main(["table", "check", str(rules), "--table", str(table)]) == 1
     assert "the table says" in capsys.readouterr().out
     rules.write_text("{}")  # as MPICH's begin, or those of Open MPI 6
@@ -238,9 +237,9 @@ def test_calibration_and_measurements_must_belong_together(
 
 def test_a_full_disk_leaves_nothing_half_written(finished: Path, tmp_path: Path) -> None:
     limited = (
-        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
         "from tuner.cli.main import main\nsys.exit(main())\n"
-    )  # no file may grow beyond 100 bytes
+    )  # no file may grow beyond 10 bytes
     out = tmp_path / "out" / "own.rules"
     words = ["table", "export", str(finished / "openmpi/table.json"), "--to", "openmpi"]
     ran = subprocess.run(

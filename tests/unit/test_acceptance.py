@@ -21,11 +21,11 @@ from tuner.export.acceptance import (
     Acceptance,
     Trial,
     accepted_table,
-    controls_of,
     sizes_of,
     trials_of,
+    without,
 )
-from tuner.export.heldout import points
+from tuner.export.heldout import Condition, Heldout, losing, points
 from tuner.export.timing import CONDITIONS, TimedCall, Times
 from tuner.gain import chance_of_no_loss, holm
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable
@@ -142,7 +142,7 @@ def test_heldout_sizes_speak_for_nothing_in_the_table() -> None:
     )  # fmt: skip
     wanted = points(table)
     changed = [point for point in wanted if not point.rule.choice.is_default]
-    tried = {(t.rule, t.nbytes) for t in (*trials_of(table, "any"), *controls_of(table, "any"))}
+    tried = {(t.rule, t.nbytes) for t in trials_of(table, "any")}
     probed = {(each, n) for each in table.rules for n in each.evidence.nbytes}
     assert (tried | probed).isdisjoint((point.rule, point.nbytes) for point in wanted)
     assert len(changed) >= 3
@@ -191,3 +191,48 @@ def test_compared_calls_are_decided_by_their_rule(lo: int, hi: int) -> None:
     table = table_of({(ALLREDUCE, 4): [(0, Choice()), (lo, RING), (hi, Choice())]}, (lo, hi))
     for point in points(table):
         assert point.rule.lo <= point.nbytes < point.rule.hi
+
+
+@given(st.integers(1000, 1 << 20), st.integers(2, 40))
+def test_calls_that_were_compared_are_not_compared_again(lo: int, times: int) -> None:
+    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (lo, RING), (lo * times, Choice())]}, (lo,))
+    first = {point.call for point in points(table)}
+    assert first.isdisjoint(point.call for point in points(table, used=first))
+
+
+def found(nbytes: int, *ratios: float, low: float = 1.01, wrong: bool = False) -> Heldout:
+    """What is found of a call under conditions with these ratios."""
+    conditions = [Condition(str(n), 1e-5, 1e-5, r, (0.5, 2.0)) for n, r in enumerate(ratios)]
+    return Heldout(
+        ALLREDUCE, 1, 4, 4, nbytes, "", 1e-5, 1e-5, 1.2, (low, 1.3), tuple(conditions), wrong=wrong
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "lost"),
+    [
+        (found(30_000, 1.3, 1.1), False),
+        (found(30_000, 1.3, 0.99), True),  # looks slower under one condition
+        (found(30_000, 1.3, 1.1, low=0.99), True),  # not significantly faster
+        (found(30_000, 1.3, 1.1, wrong=True), True),
+        (found(100_000, 1.3, 0.5), False),  # the next rule's
+    ],
+)
+def test_a_rule_that_does_not_win_at_every_size_is_lost(second: Heldout, lost: bool) -> None:
+    table = table_of({(ALLREDUCE, 4): [(0, Choice()), (1000, RING), (100_000, Choice())]})
+    assert losing(table, "any", [found(5000, 1.3, 1.1), second]) == [table.rules[1]] * lost
+
+
+def test_the_default_stands_where_a_rule_was_withdrawn() -> None:
+    table = table_of(
+        {(ALLREDUCE, 4): [(0, Choice()), (1000, RING), (9000, Choice("linear"))],
+         (ALLREDUCE, 2): [(0, RING)]},
+        probed=(500, 2000, 10_000),
+    )  # fmt: skip
+    left = without(table, [table.ladder(Key(ALLREDUCE, 1, 4))[1]])
+    two, four = (left.ladder(Key(ALLREDUCE, 1, p)) for p in (2, 4))
+    assert [(rule.lo, rule.hi, str(rule.choice)) for rule in four] == [
+        (0, 9000, "default"), (9000, math.inf, "linear"),
+    ]  # fmt: skip
+    assert four[0].evidence.gain == 1.0
+    assert two == table.ladder(Key(ALLREDUCE, 1, 2))

@@ -279,6 +279,9 @@ def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choi
     )
     text = openmpi.emit(table)
     assert openmpi.check(table, text) == []
+    if all(rule.choice.is_default for rule in table.rules):
+        assert text == "0 # collectives: all calls are left to the library\n"
+        return
     number = text.splitlines().index("0 # ranks")
     moved = [*text.splitlines()[: number + 2], "0 1 0 0", *text.splitlines()[number + 3 :]]
     assert 1 in ladders or openmpi.check(table, "\n".join(moved))

@@ -133,7 +133,6 @@ def test_an_interpreter_says_what_it_has(launcher: Launcher) -> None:
     assert place.libmpi.is_file()
     assert launcher_of(place) == launcher.executable
     assert place.capabilities.variables["coll_tuned_use_dynamic_rules"].settable
-    assert "d" in place.capabilities.datatypes
 
 
 def test_what_an_interpreter_prints_at_its_start_does_not_matter(

@@ -347,7 +347,7 @@ def test_what_a_file_leaves_out_is_named(
     path, out = tmp_path / "t.json", str(tmp_path / "o.rules")
     write_table(mixed(), path)
     words = ("table", "export", str(path), "--to", "openmpi", "--out", out)
-    assert "2 for cyclic ranks left out: no file tells placements" in told(capsys, *words)
+    assert "2 rules for cyclic ranks left out: no file tells placements" in told(capsys, *words)
     write_table(mixed().consecutive(), path)
     assert "cyclic" not in told(capsys, *words)
 

@@ -129,7 +129,7 @@ def test_shapes_without_rules_are_named_and_so_is_what_comes_next(
     said = capsys.readouterr()
     assert "there are no rules for 8x1: nothing measured tells about such ranks" in said.err
     assert "3x1" not in said.err
-    assert f"{out}: written. Next: `tuner table prove` on the hosts" in said.out
+    assert f"{out}: written. Next, on the hosts that it is for: `tuner table accept`" in said.out
     assert "to the mean regret" not in said.out
     assert main([*words, "--rules", "4", "--out", str(out)]) == 0
     limited = read_table(out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,18 @@ from tuner.cli import following, native
 from tuner.cli.output import warn
 from tuner.cli.progress import Report, counted
 from tuner.export import openmpi
-from tuner.export.acceptance import Acceptance, accepted_table
+from tuner.export.acceptance import Acceptance, accepted_table, without
 from tuner.export.acceptance import accept as accept_rules
 from tuner.export.formats import FORMATS, Wish
-from tuner.export.heldout import heldout, record
+from tuner.export.heldout import Heldout, heldout, losing, record
 from tuner.export.ladders import describe
 from tuner.export.openmpi import proof as openmpi_proof
 from tuner.export.openmpi.emitter import UNSPLIT
-from tuner.export.timing import CONDITIONS, Side, TimingProgram, build
+from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, build
 from tuner.rank_program import SINGLE
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, ShapeLauncher
-from tuner.table import OPERATORS, Rule, TuningTable
+from tuner.table import OPERATORS, Choice, Rule, TuningTable
+from tuner.units import plural
 
 SECONDS = 0.004  # for each call, condition and side in a round
 SHELF = Path.home() / ".cache" / "tuner"  # which all hosts see
@@ -57,6 +58,31 @@ def accept(
     return TuningTable(table.cluster, table.library, known.rules, provenance)
 
 
+def settle(
+    table: TuningTable, launcher: Launcher, report: Report, tell: Callable[[str], None] = warn,
+    there: Hosts = LOCAL,
+) -> tuple[TuningTable, list[dict[str, Any]]]:  # fmt: skip
+    """Return the table with the rules that win at other sizes and another time, too, and that
+    comparison, a record per call.
+
+    tell    of rules that are withdrawn: the others are then compared again, at yet other sizes
+
+    Raises errors like `compare`.
+    """
+    withdrawn, used = list[str](), set[TimedCall]()
+    with _comparison(table, launcher, report, there) as compared:
+        while lost := losing(table, _operators(launcher), found := compared(table, used)):
+            used |= {one.call for one in found}
+            withdrawn += [describe(rule) for rule in lost]
+            tell(f"{plural(len(lost), 'rule')} did not win again and {_is(lost)} withdrawn; those"
+                 " that are left are compared at other sizes")  # fmt: skip
+            table = without(table, lost)
+    records = [record(one) for one in found]
+    told = {"withdrawn": withdrawn, "slower": _slower(records)}
+    provenance = {**table.provenance, "comparison": told}
+    return TuningTable(table.cluster, table.library, table.rules, provenance), records
+
+
 def compare(
     table: TuningTable, launcher: Launcher, report: Report, there: Hosts = LOCAL
 ) -> list[dict[str, Any]]:
@@ -65,16 +91,52 @@ def compare(
     Raises InputError where the environment decides in the library's place, ProbeError when the
     ranks fail.
     """
+    with _comparison(table, launcher, report, there) as compared:
+        return [record(one) for one in compared(table, ())]
+
+
+@contextmanager
+def _comparison(
+    table: TuningTable, launcher: Launcher, report: Report, there: Hosts
+) -> Iterator[Callable[[TuningTable, Collection[TimedCall]], list[Heldout]]]:
+    """Give what compares a table like this one, at other sizes than those that were used."""
     libraries.require_unset(libraries.named(launcher.library).DECIDING)
-    # MPICH's file tells operators apart, Open MPI's cannot: there every operator gets safe rules.
-    operators = "any" if launcher.library == "openmpi" else "commutative"
+    operators = _operators(launcher)
     with _workplace(there) as place:
-        found = heldout(
-            table, ShapeLauncher(launcher, there), _program(launcher, place, table),
-            side_of(table, operators, launcher, place),
-            operators=operators, seconds=SECONDS, directory=place, progress=counted(report),
-        )  # fmt: skip
-    return [record(one) for one in found]
+        program = _program(launcher, place, table)
+
+        def compared(table: TuningTable, used: Collection[TimedCall]) -> list[Heldout]:
+            return heldout(
+                table, ShapeLauncher(launcher, there), program,
+                side_of(table, operators, launcher, place), operators=operators, used=used,
+                seconds=SECONDS, directory=place, progress=counted(report),
+            )  # fmt: skip
+
+        yield compared
+
+
+def _operators(launcher: Launcher) -> str:
+    """Return the class of operators whose rules decide about sums.
+
+    MPICH's file tells operators apart, Open MPI's cannot: there every operator gets safe rules.
+    """
+    return "any" if launcher.library == "openmpi" else "commutative"
+
+
+def _is(rules: Sequence[Rule]) -> str:
+    return "is" if len(rules) == 1 else "are"
+
+
+def _slower(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the calls that the table leaves to the library, but that its file makes slower: the
+    least significant ratio of each.
+    """
+    return [
+        {"collective": one["collective"], "nodes": one["nodes"], "ppn": one["ppn"],
+         "nbytes": one["nbytes"], "ratio": min(slower)}
+        for one in records if one["algorithm"] == str(Choice())
+        if (slower := [each["ratio"] for each in one["conditions"].values() if each["slower"]])
+    ]  # fmt: skip
 
 
 def _program(launcher: Launcher, place: Path, table: TuningTable) -> TimingProgram:
@@ -154,7 +216,7 @@ def _conditions(program: TimingProgram) -> dict[str, Any]:
 
 
 def _record(operators: str, found: Acceptance) -> dict[str, Any]:
-    """Return what is kept of an acceptance: what was dropped, and what the file costs."""
+    """Return what is kept of an acceptance: what was tried and what was dropped."""
     dropped = dict[Rule, list[int]]()
     for trial in found.trials:
         if trial not in found.accepted:
@@ -164,9 +226,4 @@ def _record(operators: str, found: Acceptance) -> dict[str, Any]:
         "tried": len(found.trials), "accepted": len(found.accepted),
         "wrong": sorted({str(t.call) for t in found.trials if t.call in found.times.wrong}),
         "dropped": [{"rule": describe(rule), "sizes": sizes} for rule, sizes in dropped.items()],
-        "slower": [
-            {"collective": str(call.collective), "nodes": call.nodes, "ppn": call.ppn,
-             "nbytes": call.nbytes, "ratio": ratio}
-            for call, ratio in found.slower.items()
-        ],
     }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import acceptance, clusters, following, proving
+from tuner.cli import acceptance, clusters, following, native, proving
 from tuner.cli.environments import interpreter
 from tuner.cli.output import (
     add_action,
@@ -26,7 +26,7 @@ from tuner.report import geometric_mean, split
 from tuner.report.cautions import is_slower, of_comparison, of_file
 from tuner.report.summary import outcome
 from tuner.runtime.launch import Hosts, Launcher
-from tuner.table import TuningTable, read_table, table_record, write_table
+from tuner.table import TuningTable, table_record, write_table
 from tuner.units import format_size, format_time, plural, readable
 
 EXAMPLES = """examples:
@@ -52,6 +52,7 @@ def declare(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     compare.add_argument("table", type=Path)
     for action in (accept, compare):
         clusters.place(action)
+        native.add_ppn(action)
         action.add_argument(
             "--python", type=Path, metavar="PYTHON",
             help="interpreter of the environment with the table's library",
@@ -63,7 +64,9 @@ def run_accept(options: argparse.Namespace) -> None:
     require_target(options.out, options.table)
     table, launcher, there = _opened(options)
     with Display(console(error=True)).stage(f"trying the rules of {table.library}") as report:
-        found = acceptance.accept(table, launcher, report, there)
+        accepted = acceptance.accept(table, launcher, report, there)
+    with Display(console(error=True)).stage(f"comparing them again, {table.library}") as report:
+        found, _ = acceptance.settle(accepted, launcher, report, there=there)
     write_table(found, options.out)
     cautions = of_file(found)
 
@@ -98,7 +101,8 @@ def run_compare(options: argparse.Namespace) -> int:
 
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
     """Return the table, what starts its ranks, and where."""
-    table = read_table(options.table).consecutive()
+    asked = native.table_of(options.table, options)
+    table = asked.consecutive()
     library = table.library.partition(" ")[0]
     if library not in ("openmpi", "mpich"):
         raise InputError(f"{options.table} is for {table.library}: expected Open MPI or MPICH")
@@ -106,6 +110,7 @@ def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
         raise InputError(f"{options.table}: the table has no rules")
     python, there = interpreter(library, options.python), clusters.hosts_of(options)
     warn(following.limitation(library, python))
+    warn(native.left_out(asked).removeprefix("; "))
     if there.local:
         return table, proving.launcher(table, python), there
     return table, proving.spread(table, python, there, options.launch).launcher, there

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 
 from rich.text import Text
 
@@ -44,11 +43,6 @@ def run(options: argparse.Namespace) -> int:
     diagnosis = diagnose(python, there, options.launch or clusters.job_template())
     emit(options, diagnosis.record(), lambda: _print(diagnosis))
     return 0 if diagnosis.able else 1
-
-
-def problems(python: Path) -> list[str]:
-    """Return what is wrong with the MPI of an interpreter, a sentence each with what to do."""
-    return [str(problem) for problem in diagnose(python).problems]
 
 
 def _print(diagnosis: Diagnosis) -> None:

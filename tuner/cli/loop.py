@@ -18,6 +18,7 @@ from tuner.cli.tune import predictions
 from tuner.cost import read_calibration, write_calibration
 from tuner.errors import InputError
 from tuner.files import write_atomically
+from tuner.libraries.products import title_of
 from tuner.measurement import Measurements, read_measurements
 from tuner.probe.run import probe
 from tuner.report import LibraryResult
@@ -25,7 +26,6 @@ from tuner.select.make import make_table
 from tuner.sim.cores import usable
 from tuner.table import TuningTable, read_table, write_table
 
-TITLES = {"openmpi": "Open MPI", "mpich": "MPICH"}
 SECONDS = {  # on two cores, for the estimate
     "start": 3, "calibrate": 1, "tune": 15, "accept": 45, "prove": 4, "compare": 35,
 }  # fmt: skip
@@ -58,7 +58,7 @@ class LibraryLoop:
     @property
     def title(self) -> str:
         """How people write the library's name."""
-        return TITLES[self.name]
+        return title_of(self.name)
 
     def file(self, name: str) -> Path:
         """A file of this library."""
@@ -79,15 +79,21 @@ class LibraryLoop:
         """Read once it was made."""
         return read_table(self.file("table.json"))
 
-    def run(self) -> LibraryResult:
-        """All stages; those that are finished are read back instead."""
+    def propose(self) -> None:
+        """Measure, and make a table; stages that are finished are left out."""
         self._probe()
         self._calibrate()
         self._tune()
         self._accept()
+
+    def conclude(self) -> LibraryResult:
+        """Compare, which withdraws rules, and prove what is left.
+
+        The longer after `propose`, the better: a machine does not always behave alike.
+        """
+        self._compare()
         self._export()
         self._prove()
-        self._compare()
         return LibraryResult(
             self.name, self.measurements, self.table, self.records("simulated.json"),
             self.records("proofs.json"), self.records("heldout.json"),
@@ -126,10 +132,21 @@ class LibraryLoop:
         def make(report: Report) -> None:
             candidates = read_table(self.file("candidates.json"))
             launcher = proving.launcher(candidates, self.python)
-            write_table(acceptance.accept(candidates, launcher, report), self.file("table.json"))
+            write_table(acceptance.accept(candidates, launcher, report), self.file("accepted.json"))
 
         self._stage("accept", f"trying the rules in a C program, {self.title}",
-                    ("candidates.json",), ("table.json",), make)  # fmt: skip
+                    ("candidates.json",), ("accepted.json",), make)  # fmt: skip
+
+    def _compare(self) -> None:
+        def make(report: Report) -> None:
+            accepted = read_table(self.file("accepted.json"))
+            launcher = proving.launcher(accepted, self.python)
+            table, records = acceptance.settle(accepted, launcher, report, self.display.note)
+            write_table(table, self.file("table.json"))
+            self._write("heldout.json", records)
+
+        self._stage("compare", f"timing tuned against default, {self.title}", ("accepted.json",),
+                    ("table.json", "heldout.json"), make)  # fmt: skip
 
     def _export(self) -> None:
         text, lost = native.export(self.table, self.name, self.python)
@@ -149,14 +166,6 @@ class LibraryLoop:
 
         self._stage("prove", f"proving what {self.title} executes", ("table.json",),
                     ("proofs.json",), make)  # fmt: skip
-
-    def _compare(self) -> None:
-        def make(report: Report) -> None:
-            launcher = proving.launcher(self.table, self.python)
-            self._write("heldout.json", acceptance.compare(self.table, launcher, report))
-
-        self._stage("compare", f"timing tuned against default, {self.title}", ("table.json",),
-                    ("heldout.json",), make)  # fmt: skip
 
     def _stage(
         self,

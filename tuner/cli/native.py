@@ -12,6 +12,7 @@ from tuner.errors import InputError
 from tuner.export import mpich
 from tuner.export.formats import FORMATS, Format, Wish
 from tuner.table import TuningTable, read_table
+from tuner.units import plural
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +32,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="ranks of the communicators that environment variables are for; needed where the table"
         " has several",
     )  # fmt: skip
-    parser.add_argument(
-        "--ppn", type=parsing.positive, metavar="N",
-        help="only rules for so many ranks on each node: needed where others for as many ranks in"
-        " all differ, since most formats know no nodes",
-    )  # fmt: skip
+    add_ppn(parser)
     parser.add_argument(
         "--python", type=Path, metavar="PYTHON",
         help="interpreter of the environment with the table's library (default: this one for Open"
@@ -49,10 +46,26 @@ def options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_ppn(parser: argparse.ArgumentParser) -> None:
+    """Declare which part of a table is meant."""
+    parser.add_argument(
+        "--ppn", type=parsing.positive, metavar="N",
+        help="only rules for so many ranks on each node: needed where others for as many ranks in"
+        " all differ, since most formats know no nodes",
+    )  # fmt: skip
+
+
 def table_of(path: Path, options: argparse.Namespace) -> TuningTable:
     """A table, or what was asked for of it; raises InputError."""
     table = read_table(path)
     return table if options.ppn is None else table.with_ppn(options.ppn)
+
+
+def left_out(table: TuningTable) -> str:
+    """Return what is said of rules that no file has; "" for a table without any."""
+    number = len(table.rules) - len(table.consecutive().rules)
+    left = plural(number, "rule")
+    return f"; {left} for cyclic ranks left out: no file tells placements" if number else ""
 
 
 def wish(options: argparse.Namespace, form: Format) -> Wish:

@@ -93,7 +93,9 @@ def run(options: argparse.Namespace) -> None:
     loops = _loops(options, pythons, stages, display)
     display.later = sum(loop.expected for loop in loops) + REPORT_SECONDS
     display.note(f"about {clock(display.later)} for {' and '.join(loop.title for loop in loops)}")
-    results = [loop.run() for loop in loops]
+    for loop in loops:
+        loop.propose()
+    results = [loop.conclude() for loop in loops]
     with display.stage("writing database and report", REPORT_SECONDS):
         for loop, result in zip(loops, results, strict=True):
             _store(stages, loop, result)

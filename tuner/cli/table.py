@@ -141,7 +141,7 @@ def run_export(options: argparse.Namespace) -> None:
         print_text(f"left to the default, {options.to} lacks it: {readable(rule)}", error=True)
     if form.mixes:
         warn(_overridden(read_table(options.table), table))
-    notes = f"{_stand_ins(replaced, wish)}{_cyclic(table)}"
+    notes = f"{_stand_ins(replaced, wish)}{native.left_out(table)}"
     if options.out is None and not options.json:
         warn(notes.removeprefix("; "))
         print(text, end="")
@@ -205,12 +205,6 @@ def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
     return sum(rule.key.operators == "commutative" for rule in table.rules)
 
 
-def _cyclic(table: TuningTable) -> str:
-    """Rules that no file has."""
-    number = len(table.rules) - len(table.consecutive().rules)
-    return f"; {number} for cyclic ranks left out: no file tells placements" if number else ""
-
-
 def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; status 1 when they differ."""
     table = native.table_of(options.table, options)
@@ -229,7 +223,7 @@ def run_check(options: argparse.Namespace) -> int:
             print_text(each)
         print_text(
             f"{options.file}: {_counted(differences)} from the"
-            f" {counted_rules(table.consecutive())} of {options.table}{_cyclic(table)}"
+            f" {counted_rules(table.consecutive())} of {options.table}{native.left_out(table)}"
         )
 
     emit(options, record, show)
@@ -256,7 +250,8 @@ def run_prove(options: argparse.Namespace) -> int:
     wish, held = native.wish(options, form), table.consecutive()
     if not held.rules:
         raise InputError(
-            f"{options.table}: the table has no rules, so there is nothing to prove{_cyclic(table)}"
+            f"{options.table}: the table has no rules, so there is nothing to prove"
+            f"{native.left_out(table)}"
         )
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python = interpreter(library, options.python)

@@ -150,8 +150,9 @@ def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
         if departing else "nothing gained: the default is kept everywhere"
     )  # fmt: skip
     print_text(
-        f"{options.out}: written. Next: `tuner table prove` on the hosts that it is for,"
-        " `tuner table export` for the library's own file"
+        f"{options.out}: written. Next, on the hosts that it is for: `tuner table accept`, which"
+        " keeps the rules that make a C program faster, and `tuner table prove`; then `tuner table"
+        " export` for the library's own file"
     )
 
 

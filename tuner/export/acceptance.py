@@ -3,23 +3,21 @@
 A rule is timed at sizes all over its range, both ends included, in launches of a C program without
 and with the tuning file (`tuner.export.timing`). It stays where the file makes a call significantly
 faster under every condition: after a barrier and several times in a row, on the same buffers and on
-others. What a file brings with it is in every comparison; whether it also costs something where the
-table leaves the library alone is looked at, too.
+others. What a file brings with it is in every comparison.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 from tuner.collective import Collective
-from tuner.export.ladders import places_by_ranks
+from tuner.export.ladders import every_ladder
 from tuner.export.timing import CONDITIONS, Side, Starter, TimedCall, Times, TimingProgram
 from tuner.export.timing import time_rounds as time_calls
-from tuner.gain import holm
 from tuner.progress import Counted, quietly
 from tuner.table import MEASURED, Choice, Evidence, Rule, TuningTable
 
@@ -29,8 +27,6 @@ MOST = 16
 BEYOND = 2.0  # times the largest probed size, up to which a rule without an upper bound is tried
 MIN_GAIN = 1.05  # the geometric mean over all conditions
 SCREENING, ROUNDS = 3, 7  # rounds that drop what does not look faster, and those that decide
-CONTROLS = 4  # sizes of a list of rules that are left to the library
-SMALLEST, LARGEST = 16, 1 << 22  # bytes of these
 
 
 @dataclass(frozen=True)
@@ -54,14 +50,11 @@ class Acceptance:
     trials      of rules other than the default
     accepted    those of them that win
     times       of all calls that reached the deciding rounds
-    slower      calls that the table leaves to the library, but that its file makes slower:
-                the smallest significant default time over tuned time
     """
 
     trials: tuple[Trial, ...]
     accepted: frozenset[Trial]
     times: Times
-    slower: Mapping[TimedCall, float] = field(default_factory=dict)
 
 
 def accept(
@@ -81,7 +74,7 @@ def accept(
 
     Raises ProbeError when the ranks fail.
     """
-    trials, controls = tuple(trials_of(table, operators)), list(controls_of(table, operators))
+    trials = tuple(trials_of(table, operators))
 
     def timed(calls: Sequence[Trial], rounds: int, done: int, total: int) -> Times:
         return time_calls(
@@ -95,14 +88,14 @@ def accept(
     promising = [trial for trial in trials if _looks_faster(screened, trial.call)]
     if not promising:
         return Acceptance(trials, frozenset(), screened)
-    times = timed([*promising, *controls], ROUNDS, SCREENING, total)
+    times = timed(promising, ROUNDS, SCREENING, total)
     won = frozenset(trial for trial in promising if _wins(times, trial.call))
-    return Acceptance(trials, won, times, _slower(times, [control.call for control in controls]))
+    return Acceptance(trials, won, times)
 
 
 def trials_of(table: TuningTable, operators: str) -> Iterator[Trial]:
     """Yield the calls at which every rule other than the default is tried."""
-    for ladder in _ladders(table, operators):
+    for ladder in every_ladder(table, operators):
         for rule in ladder:
             if not rule.choice.is_default and rule.key.operators == operators:
                 yield from (Trial(rule, nbytes) for nbytes in sizes_of(rule))
@@ -131,27 +124,6 @@ def _uneven(nbytes: int, item: int) -> int:
     return nbytes + item if nbytes & (nbytes - 1) == 0 else nbytes
 
 
-def controls_of(table: TuningTable, operators: str) -> Iterator[Trial]:
-    """Yield calls that the table leaves to the library: the smallest ones, and some between."""
-    for ladder in _ladders(table, operators):
-        default = [r for r in ladder if r.choice.is_default and r.lo < LARGEST]
-        found = [
-            Trial(rule, nbytes)
-            for rule in default
-            for nbytes in sizes_of(
-                replace(rule, lo=max(rule.lo, SMALLEST), hi=min(rule.hi, LARGEST))
-            )
-        ]
-        step = max(1, len(found) // CONTROLS)
-        yield from found[::step]
-
-
-def _ladders(table: TuningTable, operators: str) -> Iterator[tuple[Rule, ...]]:
-    for sizes in places_by_ranks(table, operators).values():
-        for places in sizes.values():
-            yield from places.values()
-
-
 def _looks_faster(times: Times, call: TimedCall) -> bool:
     return call not in times.wrong and all(times.gain(call, c)[0] > 1 for c in CONDITIONS)
 
@@ -159,18 +131,6 @@ def _looks_faster(times: Times, call: TimedCall) -> bool:
 def _wins(times: Times, call: TimedCall) -> bool:
     faster = call not in times.wrong and all(times.gain(call, c)[1] > 1 for c in CONDITIONS)
     return faster and times.mean_gain(call)[0] >= MIN_GAIN
-
-
-def _slower(times: Times, calls: Sequence[TimedCall]) -> dict[TimedCall, float]:
-    """Return the calls that are significantly slower, after Holm's correction over all of them."""
-    compared = [(call, c) for call in calls for c in CONDITIONS]
-    rejected = holm([times.chance_of_no_loss(*one) for one in compared])
-    slower = dict[TimedCall, float]()
-    for (call, condition), sure in zip(compared, rejected, strict=True):
-        if sure:
-            gain = times.gain(call, condition)[0]
-            slower[call] = min(gain, slower.get(call, gain))
-    return slower
 
 
 def accepted_table(
@@ -186,6 +146,23 @@ def accepted_table(
         decided = key.operators == operators and any(not rule.choice.is_default for rule in ladder)
         rules += _merged(_pieces(ladder, found, whole) if decided else iter(ladder))
     return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
+
+
+def without(table: TuningTable, withdrawn: Collection[Rule]) -> TuningTable:
+    """Return the table with the default instead of these rules."""
+    rules = list[Rule]()
+    for key in table.keys:
+        ladder = table.ladder(key)
+        rules += _merged(_withdrawn(rule) if rule in withdrawn else rule for rule in ladder)
+    return TuningTable(table.cluster, table.library, tuple(rules), table.provenance)
+
+
+def _withdrawn(rule: Rule) -> Rule:
+    seconds = rule.evidence.default_s
+    evidence = replace(
+        rule.evidence, chosen_s=seconds, gain=1.0, gain_ci95=(1.0, 1.0), runner_up=str(rule.choice)
+    )
+    return replace(rule, choice=Choice(), evidence=evidence)
 
 
 def _pieces(

@@ -2,20 +2,23 @@
 
 Two launches of the real library take turns, one as its user has it and one with the tuning file and
 all that belongs to it (`tuner.export.timing`). Calls that the table leaves alone are timed like
-those that it changes: they run the same code on both sides.
+those that it changes: they run the same code on both sides, but for what the file itself costs.
+
+A machine may behave otherwise than it did when a rule was accepted: a rule that does not win again
+is withdrawn.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tuner.collective import Collective
-from tuner.export.acceptance import ITEM, LARGEST, SMALLEST, Trial, sizes_of
+from tuner.export.acceptance import ITEM, Trial, sizes_of
 from tuner.export.ladders import every_ladder
 from tuner.export.timing import (
     CONDITIONS,
@@ -32,6 +35,7 @@ from tuner.table import Rule, TuningTable
 
 PER_RULE = 3  # sizes at most of a rule
 CONTROLS = 4  # sizes at least that are left to the library, of the ranks of one communicator
+SMALLEST, LARGEST = 16, 1 << 22  # bytes of these
 ROUNDS = 10  # of launches
 
 
@@ -75,26 +79,41 @@ class Heldout:
     conditions: tuple[Condition, ...]
     wrong: bool = False
 
+    @property
+    def call(self) -> TimedCall:
+        """Return what was timed."""
+        return TimedCall(self.collective, self.nodes, self.ppn, self.nbytes)
 
-def points(table: TuningTable, operators: str = "any") -> list[Trial]:
+    @property
+    def wins(self) -> bool:
+        """Whether it is significantly faster, and looks faster under each condition."""
+        faster = self.ci95[0] > 1 and all(each.ratio > 1 for each in self.conditions)
+        return faster and not self.wrong
+
+
+def points(
+    table: TuningTable, operators: str = "any", used: Collection[TimedCall] = ()
+) -> list[Trial]:
     """Return the calls to compare: of each rule other than the default, and as many of the default.
 
     operators   class of operators whose rules decide about sums in the table's file
+    used        calls that were compared before: others are taken
     """
     found = list[Trial]()
     for ladder in every_ladder(table, operators):
         changed = [rule for rule in ladder if not rule.choice.is_default]
-        mine = [point for rule in changed for point in _spread(rule, PER_RULE)]
+        mine = [point for rule in changed for point in _spread(rule, PER_RULE, used)]
         rest = [rule for rule in ladder if rule.choice.is_default and rule.lo < LARGEST]
         each = -(-max(len(mine), CONTROLS) // max(len(rest), 1))
-        found += mine + [point for rule in rest for point in _spread(rule, each)]
+        found += mine + [point for rule in rest for point in _spread(rule, each, used)]
     return found
 
 
-def _spread(rule: Rule, number: int) -> Iterator[Trial]:
+def _spread(rule: Rule, number: int, used: Collection[TimedCall]) -> Iterator[Trial]:
     """Yield calls of a rule, evenly between the sizes that speak for it."""
     least = rule if not rule.choice.is_default else _bounded(rule)
-    known = sorted({*sizes_of(least), *rule.evidence.nbytes, *_bounds(least)})
+    before = {call.nbytes for call in used if Trial(rule, call.nbytes).call == call}
+    known = sorted({*sizes_of(least), *rule.evidence.nbytes, *_bounds(least), *before})
     between = [
         size
         for low, high in pairwise(known)
@@ -128,18 +147,19 @@ def heldout(
     tuned: Side,
     *,
     operators: str = "any",
+    used: Collection[TimedCall] = (),
     seconds: float,
     directory: Path,
     progress: Counted = quietly,
 ) -> list[Heldout]:
-    """Compare tuned with default at every point of `points(table, operators)`.
+    """Compare tuned with default at every point of `points(table, operators, used)`.
 
     tuned       what a launch needs to follow the table's file
     seconds     for each call, condition and side in a round
 
     Raises ProbeError when the ranks fail.
     """
-    wanted = points(table, operators)
+    wanted = points(table, operators, used)
     if not wanted:
         return []
     times = time_rounds(
@@ -150,6 +170,22 @@ def heldout(
     rejected = holm([times.chance_of_no_loss(*one) for one in compared])
     slower = {one for one, sure in zip(compared, rejected, strict=True) if sure}
     return [_judged(point, times, slower) for point in wanted]
+
+
+def losing(table: TuningTable, operators: str, found: Sequence[Heldout]) -> list[Rule]:
+    """Return the rules other than the default of which a compared call does not win."""
+    return [
+        rule for ladder in every_ladder(table, operators) for rule in ladder
+        if not rule.choice.is_default and not all(one.wins for one in _of(rule, found))
+    ]  # fmt: skip
+
+
+def _of(rule: Rule, found: Sequence[Heldout]) -> Iterator[Heldout]:
+    """Yield what was found of a rule's calls."""
+    return (
+        one for one in found
+        if rule.lo <= one.nbytes < rule.hi and Trial(rule, one.nbytes).call == one.call
+    )  # fmt: skip
 
 
 def _judged(point: Trial, times: Times, slower: Container[tuple[TimedCall, str]]) -> Heldout:

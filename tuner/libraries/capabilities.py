@@ -21,13 +21,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Control variables that the library has, by name, and datatypes that mpi4py and MPI have.
-
-    datatypes   codes of numpy's elements for which there is an MPI datatype
-    """
+    """Control variables that the library has, by name."""
 
     variables: Mapping[str, Variable]
-    datatypes: frozenset[str] = frozenset()
 
     def lacks(self, settings: Mapping[str, int | str]) -> str:
         """Return why these settings cannot be made; "" where they can."""
@@ -50,13 +46,9 @@ class Capabilities:
 
 def capabilities_record(capabilities: Capabilities) -> dict[str, Any]:
     """Return them as JSON writes them."""
-    return {
-        "variables": {name: asdict(one) for name, one in capabilities.variables.items()},
-        "datatypes": sorted(capabilities.datatypes),
-    }
+    return {"variables": {name: asdict(one) for name, one in capabilities.variables.items()}}
 
 
 def capabilities_of(record: Mapping[str, Any]) -> Capabilities:
     """Return what `capabilities_record` wrote."""
-    variables = {name: Variable(**one) for name, one in record["variables"].items()}
-    return Capabilities(variables, frozenset(record["datatypes"]))
+    return Capabilities({name: Variable(**one) for name, one in record["variables"].items()})

@@ -61,9 +61,24 @@ def _least(record: Record) -> float:
 
 
 def of_file(table: TuningTable) -> list[str]:
-    """Return a sentence on calls that a table leaves alone and its file makes slower."""
-    tried = table.provenance.get("acceptance", {}).get("files", [])
-    slower = [call for file in tried for call in file["slower"]]
+    """Return sentences on rules that were withdrawn, and on calls that a table leaves alone and its
+    file makes slower.
+    """
+    compared = table.provenance.get("comparison", {"withdrawn": [], "slower": []})
+    return [*_withdrawn(compared["withdrawn"]), *_costs(compared["slower"])]
+
+
+def _withdrawn(rules: Sequence[str]) -> list[str]:
+    if not rules:
+        return []
+    were = "was" if len(rules) == 1 else "were"
+    return [
+        f"{plural(len(rules), 'rule')} {were} withdrawn that won when tried and did not win again,"
+        f" such as {rules[0]}. This machine does not always behave alike."
+    ]
+
+
+def _costs(slower: Sequence[Record]) -> list[str]:
     if not slower:
         return []
     worst, largest = min(slower, key=_ratio), max(slower, key=lambda call: int(call["nbytes"]))

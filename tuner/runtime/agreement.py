@@ -17,10 +17,10 @@ from pathlib import Path
 from mpi4py import MPI
 
 from tuner.errors import InputError
-from tuner.runtime.consensus import Consensus, ObjectionError, attempt, run_together
+from tuner.runtime.consensus import Consensus, ObjectionError, attempt
 from tuner.runtime.deadline import Deadline
 from tuner.runtime.log import warn
-from tuner.runtime.request import LARGEST, Fetched, Request, digest_of, request_for
+from tuner.runtime.request import LARGEST, Fetched, Request, digest_of
 from tuner.table import TuningTable, table_record
 
 
@@ -63,32 +63,6 @@ def library_name() -> str:
     except InputError:  # one for which there are no tables
         vendor, version = MPI.get_vendor()
         return f"{vendor.lower().replace(' ', '')} {'.'.join(map(str, version))}"
-
-
-def agree(
-    comm: MPI.Intracomm,
-    table: TuningTable | Path | str | None = None,
-    *,
-    service: str | None = None,
-    cluster: str | None = None,
-    token: str | None = None,
-    directory: Path = Path(),
-) -> Agreed:
-    """Return one table for all ranks of `comm`, from the arguments or the environment; collective.
-
-    Relative paths begin at `directory`. A rank that was asked for nothing follows rank 0. Raises
-    nothing: whatever is wrong gives no table on every rank, and one line in the log of rank 0.
-    """
-
-    def ask() -> Request:
-        return request_for(library_name(), table, service, cluster, token, directory=directory)
-
-    agreed, failure = run_together(comm, lambda consensus: obtain(consensus, ask))
-    if agreed is not None:
-        return agreed
-    if comm.rank == 0:
-        warn(f"tuner: the library's own collectives are used: {failure}")
-    return Agreed(None, "", failure, None, None)
 
 
 def obtain(consensus: Consensus, ask: Callable[[], Request]) -> Agreed:

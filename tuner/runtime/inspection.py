@@ -33,21 +33,10 @@ def capabilities(said: str) -> Capabilities:
     try:
         known = libraries.named(identify(said).library)
     except InputError:
-        return Capabilities({}, datatypes())
+        return Capabilities({})
     variables = ControlVariables()
     found = {name: variables.about(name) for name in known.VARIABLES}
-    return Capabilities(
-        {name: one for name, one in found.items() if one is not None}, datatypes()
-    )  # fmt: skip
-
-
-def datatypes() -> frozenset[str]:
-    """Return the codes of elements that MPI has a datatype for; none without numpy."""
-    if not _numpy():
-        return frozenset()
-    from tuner.runtime.compatibility import DATATYPES
-
-    return frozenset(DATATYPES)
+    return Capabilities({name: one for name, one in found.items() if one is not None})
 
 
 def inspect() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.locality import CONSECUTIVE, CYCLIC
-from tuner.runtime.consensus import Consensus, run_together
+from tuner.runtime.consensus import Consensus
 from tuner.runtime.private import made_of
 
 
@@ -19,16 +19,6 @@ class Layout(NamedTuple):
     nodes: int
     ppn: int
     placement: str = CONSECUTIVE
-
-
-def layout_of(comm: MPI.Intracomm) -> Layout | None:
-    """Return the layout, the same on every rank; collective.
-
-    None where nodes hold unequal numbers of ranks or ranks in any other order: no table is made for
-    such communicators. None also where the library makes no more communicators.
-    """
-    nodes, _ = run_together(comm, nodes_of)
-    return None if nodes is None else layout_on(nodes)
 
 
 def nodes_of(consensus: Consensus) -> NDArray[np.int64]:

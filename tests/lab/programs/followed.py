@@ -15,12 +15,20 @@ from mpi4py import MPI
 
 from tuner.collective import Collective
 from tuner.runtime import tune
+from tuner.runtime.consensus import run_together
 from tuner.runtime.following import applicable
-from tuner.runtime.layout import layout_of
+from tuner.runtime.layout import Layout, layout_on, nodes_of
 from tuner.table import TuningTable, read_table
 
 WORLD = MPI.COMM_WORLD
 NBYTES = 4096
+
+
+def layout_of(comm: MPI.Intracomm) -> Layout | None:
+    """How the ranks lie on the hosts; collective."""
+    nodes, failure = run_together(comm, nodes_of)
+    assert nodes is not None, failure
+    return layout_on(nodes)
 
 
 def followed(comm: MPI.Intracomm, table: TuningTable) -> list[str]:

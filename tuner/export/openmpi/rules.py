@@ -70,7 +70,8 @@ def wanted(collective: Collective, ladder: Sequence[Rule], nbytes: int) -> Choic
 
 def render(rules: Rules) -> str:
     """The file, one entry a line, with comments that say what the numbers mean."""
-    lines = [f"{len(rules.collectives)} # collectives"]
+    left = "" if rules.collectives else ": all calls are left to the library"
+    lines = [f"{len(rules.collectives)} # collectives{left}"]
     for number, entries in rules.collectives.items():
         collective = next(c for c, known in COLLECTIVE_IDS.items() if known == number)
         lines += [f"{number} # {collective}", f"{len(entries)} # communicator sizes"]

@@ -308,12 +308,14 @@ int main(int argc, char **argv)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int length;
+    if (argc < 5) {
+        fputs("usage: collectives TURN SIDE SECONDS CALLS [LEVEL]\n", stderr);
+        return 2;
+    }
     start(argc, argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    FILE *calls = argc >= 5 ? fopen(argv[4], "r") : NULL;
-    if (argc < 5)
-        give_up("usage: collectives TURN SIDE SECONDS CALLS [LEVEL]");
+    FILE *calls = fopen(argv[4], "r");
     if (!calls)
         give_up("the list of calls cannot be read here: its directory must be on all hosts");
     MPI_Get_library_version(version, &length);

@@ -11,6 +11,7 @@ from tuner.rank_program import SINGLE, rank_program
 SOURCE = Path(__file__).with_name("collectives.c")
 INTERPRETED = "tuner.probe.collective_times"  # takes the same arguments, prints the same lines
 PATIENCE = 60.0  # seconds for the compiler
+USAGE = 2  # status of the program where it is given no arguments; it needs no launcher for that
 
 
 @dataclass(frozen=True)
@@ -44,20 +45,30 @@ def build(compiler: Path | None, directory: Path, thread_level: str = SINGLE) ->
     compiler        the MPI library's own `mpicc`; None where there is none
     thread_level    of MPI_Init_thread, that of the programs which a table is for
 
-    Without a compiler, or where compiling fails, the program is the Python one.
+    Without a compiler, or where what it makes cannot start here, the program is the Python one.
     """
-    if compiler is None:
-        return TimingProgram(None, thread_level, "no mpicc was found")
     target = directory.resolve() / "collectives"
-    command = [str(compiler), "-O2", "-o", str(target), str(SOURCE)]
+    reason = "no mpicc was found" if compiler is None else _shortcoming(compiler, target)
+    return TimingProgram(None if reason else target, thread_level, reason)
+
+
+def _shortcoming(compiler: Path, target: Path) -> str:
+    """Return why a compiler cannot make the program; "" where it has."""
     try:
-        built = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PATIENCE
-        )
+        built = _run(str(compiler), "-O2", "-o", str(target), str(SOURCE))
+        if built.returncode != 0:
+            return f"{compiler} cannot compile MPI programs: {_first_line(built.stderr)}"
+        started = _run(str(target))
     except (OSError, subprocess.TimeoutExpired) as failure:
-        return TimingProgram(None, thread_level, f"{compiler} cannot be used: {failure}")
-    if built.returncode != 0:
-        first = next(iter(built.stderr.splitlines()), "no message")
-        reason = f"{compiler} cannot compile MPI programs: {first}"
-        return TimingProgram(None, thread_level, reason)
-    return TimingProgram(target, thread_level)
+        return f"{compiler} cannot be used: {failure}"
+    if started.returncode == USAGE:
+        return ""
+    return f"what {compiler} makes does not start: {_first_line(started.stderr)}"
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "no message")

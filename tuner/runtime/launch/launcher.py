@@ -96,11 +96,6 @@ class Launcher:
         """Return `openmpi 5.0.11`; raises ProbeError when the interpreter has no MPI."""
         return self.installation.library
 
-    def switches(self, name: str) -> bool:
-        """Return whether the library lets programs set a control variable while they run."""
-        variable = self.capabilities.variables.get(name)
-        return variable is not None and variable.settable
-
     def libmpi(self) -> Path:
         """Return the MPI library that the ranks load; raises ProbeError when they load none."""
         return self.installation.libmpi

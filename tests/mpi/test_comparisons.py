@@ -1,0 +1,60 @@
+"""`tuner table accept` and `compare`, of tables for ranks that lie in several ways."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.ladders import table_of
+from tuner.cli.main import main
+from tuner.collective import Collective
+from tuner.locality import CYCLIC
+from tuner.probe.machine import local_cluster
+from tuner.runtime.launch import Launcher
+from tuner.table import Choice, TuningTable, read_table, write_table
+
+pytestmark = pytest.mark.alone
+RUNGS = [(0, Choice()), (4096, Choice("linear"))]
+
+
+@pytest.fixture
+def path(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table whose rules for two ranks differ between one node and two, and cyclic ones."""
+    monkeypatch.setattr("tuner.cli.acceptance.SECONDS", 0.0002)
+    here = table_of({(Collective.BCAST, 2): RUNGS}, (64, 8192), launcher.version()).rules
+    apart = [replace(rule, key=replace(rule.key, nodes=2, ppn=1), choice=Choice()) for rule in here]
+    dealt = [replace(rule, key=replace(rule.key, nodes=2, placement=CYCLIC)) for rule in here]
+    file = tmp_path / "table.json"
+    write_table(TuningTable(local_cluster(), launcher.version(), (*here, *apart, *dealt)), file)
+    return file
+
+
+def test_rules_of_which_a_file_can_hold_some_are_chosen_by_their_ranks_per_node(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table", "compare", str(path)]) == 1
+    assert "export those of one number of ranks per node (--ppn)" in capsys.readouterr().err
+
+
+def test_what_cannot_be_tried_is_left_out_and_said(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = path.with_name("accepted.json")
+    assert main(["table", "accept", str(path), "--ppn", "2", "--out", str(out)]) == 0
+    assert "2 rules for cyclic ranks left out: no file tells" in capsys.readouterr().err
+    assert [key.shape for key in read_table(out).keys] == ["1x2"]
+    assert read_table(out).provenance["acceptance"]["files"][0]["tried"] > 2
+
+
+def test_comparing_tells_of_every_call_and_by_the_status_of_slower_ones(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["table", "compare", str(path), "--ppn", "2", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert {(call["nodes"], call["ppn"]) for call in told["calls"]} == {(1, 2)}
+    assert {call["algorithm"] for call in told["calls"]} == {"default", "linear"}
+    slower = [one for call in told["calls"] for one in call["conditions"].values() if one["slower"]]
+    assert status == bool(slower)
