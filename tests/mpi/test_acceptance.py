@@ -6,10 +6,13 @@ the launch without the file.
 
 from __future__ import annotations
 
+import math
+import os
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -234,6 +237,27 @@ def test_a_wrong_result_is_noticed(
     assert set(times.tuned) == {(call, name) for call in calls for name in CONDITIONS}
     assert all(len(rounds) == 2 for rounds in times.default.values())
     assert times.mean_gain(calls[1])[1] > 1 > times.gain(calls[0], CONDITIONS[0])[1]
+
+
+@pytest.mark.parametrize("interpreted", [False, True])
+def test_ranks_that_outnumber_their_cores_are_spread_in_every_turn(
+    launcher: Launcher, tmp_path: Path, interpreted: bool
+) -> None:
+    """Left to the kernel, three of four share a core in every other turn."""
+    usual, call = os.sched_getaffinity(0), TimedCall(ALLREDUCE, 1, 4, 52_000)
+    os.sched_setaffinity(0, sorted(usual)[:2])
+    try:
+        times = time_rounds(
+            ShapeLauncher(launcher), build(None if interpreted else launcher.compiler, tmp_path),
+            [call], Side(), library=launcher.version(), rounds=6, seconds=0.002, directory=tmp_path,
+        )  # fmt: skip
+    finally:
+        os.sched_setaffinity(0, usual)
+    pairs = [
+        pair for name in CONDITIONS
+        for pair in zip(times.default[call, name], times.tuned[call, name], strict=True)
+    ]  # fmt: skip
+    assert median(abs(math.log(default / tuned)) for default, tuned in pairs) < 0.1
 
 
 def test_every_collective_is_right_in_both_programs(library: Launcher, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from random import Random
 
 import numpy as np
 from mpi4py import MPI
@@ -38,13 +39,16 @@ class Turns:
 
     def __init__(self, path: str, side: int, comm: MPI.Intracomm) -> None:
         host = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
-        self._leads, self._comm = host.rank == 0, comm
+        self._local, self._comm = host.rank, comm
+        self._cores = sorted(os.sched_getaffinity(0))
+        everyone = enumerate(host.allgather(self._cores))
+        self._sharing = [local for local, cores in everyone if cores == self._cores]
         host.Free()
         self._values: memoryview | None = None
         if path != "-":
             self._values = self._opened(path)
             comm.Barrier()
-            if self._leads:
+            if self._local == 0:
                 self._values[READY + side] = 1
             self._wait(READY, 1)
             self._wait(READY + 1, 1)
@@ -53,12 +57,23 @@ class Turns:
         """Sleep until it is the turn of measurement `number`."""
         if self._values is not None:
             self._wait(NUMBER, number)
+            self._move(number // 2)  # both sides alike
 
     def end(self) -> None:
         """Let the next measurement begin."""
         self._comm.Barrier()
-        if self._values is not None and self._leads:
+        if self._values is not None and self._local == 0:
             self._values[NUMBER] += 1
+
+    def _move(self, turn: int) -> None:
+        """Spread ranks that outnumber the cores that they may use, which they still may."""
+        if len(self._sharing) <= len(self._cores):
+            return
+        order = self._sharing.copy()
+        Random(turn).shuffle(order)
+        core = self._cores[order.index(self._local) % len(self._cores)]
+        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, self._cores)
 
     @staticmethod
     def _opened(path: str) -> memoryview:

@@ -10,7 +10,10 @@
 
    Two launches (SIDE 0 and 1) share the file TURN on every host and measure one after the other, call
    by call, so that whatever the machine does meanwhile hits both alike. FIRST is the side that begins.
-   The ranks of the side that waits sleep. With TURN "-" the program runs by itself.
+   The ranks of the side that waits sleep. Where they outnumber the cores that they may use, they wake
+   up evenly spread, others together each time: a running program is spread like this, but ranks that
+   wake up at the same time are not, and the kernel would take longer than a turn to mend that. With
+   TURN "-" the program runs by itself.
 
    Rank 0 prints "library: " and its version, then a line "CALL CONDITION SECONDS" for each measurement:
    the mean of the middle half of the calls, of each call the time of the slowest rank. A call that
@@ -21,6 +24,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +75,9 @@ static struct turns {
     int ready[2]; /* whether each launch has started */
 } *turns;
 static int leads_on_host; /* whether this rank ends the turns of its launch on its host */
+static cpu_set_t allowed; /* cores that this rank may use */
+static int sharing;       /* ranks of this host that may use the same ones */
+static int place;         /* of this rank among them, from 0 on */
 
 static void sleep_while(const int *value, int seen)
 {
@@ -82,6 +89,51 @@ static void increment(int *value)
 {
     __atomic_add_fetch(value, 1, __ATOMIC_RELEASE);
     syscall(SYS_futex, value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static void find_sharing(MPI_Comm host, int local)
+{
+    int size;
+    MPI_Comm_size(host, &size);
+    cpu_set_t *all = calloc((size_t)size, sizeof *all);
+    if (!all || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        give_up("cannot find out which cores a rank may use");
+    MPI_Allgather(&allowed, sizeof allowed, MPI_BYTE, all, sizeof allowed, MPI_BYTE, host);
+    for (int i = 0; i < size; i++)
+        if (CPU_EQUAL(&allowed, &all[i])) {
+            place += i < local;
+            sharing++;
+        }
+    free(all);
+}
+
+/* The place of this rank after a shuffle, which is the same one on all ranks (Fisher and Yates, with
+   Knuth's generator for MMIX). */
+static int shuffled(int seed)
+{
+    unsigned long state = (unsigned long)seed;
+    int mine = place;
+    for (int last = sharing - 1; last > 0; last--) {
+        state = state * 6364136223846793005UL + 1442695040888963407UL;
+        const int other = (int)((state >> 33) % (unsigned long)(last + 1));
+        mine = mine == last ? other : mine == other ? last : mine;
+    }
+    return mine;
+}
+
+/* To the core of this turn; the rank may still use all that it might before. */
+static void move(int turn)
+{
+    const int cores = CPU_COUNT(&allowed);
+    if (sharing <= cores)
+        return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int core = 0, left = shuffled(turn) % cores; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, &allowed) && left-- == 0)
+            CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
 static void wait_until(int *value, int number)
@@ -101,6 +153,7 @@ static void open_turns(const char *path, int side)
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
     MPI_Comm_rank(host, &local);
     leads_on_host = local == 0;
+    find_sharing(host, local);
     MPI_Comm_free(&host);
     int file = open(path, O_RDWR | O_CREAT, 0600);
     if (file < 0 || ftruncate(file, sizeof *turns) != 0)
@@ -118,8 +171,10 @@ static void open_turns(const char *path, int side)
 
 static void wait_for_turn(int number)
 {
-    if (turns)
-        wait_until(&turns->number, number);
+    if (!turns)
+        return;
+    wait_until(&turns->number, number);
+    move(number / 2); /* both sides alike */
 }
 
 static void end_turn(void)

@@ -2,7 +2,7 @@
 
 One launch is as a user starts it today, the other has the tuning file with everything that belongs
 to it. They differ in nothing else, and since they measure in turn, a machine that changes meanwhile
-changes for both. Rounds with new launches show what settles when ranks start, such as their cores.
+changes for both. Rounds with new launches show what settles when ranks start, such as addresses.
 """
 
 from __future__ import annotations
