@@ -25,6 +25,7 @@
 #include <linux/futex.h>
 #include <mpi.h>
 #include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,6 @@
 
 enum { IN_A_ROW = 8, FEWEST = 10, FEWEST_ROWS = 4, MOST = 4000, WARM_UP = 16 };
 enum { PAGE = 4096, LINE = 64 };
-static const size_t POOL = 16 << 20;  /* bytes that fresh buffers are taken from, in turn */
 static const double PATIENCE = 120.0; /* seconds that a launch waits for its turn */
 
 struct call {
@@ -78,6 +78,8 @@ static int leads_on_host; /* whether this rank ends the turns of its launch on i
 static cpu_set_t allowed; /* cores that this rank may use */
 static int sharing;       /* ranks of this host that may use the same ones */
 static int place;         /* of this rank among them, from 0 on */
+static uint64_t seed;     /* of these two launches */
+static int on_host;       /* ranks of this launch on this host */
 
 static void sleep_while(const int *value, int seen)
 {
@@ -93,13 +95,11 @@ static void increment(int *value)
 
 static void find_sharing(MPI_Comm host, int local)
 {
-    int size;
-    MPI_Comm_size(host, &size);
-    cpu_set_t *all = calloc((size_t)size, sizeof *all);
+    cpu_set_t *all = calloc((size_t)on_host, sizeof *all);
     if (!all || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         give_up("cannot find out which cores a rank may use");
     MPI_Allgather(&allowed, sizeof allowed, MPI_BYTE, all, sizeof allowed, MPI_BYTE, host);
-    for (int i = 0; i < size; i++)
+    for (int i = 0; i < on_host; i++)
         if (CPU_EQUAL(&allowed, &all[i])) {
             place += i < local;
             sharing++;
@@ -107,15 +107,23 @@ static void find_sharing(MPI_Comm host, int local)
     free(all);
 }
 
-/* The place of this rank after a shuffle, which is the same one on all ranks (Fisher and Yates, with
-   Knuth's generator for MMIX). */
-static int shuffled(int seed)
+/* The next number of the generator SplitMix64. */
+static uint64_t drawn(uint64_t *state)
 {
-    unsigned long state = (unsigned long)seed;
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* The place of this rank after a shuffle (Fisher and Yates), the same one on all ranks of both
+   launches. */
+static int shuffled(int turn)
+{
+    uint64_t state = seed + (uint64_t)turn;
     int mine = place;
     for (int last = sharing - 1; last > 0; last--) {
-        state = state * 6364136223846793005UL + 1442695040888963407UL;
-        const int other = (int)((state >> 33) % (unsigned long)(last + 1));
+        const int other = (int)(drawn(&state) % (uint64_t)(last + 1));
         mine = mine == last ? other : mine == other ? last : mine;
     }
     return mine;
@@ -146,15 +154,22 @@ static void wait_until(int *value, int number)
     }
 }
 
-static void open_turns(const char *path, int side)
+static void find_neighbours(void)
 {
     MPI_Comm host;
     int local;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
     MPI_Comm_rank(host, &local);
+    MPI_Comm_size(host, &on_host);
     leads_on_host = local == 0;
     find_sharing(host, local);
     MPI_Comm_free(&host);
+}
+
+static void open_turns(const char *path, int side)
+{
+    for (const char *letter = path; *letter; letter++)
+        seed = seed * 31 + (unsigned char)*letter;
     int file = open(path, O_RDWR | O_CREAT, 0600);
     if (file < 0 || ftruncate(file, sizeof *turns) != 0)
         give_up("cannot open the file of turns");
@@ -287,12 +302,31 @@ static double measure(
     return middle_half(taken, count);
 }
 
-/* Memory for `nbytes`-byte buffers; it is kept, and replaced only where more is needed. */
+/* Bytes that fresh buffers are taken from, in turn: all that the last-level cache holds, but of all
+   ranks together no more than an eighth of the memory. */
+static size_t pool(void)
+{
+    long kib = 0;
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
+    if (file && fscanf(file, "%ldK", &kib) != 1)
+        kib = 0;
+    if (file)
+        fclose(file);
+    const size_t cache = kib > 0 ? (size_t)kib << 10 : (size_t)32 << 20;
+    const size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    const size_t share = memory / 8 / 2 / (size_t)on_host;
+    return cache < share ? cache : share;
+}
+
+/* Memory for `nbytes`-byte buffers; it is kept, and replaced only where more is needed. A line is
+   added to the pages of each: else all would be in the same sets of a cache. */
 static struct buffers *buffers_for(size_t nbytes)
 {
     static struct buffers kept;
-    kept.stride = (nbytes + LINE - 1) / LINE * LINE;
-    const size_t room = kept.stride * 4 > POOL ? kept.stride * 4 : POOL;
+    static size_t least;
+    least = least ? least : pool();
+    kept.stride = (nbytes + PAGE - 1) / PAGE * PAGE + LINE;
+    const size_t room = kept.stride * 4 > least ? kept.stride * 4 : least;
     if (room > kept.room) {
         free(kept.send);
         free(kept.receive);
@@ -378,6 +412,7 @@ int main(int argc, char **argv)
     if (rank == 0)
         printf("library: %s\n", version);
     fflush(stdout);
+    find_neighbours();
     if (strcmp(argv[1], "-"))
         open_turns(argv[1], atoi(argv[2]));
     time_calls(calls, atoi(argv[2]), atof(argv[3]));
