@@ -8,7 +8,7 @@ the other (see `pool.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
@@ -68,12 +68,20 @@ class Backend:
         self.runners: dict[tuple[Collective, Choice], Runner | None] = {}
         self.failed, self.tally = False, tally
         self._given_up: set[tuple[Collective, Choice]] = set()
-        self.device_memory = DeviceMemory()
-        self._spaces = Spaces(HOST_MEMORY), Spaces(self.device_memory)
         self._private: MPI.Intracomm | None = None
         self._forcing: Forcing | None = None
         self._nccl: Nccl | Cannot | None = None
         self._releases: list[Callable[[], None]] = []  # of all that was made, also before `forget`
+
+    @cached_property
+    def device_memory(self) -> DeviceMemory:
+        """What calls of this backend need on a device."""
+        return DeviceMemory()
+
+    @cached_property
+    def _spaces(self) -> tuple[Spaces, Spaces]:
+        """Of the host and of a device."""
+        return Spaces(HOST_MEMORY), Spaces(self.device_memory)
 
     def begin(self, consensus: Consensus, collective: Collective, choice: Choice) -> Runner:
         """Make what a choice needs and return how it runs; collective.
@@ -113,15 +121,21 @@ class Backend:
             self.failed = True
             raise
 
-    def rest(self) -> None:
-        """Make ready for another communicator: give up large memory, try once more what failed."""
-        left = {key for key, runner in self.runners.items() if runner is None}
-        for key in left - self._given_up:
-            del self.runners[key]
-        self._given_up |= left
-        for spaces in self._spaces:
+    def rest(self) -> bool:
+        """Make ready for another communicator: give up large memory, try once more what failed.
+
+        Returns whether there is anything to try once more.
+        """
+        for spaces in self.__dict__.get("_spaces", ()):  # where there are any
             if spaces.nbytes > MOST_IDLE:
                 spaces.release()
+        if None not in self.runners.values():
+            return False
+        left = {key for key, runner in self.runners.items() if runner is None}
+        again, self._given_up = left - self._given_up, self._given_up | left
+        for key in again:
+            del self.runners[key]
+        return bool(again)
 
     def release(self) -> None:
         """Free requests, their memory and communicators; collective.

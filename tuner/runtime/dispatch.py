@@ -39,28 +39,46 @@ class Dispatch:
     backend     what carries out choices for this communicator alone
     ring        for the times of calls, and
     tally       for their numbers, where anybody wants these
+    lent        communicators of the same ranks use it one after the other, with its backend
     """
 
     def __init__(
         self, comm: MPI.Intracomm, policy: Policy, backend: Backend, ring: Ring | None,
-        tally: Tally | None,
+        tally: Tally | None, *, lent: bool = False,
     ) -> None:  # fmt: skip
-        self._comm, self._policy, self._backend = comm, policy, backend
+        self._comm, self.policy, self.backend = comm, policy, backend
         self._ring, self._tally = ring, tally
         self._ladders: dict[tuple[Collective, str], _Made] = {}
+        self._stand_ins: dict[str, Action] | None = {} if lent else None
 
     @cached_property
     def staging(self) -> Staging:
         """For buffers that must go through the host."""
-        return self._backend.device_memory.staging
+        return self.backend.device_memory.staging
 
     def ladder(self, collective: Collective, operators: str = "any") -> Ladder:
         """Return the rules for these calls; where there are none, the library decides."""
         key = collective, operators
         if key not in self._ladders:
-            steps = self._policy.steps_of(collective, operators) or DEFAULT_STEPS
+            steps = self.policy.steps_of(collective, operators) or DEFAULT_STEPS
             self._ladders[key] = self._made(collective, steps)
         return self._ladders[key].ladder
+
+    def take(self, comm: MPI.Intracomm) -> None:
+        """Make the calls of another communicator of the same ranks from now on."""
+        self._comm = self.backend.comm = comm
+
+    def rest(self) -> None:
+        """Make ready for another communicator."""
+        if self.backend.rest():
+            self._ladders.clear()
+
+    def library(self, method: str) -> Action:
+        """Return what makes a call of this method as the library would by itself."""
+        if self._stand_ins is None:
+            own: Action = getattr(self._comm, method)
+            return own
+        return self._stand_ins.setdefault(method, partial(self._of_present, method))
 
     def release(self) -> None:
         """Leave all calls to the library, for programs that have kept a method."""
@@ -87,8 +105,8 @@ class Dispatch:
         """What a choice means for buffers of the host, and for buffers of a device."""
         if choice.is_default:
             return self._by_library(collective)
-        if (collective, choice) in self._backend.runners:
-            return self._by(self._backend.runners[collective, choice], collective)
+        if (collective, choice) in self.backend.runners:
+            return self._by(self.backend.runners[collective, choice], collective)
         first = partial(self._first_call, collective, choice, 0)
         if choice.via == NCCL:
             return first, first
@@ -100,18 +118,22 @@ class Dispatch:
         return first, None if staged else partial(self._first_call, collective, choice, 1)
 
     def _by_library(self, collective: Collective) -> tuple[Action, Action | None]:
-        method: Action = getattr(self._comm, METHODS[collective])
+        method = self.library(METHODS[collective])
         return method, method if cuda_aware() else None
+
+    def _of_present(self, method: str, *arguments: Any) -> None:
+        """Make a call of the communicator that uses this at the time."""
+        getattr(self._comm, method)(*arguments)
 
     def _by(self, runner: Runner | None, collective: Collective) -> tuple[Action, Action | None]:
         if runner is None:
             return self._by_library(collective)
-        if not self._backend.shared:
+        if not self.backend.shared:
             return runner.on_host, runner.on_device
-        host = partial(self._backend.watch, runner.on_host)
+        host = partial(self.backend.watch, runner.on_host)
         if runner.on_device is None or runner.on_device is runner.on_host:
             return host, runner.on_device and host
-        return host, partial(self._backend.watch, runner.on_device)
+        return host, partial(self.backend.watch, runner.on_device)
 
     def _first_call(
         self, collective: Collective, choice: Choice, kind: int, *arguments: Any
@@ -120,7 +142,7 @@ class Dispatch:
 
         kind        of this rank's buffers: 0 for the host's, 1 for a device's
         """
-        backend, library = self._backend, partial(self._by_library(collective)[0], *arguments)
+        backend, library = self.backend, partial(self._by_library(collective)[0], *arguments)
         made, failure = run_together(
             self._comm, partial(self._prepared, collective, choice, kind, arguments)
         )
@@ -144,7 +166,7 @@ class Dispatch:
         consensus: Consensus,
     ) -> tuple[Runner, Callable[[], None] | None]:  # fmt: skip
         try:
-            runner = self._backend.begin(consensus, collective, choice)
+            runner = self.backend.begin(consensus, collective, choice)
             return runner, runner.prepare[kind](*arguments)
         except (ObjectionError, AbandonedError):
             raise
@@ -154,7 +176,7 @@ class Dispatch:
     def _replace(self, collective: Collective, choice: Choice) -> None:
         """From now on calls under a choice take the direct way."""
         host, device = self._actions(collective, choice)
-        left = self._backend.runners[collective, choice] is None
+        left = self.backend.runners[collective, choice] is None
         for (other, _), (ladder, steps, entries) in self._ladders.items():
             if other is not collective or choice not in steps.choices:
                 continue

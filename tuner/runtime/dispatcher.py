@@ -32,7 +32,7 @@ from tuner.runtime.ladders import METHODS
 from tuner.runtime.layout import nodes_of, nodes_within
 from tuner.runtime.methods import Methods
 from tuner.runtime.objects import Twin, as_kind
-from tuner.runtime.pool import BackendPool
+from tuner.runtime.pool import DispatchPool
 from tuner.runtime.request import Request, here, request_for
 from tuner.runtime.tally import Tally
 from tuner.table import OPERATORS, TuningTable
@@ -110,9 +110,11 @@ class Tuned(Methods, Twin):
     _policy: Policy | None = None  # None until all ranks have looked at the rules
     _nodes: NDArray[np.int64] | None = None  # of the ranks, where they are known
     _backend: Backend | None = None
-    _pool: BackendPool | None = None  # of the duplicates of this communicator
-    _shared: BackendPool | None = None  # where the backend came from
+    _pool: DispatchPool | None = None  # for the duplicates of this communicator
+    _lender: DispatchPool | None = None  # whence `_lent` came, and with it the backend
+    _lent: Dispatch | None = None
     _dispatch: Dispatch | None = None
+    _installed: tuple[str, ...] = ()  # attributes that stand for ladders and methods
 
     @property
     def table(self) -> TuningTable | None:
@@ -221,15 +223,27 @@ class Tuned(Methods, Twin):
 
     def install(self) -> Dispatch:
         """Make all ladders, and the short ways to them where there are any."""
-        dispatch = self._dispatch or self._started()
+        own = self._dispatch is not self._lent  # what it lends is used by others afterwards
+        dispatch = self._dispatch if self._dispatch and own else self._started()
         ladders = {(c, op): dispatch.ladder(c, op) for c in METHODS for op in OPERATORS}
-        self.__dict__.update({_attribute(*key): ladder for key, ladder in ladders.items()})
-        observed = self._terms.ring is not None or self._terms.tally is not None
-        if not observed and type(self) is _CLASSES.get(self._kind):  # not a program's class
+        found: dict[str, Any] = {_attribute(*key): ladder for key, ladder in ladders.items()}
+        if self._simple:
             general = partial(Tuned.Bcast, self), partial(Tuned.Allreduce, self)
             short, _ = attempt(shortcuts.methods, self.plain, ladders, *general)
-            self.__dict__.update(short or {})  # without them calls take a little longer
+            found |= short or {}  # without them calls take a little longer
+        self._put(found)
         return dispatch
+
+    @property
+    def _simple(self) -> bool:
+        """Whether nobody looks at the calls, and the class is not one of the program's own."""
+        observed = self._terms.ring is not None or self._terms.tally is not None
+        return not observed and type(self) is _CLASSES.get(self._kind)
+
+    def _put(self, found: dict[str, Any]) -> None:
+        """Have attributes of this communicator stand for ladders and methods."""
+        self.__dict__.update(found)
+        self._installed = tuple(found)
 
     def _started(self) -> Dispatch:
         policy, terms = self._judged(), self._terms
@@ -250,28 +264,38 @@ class Tuned(Methods, Twin):
         if MPI.Comm.Compare(self.plain, made) == MPI.CONGRUENT:
             comm._policy, comm._nodes = self._judged(), self._nodes
             if comm._policy.departs:
-                self._pool = self._pool or BackendPool(self.plain, self._terms.tally)
-                comm._backend = self._pool.take(made)
-                comm._shared = self._pool if comm._backend else None
+                self._lend(comm, made)
+            elif comm._simple:
+                comm._put(shortcuts.of_library(made))
         elif self._nodes is not None:
             comm._nodes = nodes_within(self.plain, made, self._nodes)
         return comm
 
+    def _lend(self, comm: Any, made: MPI.Intracomm) -> None:
+        """Give a duplicate what an earlier one has left; collective."""
+        if self._pool is None:
+            terms = self._terms
+            self._pool = DispatchPool(self.plain, self._judged(), terms.ring, terms.tally)
+        lent = self._pool.take(made)
+        if lent is not None:
+            comm._lender, comm._lent, comm._backend = self._pool, lent, lent.backend
+
     def _uninstall(self) -> None:
-        for name in (*_LADDERS, *METHODS.values()):
+        for name in self._installed:
             self.__dict__.pop(name, None)
+        self._installed = ()
 
     def _forget(self) -> None:
         self._uninstall()
         self._told(attempt_all(self._releases()))
-        self._dispatch = self._backend = self._shared = self._pool = None
+        self._dispatch = self._backend = self._lender = self._lent = self._pool = None
 
     def _releases(self) -> Iterator[Callable[[], None]]:
         """Yield what gives back all that calls needed; each is collective where that is."""
-        if self._dispatch is not None:
+        if self._dispatch is not None and self._dispatch is not self._lent:
             yield self._dispatch.release
-        if self._shared is not None:
-            yield partial(self._shared.put_back, cast(Backend, self._backend))
+        if self._lender is not None:
+            yield partial(self._lender.put_back, cast(Dispatch, self._lent))
         elif self._backend is not None:
             yield self._backend.release
         if self._pool is not None:
@@ -290,7 +314,11 @@ class Tuned(Methods, Twin):
         if name not in _LADDERS:
             return super().__getattr__(name)
         if self._dispatch is None:
-            return self._started().ladder(*_LADDERS[name])
+            dispatch = self._lent
+            if dispatch is None or dispatch.policy is not self._policy:
+                dispatch = self._started()
+            self._dispatch = dispatch
+            return dispatch.ladder(*_LADDERS[name])
         self.install()
         return self.__dict__[name]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ class Policy:
         """Return the rules for these calls; None where the library decides."""
         return self.steps.get((collective, operators)) or self.steps.get((collective, "any"))
 
-    @property
+    @cached_property
     def departs(self) -> bool:
         """Whether any rule asks for something else than the library's own choice."""
         return any(

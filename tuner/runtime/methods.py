@@ -108,7 +108,7 @@ class Methods:
                 device.settle(*map(buffer_of, specs))  # MPI knows nothing of streams
             return direct(*specs, *others)
         act, dispatch = ladder.action(nbytes), cast(Dispatch, self._dispatch)
-        if present() is None and ladder.leaves(nbytes, getattr(self.plain, method)):
+        if present() is None and ladder.leaves(nbytes, dispatch.library(method)):
             return act(
                 *specs, *others
             )  # nobody here can copy them: let the library say what it can

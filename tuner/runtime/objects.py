@@ -8,6 +8,8 @@ from typing import Any, cast
 from mpi4py import MPI
 
 _CONSTANTS = (MPI.COMM_WORLD, MPI.COMM_SELF)
+_BASES: dict[type[Any], type[Any]] = {}  # of a class, the first of mpi4py's that it derives from
+_NULL, _SIZE = MPI._addressof(MPI.COMM_NULL), MPI._sizeof(MPI.COMM_NULL)  # where, and bytes
 
 
 def as_kind(kind: type[Any], comm: MPI.Comm) -> Any:
@@ -15,7 +17,9 @@ def as_kind(kind: type[Any], comm: MPI.Comm) -> Any:
 
     It has the attributes that the program gave to `comm`.
     """
-    base = next(base for base in kind.__mro__ if base.__module__ == MPI.__name__)
+    if kind not in _BASES:
+        _BASES[kind] = next(base for base in kind.__mro__ if base.__module__ == MPI.__name__)
+    base = _BASES[kind]
     made: Any = base.__new__(kind, comm)
     if kind is not base:
         made.__dict__.update(getattr(comm, "__dict__", {}))
@@ -29,7 +33,7 @@ def is_constant(comm: MPI.Comm) -> bool:
 
 def nullify(comm: MPI.Comm) -> None:
     """Make the object the null communicator, after another object for the same was freed."""
-    ctypes.memmove(MPI._addressof(comm), MPI._addressof(MPI.COMM_NULL), MPI._sizeof(MPI.COMM_NULL))
+    ctypes.memmove(MPI._addressof(comm), _NULL, _SIZE)
 
 
 class Twin:

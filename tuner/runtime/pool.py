@@ -1,10 +1,10 @@
-"""Backends that the duplicates of a communicator use one after the other.
+"""Dispatches that the duplicates of a communicator use one after the other.
 
-Making a backend takes milliseconds, so programs that duplicate a communicator again and again would
-wait for little else. Which backend a duplicate gets must be the same on all ranks, although ranks
-need not free duplicates in the same order or at the same time. So all ranks exchange which ones are
-free, at a duplication, and then give out those that are free on all of them, in order, without
-another word until none is left.
+Making a backend takes milliseconds, and the ladders of a dispatch as long as a small call or two,
+so programs that duplicate a communicator again and again would wait for little else. Which backend
+a duplicate gets must be the same on all ranks, although ranks need not free duplicates in the same
+order or at the same time. So all ranks exchange which ones are free, at a duplication, and then
+give out those that are free on all of them, in order, without another word until none is left.
 """
 
 from __future__ import annotations
@@ -17,29 +17,35 @@ from mpi4py import MPI
 from tuner.errors import TunerError
 from tuner.runtime.backend import Backend
 from tuner.runtime.consensus import attempt_all
+from tuner.runtime.dispatch import Dispatch
+from tuner.runtime.feedback import Ring
+from tuner.runtime.following import Policy
 from tuner.runtime.tally import Tally
 
-MOST = 8  # backends of one communicator's duplicates
+MOST = 8  # of one communicator's duplicates
 LONGEST_PAUSE = 64  # duplications without an exchange, where none was free for long
 
 
-class BackendPool:
+class DispatchPool:
     """Those of the duplicates of one communicator.
 
     comm        plain; its duplications come in the same order on all ranks
     """
 
-    def __init__(self, comm: MPI.Intracomm, tally: Tally | None) -> None:
-        self._comm, self._tally = MPI.Intracomm(comm), tally  # not by a program's own methods
-        self._all: list[Backend] = []
+    def __init__(
+        self, comm: MPI.Intracomm, policy: Policy, ring: Ring | None, tally: Tally | None
+    ) -> None:
+        self._comm = MPI.Intracomm(comm)  # not by a program's own methods
+        self._policy, self._ring, self._tally = policy, ring, tally
+        self._all: list[Dispatch] = []
         self._in_use: set[int] = set()  # on this rank, by their numbers in `_all`
         self._free = deque[int]()  # on all ranks
         self._lost: set[int] = set()  # of those in use: their duplicates are freed on this rank
         self._pause = self._next_pause = 0
         self._closed = False
 
-    def take(self, comm: MPI.Intracomm) -> Backend | None:
-        """Return a backend for a new duplicate, the same on all ranks; None where all are in use.
+    def take(self, comm: MPI.Intracomm) -> Dispatch | None:
+        """Return a dispatch for a new duplicate, the same on all ranks; None where all are in use.
 
         Collective, like the duplication that it belongs to.
         """
@@ -49,33 +55,33 @@ class BackendPool:
             return None
         number = self._free.popleft()
         self._in_use.add(number)
-        self._all[number].comm = comm
+        self._all[number].take(comm)
         return self._all[number]
 
-    def put_back(self, backend: Backend) -> None:
+    def put_back(self, dispatch: Dispatch) -> None:
         """Note that its communicator was freed on this rank."""
         if self._closed:
-            backend.release()
+            dispatch.backend.release()
             return
-        number = self._all.index(backend)
-        if backend.failed:  # what was sent to this rank may belong to a call that failed
+        number = self._all.index(dispatch)
+        if dispatch.backend.failed:  # what was sent to this rank may belong to a call that failed
             self._lost.add(number)
         else:
             self._in_use.discard(number)
-            backend.rest()
+            dispatch.rest()
 
     def close(self) -> None:
         """Release what no duplicate uses now, and the rest when they are freed; collective."""
         self._closed = True
         failure = attempt_all(
-            backend.release for number, backend in enumerate(self._all)
+            dispatch.backend.release for number, dispatch in enumerate(self._all)
             if number not in self._in_use or number in self._lost
         )  # fmt: skip
         if failure:
             raise TunerError(failure)
 
     def _exchange(self) -> None:
-        """Find out what is free on all ranks, and add a backend while there are few."""
+        """Find out what is free on all ranks, and add one while there are few."""
         if self._pause:
             self._pause -= 1
             return
@@ -85,7 +91,10 @@ class BackendPool:
             self._comm.Allreduce(MPI.IN_PLACE, free, MPI.LAND)
         self._free.extend(np.flatnonzero(free).tolist())
         if number < MOST:
-            self._all.append(Backend(self._comm, self._tally, shared=True))
+            backend = Backend(self._comm, self._tally, shared=True)
+            self._all.append(
+                Dispatch(self._comm, self._policy, backend, self._ring, self._tally, lent=True)
+            )
             self._free.append(number)
         elif not self._free:
             self._pause = self._next_pause = min(2 * self._next_pause + 1, LONGEST_PAUSE)

@@ -49,6 +49,13 @@ def methods(
     return found
 
 
+def of_library(plain: MPI.Intracomm) -> dict[str, Action]:
+    """Return the library's methods, by name, for communicators without other choices."""
+    if driver_loads():
+        return {}  # a buffer may be on a device that the library cannot reach
+    return {method: getattr(plain, method) for method in METHODS.values()}
+
+
 def bcast(library: Action, ladder: Ladder, general: Action) -> Action:
     """`Bcast` under a ladder; `library` is the plain communicator's, `general` the class's."""
     bounds, actions, departs = ladder.bounds, ladder.actions, _departs(ladder, library)
