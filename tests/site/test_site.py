@@ -77,7 +77,7 @@ def test_doctor_finds_what_is_there(site: Site) -> None:
     assert told["findings"]["launcher"][0].endswith(f"({version})")
     assert told["findings"]["ranks"][0].startswith("2 start and meet")
     assert "compiles and links a program" in told["findings"]["compiler"][1]
-    assert told["findings"]["works"][1] == f"table export --to {name}"
+    assert f"table export --to {name}" in told["findings"]["works"][1]
 
 
 def test_quickstart_measures_tunes_and_proves(site: Site) -> None:

@@ -12,6 +12,7 @@ from tuner import libraries
 from tuner.cli import following, native
 from tuner.cli.output import warn
 from tuner.cli.progress import Report, counted
+from tuner.collective import Collective
 from tuner.export import openmpi
 from tuner.export.acceptance import Acceptance, accepted_table, without
 from tuner.export.acceptance import accept as accept_rules
@@ -62,23 +63,28 @@ def settle(
     table: TuningTable, launcher: Launcher, report: Report, tell: Callable[[str], None] = warn,
     there: Hosts = LOCAL,
 ) -> tuple[TuningTable, list[dict[str, Any]]]:  # fmt: skip
-    """Return the table with the rules that win at other sizes and another time, too, and that
-    comparison, a record per call.
+    """Return the table with the rules that win at other sizes and another time, too, and what the
+    library gains by it at sizes that decided nothing, a record per call.
 
-    tell    of rules that are withdrawn: the others are then compared again, at yet other sizes
+    tell    of rules that are withdrawn
 
     Raises errors like `compare`.
     """
-    withdrawn, used = list[str](), set[TimedCall]()
+    found, used, lost = list[Heldout](), set[TimedCall](), list[Rule]()
     with _comparison(table, launcher, report, there) as compared:
-        while lost := losing(table, _operators(launcher), found := compared(table, used)):
-            used |= {one.call for one in found}
-            withdrawn += [describe(rule) for rule in lost]
-            tell(f"{plural(len(lost), 'rule')} did not win again and {_is(lost)} withdrawn; those"
-                 " that are left are compared at other sizes")  # fmt: skip
-            table = without(table, lost)
-    records = [record(one) for one in found]
-    told = {"withdrawn": withdrawn, "slower": _slower(records)}
+        while again := losing(table, _operators(launcher), tried := compared(table, used, False)):
+            tell(f"{plural(len(again), 'rule')} did not win again and {_is(again)} withdrawn")
+            lost, found, table = lost + again, found + tried, without(table, again)
+            used |= {one.call for one in tried}
+        found, used = found + tried, used | {one.call for one in tried}
+        last = compared(table, used, True)
+    records = [record(one) for one in last]
+    told = {
+        "withdrawn": [describe(rule) for rule in lost],
+        "wrong": sorted({str(one.call) for one in (*found, *last) if one.wrong}),
+        "slower": _slower(records),
+        "used": [list(each) for each in sorted(map(_named, used))],
+    }
     provenance = {**table.provenance, "comparison": told}
     return TuningTable(table.cluster, table.library, table.rules, provenance), records
 
@@ -91,25 +97,35 @@ def compare(
     Raises InputError where the environment decides in the library's place, ProbeError when the
     ranks fail.
     """
+    decided = table.provenance.get("comparison", {}).get("used", [])
+    used = {TimedCall(Collective(name), *rest) for name, *rest in decided}
     with _comparison(table, launcher, report, there) as compared:
-        return [record(one) for one in compared(table, ())]
+        return [record(one) for one in compared(table, used, True)]
+
+
+def _named(call: TimedCall) -> tuple[str, int, int, int]:
+    return str(call.collective), call.nodes, call.ppn, call.nbytes
 
 
 @contextmanager
 def _comparison(
     table: TuningTable, launcher: Launcher, report: Report, there: Hosts
-) -> Iterator[Callable[[TuningTable, Collection[TimedCall]], list[Heldout]]]:
-    """Give what compares a table like this one, at other sizes than those that were used."""
+) -> Iterator[Callable[[TuningTable, Collection[TimedCall], bool], list[Heldout]]]:
+    """Give what compares a table like this one, at other sizes than those that were used, with
+    calls of the default or without.
+    """
     libraries.require_unset(libraries.named(launcher.library).DECIDING)
     operators = _operators(launcher)
     with _workplace(there) as place:
         program = _program(launcher, place, table)
 
-        def compared(table: TuningTable, used: Collection[TimedCall]) -> list[Heldout]:
+        def compared(
+            table: TuningTable, used: Collection[TimedCall], controls: bool
+        ) -> list[Heldout]:
             return heldout(
                 table, ShapeLauncher(launcher, there), program,
                 side_of(table, operators, launcher, place), operators=operators, used=used,
-                seconds=SECONDS, directory=place, progress=counted(report),
+                controls=controls, seconds=SECONDS, directory=place, progress=counted(report),
             )  # fmt: skip
 
         yield compared
@@ -128,8 +144,8 @@ def _is(rules: Sequence[Rule]) -> str:
 
 
 def _slower(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the calls that the table leaves to the library, but that its file makes slower: the
-    least significant ratio of each.
+    """Return the calls that the table leaves to the library, but that its file makes slower: of
+    each the smallest ratio that is significant.
     """
     return [
         {"collective": one["collective"], "nodes": one["nodes"], "ppn": one["ppn"],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.diagnosis.findings import Examined, Problem, found
-from tuner.errors import ProbeError, TunerError, UnendedError
+from tuner.errors import ProbeError, TunerError, UnendedError, quoted
 from tuner.rank_program import rank_program
 from tuner.runtime.launch import Hosts, Installation, Launcher, Template
 from tuner.runtime.launch.executables import launcher_of, version_of
@@ -97,7 +97,10 @@ def _answer(stdout: str) -> dict[str, Any]:
     # Ranks that do not meet are ranks 0 of their own: the first answer says enough, and another may
     # follow on its line.
     told: dict[str, Any]
-    told, _ = json.JSONDecoder().raw_decode(lines[0])
+    try:
+        told, _ = json.JSONDecoder().raw_decode(lines[0])
+    except ValueError:
+        raise ProbeError(f"the ranks said something unclear: {quoted(lines[0])}") from None
     return told
 
 

@@ -92,18 +92,21 @@ class Heldout:
 
 
 def points(
-    table: TuningTable, operators: str = "any", used: Collection[TimedCall] = ()
-) -> list[Trial]:
+    table: TuningTable, operators: str = "any", used: Collection[TimedCall] = (), *,
+    controls: bool = True,
+) -> list[Trial]:  # fmt: skip
     """Return the calls to compare: of each rule other than the default, and as many of the default.
 
     operators   class of operators whose rules decide about sums in the table's file
     used        calls that were compared before: others are taken
+    controls    compare calls of the default, too
     """
     found = list[Trial]()
     for ladder in every_ladder(table, operators):
         changed = [rule for rule in ladder if not rule.choice.is_default]
         mine = [point for rule in changed for point in _spread(rule, PER_RULE, used)]
-        rest = [rule for rule in ladder if rule.choice.is_default and rule.lo < LARGEST]
+        left = [rule for rule in ladder if rule.choice.is_default and rule.lo < LARGEST]
+        rest = left if controls else []
         each = -(-max(len(mine), CONTROLS) // max(len(rest), 1))
         found += mine + [point for rule in rest for point in _spread(rule, each, used)]
     return found
@@ -148,18 +151,19 @@ def heldout(
     *,
     operators: str = "any",
     used: Collection[TimedCall] = (),
+    controls: bool = True,
     seconds: float,
     directory: Path,
     progress: Counted = quietly,
 ) -> list[Heldout]:
-    """Compare tuned with default at every point of `points(table, operators, used)`.
+    """Compare tuned with default at every one of the `points`.
 
     tuned       what a launch needs to follow the table's file
     seconds     for each call, condition and side in a round
 
     Raises ProbeError when the ranks fail.
     """
-    wanted = points(table, operators, used)
+    wanted = points(table, operators, used, controls=controls)
     if not wanted:
         return []
     times = time_rounds(

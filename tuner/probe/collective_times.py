@@ -3,8 +3,8 @@
     collective_times TURN SIDE SECONDS CALLS
 
 It takes the same arguments and prints the same lines as `tuner/export/timing/collectives.c`, where
-both are described; the conditions are in the same order. What Python adds to every call is in the
-times of both launches.
+both are described; the conditions are in the same order. Fresh buffers are fewer here, and may
+still lie in a cache. What Python adds to every call is in the times of both launches.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Turns:
 
     def __init__(self, path: str, side: int, comm: MPI.Intracomm) -> None:
         host = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
-        self._local, self._comm = host.rank, comm
+        self._local, self._comm, self._path = host.rank, comm, path
         self._cores = sorted(os.sched_getaffinity(0))
         everyone = enumerate(host.allgather(self._cores))
         self._sharing = [local for local, cores in everyone if cores == self._cores]
@@ -70,7 +70,7 @@ class Turns:
         if len(self._sharing) <= len(self._cores):
             return
         order = self._sharing.copy()
-        Random(turn).shuffle(order)
+        Random(f"{self._path} {turn}").shuffle(order)
         core = self._cores[order.index(self._local) % len(self._cores)]
         os.sched_setaffinity(0, {core})
         os.sched_setaffinity(0, self._cores)

@@ -61,11 +61,16 @@ def _least(record: Record) -> float:
 
 
 def of_file(table: TuningTable) -> list[str]:
-    """Return sentences on rules that were withdrawn, and on calls that a table leaves alone and its
-    file makes slower.
+    """Return sentences on wrong results, on rules that were withdrawn, and on calls that a table
+    leaves alone and its file makes slower.
     """
-    compared = table.provenance.get("comparison", {"withdrawn": [], "slower": []})
-    return [*_withdrawn(compared["withdrawn"]), *_costs(compared["slower"])]
+    compared = table.provenance.get("comparison", {})
+    wrong = [
+        f"{call} gave a wrong result when it was compared. Do not use the table."
+        for call in compared.get("wrong", [])
+    ]
+    withdrawn, slower = compared.get("withdrawn", []), compared.get("slower", [])
+    return [*wrong, *_withdrawn(withdrawn), *_costs(slower)]
 
 
 def _withdrawn(rules: Sequence[str]) -> list[str]:

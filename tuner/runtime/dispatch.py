@@ -36,7 +36,7 @@ class Dispatch:
     """Ladders of one communicator, made when they are asked for.
 
     comm        plain, the user's: its own methods are the library's collectives
-    backend     what carries out choices for this communicator alone
+    backend     what carries out choices
     ring        for the times of calls, and
     tally       for their numbers, where anybody wants these
     lent        communicators of the same ranks use it one after the other, with its backend
@@ -50,6 +50,7 @@ class Dispatch:
         self._ring, self._tally = ring, tally
         self._ladders: dict[tuple[Collective, str], _Made] = {}
         self._stand_ins: dict[str, Action] | None = {} if lent else None
+        self._ready = 0  # runners of the backend when the communicator last changed
 
     @cached_property
     def staging(self) -> Staging:
@@ -70,8 +71,10 @@ class Dispatch:
 
     def rest(self) -> None:
         """Make ready for another communicator."""
-        if self.backend.rest():
-            self._ladders.clear()
+        again = self.backend.rest()
+        if again or len(self.backend.runners) != self._ready:
+            self._ladders.clear()  # calls may go elsewhere by now than these say
+            self._ready = len(self.backend.runners)
 
     def library(self, method: str) -> Action:
         """Return what makes a call of this method as the library would by itself."""

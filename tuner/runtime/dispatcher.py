@@ -111,7 +111,7 @@ class Tuned(Methods, Twin):
     _nodes: NDArray[np.int64] | None = None  # of the ranks, where they are known
     _backend: Backend | None = None
     _pool: DispatchPool | None = None  # for the duplicates of this communicator
-    _lender: DispatchPool | None = None  # whence `_lent` came, and with it the backend
+    _lender: DispatchPool | None = None  # where `_lent` and its backend came from
     _lent: Dispatch | None = None
     _dispatch: Dispatch | None = None
     _installed: tuple[str, ...] = ()  # attributes that stand for ladders and methods
@@ -223,7 +223,7 @@ class Tuned(Methods, Twin):
 
     def install(self) -> Dispatch:
         """Make all ladders, and the short ways to them where there are any."""
-        own = self._dispatch is not self._lent  # what it lends is used by others afterwards
+        own = self._dispatch is not self._lent  # others will use what was lent to it
         dispatch = self._dispatch if self._dispatch and own else self._started()
         ladders = {(c, op): dispatch.ladder(c, op) for c in METHODS for op in OPERATORS}
         found: dict[str, Any] = {_attribute(*key): ladder for key, ladder in ladders.items()}

@@ -22,7 +22,7 @@ from tuner.runtime.feedback import Ring
 from tuner.runtime.following import Policy
 from tuner.runtime.tally import Tally
 
-MOST = 8  # of one communicator's duplicates
+MOST = 8  # dispatches for one communicator's duplicates
 LONGEST_PAUSE = 64  # duplications without an exchange, where none was free for long
 
 

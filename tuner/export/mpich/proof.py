@@ -54,6 +54,7 @@ NONE, ALL = "0", "2147483647"
 UNSAID = "the ranks ended or fell silent, and MPICH did not say that it was at an impossible leaf"
 LAUNCHES = 3  # how many may be made to see two that end alike
 LARGE = 4096  # bytes: what MPICH itself sends while it makes a communicator is less
+DIFFERENT = "three launches under the same file ended differently"
 UNMADE = "the ranks end while their communicator is made, before the rule's own call"
 
 
@@ -276,13 +277,15 @@ def _prove_rule(rule: Rule, trials: Sequence[Trial], poisons: _Poisons) -> RuleP
     expected = _Ended(True, len(neighbours), len(calls), True)
     ended = _settled(expected, lambda: poisons.under(alike, calls))
     if ended is None:
-        return RuleProof.untried(rule, "three launches under the same file ended differently")
+        return RuleProof.untried(rule, DIFFERENT)
     if ended.unmade or (ended.early and poisons.trees.device is not None):
         # Making a communicator calls this rule, too, or setting up its shared memory: poison it for
         # the size of its own call alone.
         own = _apart(own)
         calls = [*neighbours, own]
-        ended = poisons.under(alike, calls, own.nbytes)
+        ended = _settled(expected, lambda: poisons.under(alike, calls, own.nbytes))
+        if ended is None:
+            return RuleProof.untried(rule, DIFFERENT)
     if ended.unmade:
         return RuleProof.untried(rule, UNMADE)
     if ended.unsaid:

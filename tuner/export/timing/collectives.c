@@ -36,6 +36,7 @@
 
 enum { IN_A_ROW = 8, FEWEST = 10, FEWEST_ROWS = 4, MOST = 4000, WARM_UP = 16 };
 enum { PAGE = 4096, LINE = 64 };
+static const size_t MOST_FRESH = 64 << 20; /* bytes */
 static const double PATIENCE = 120.0; /* seconds that a launch waits for its turn */
 
 struct call {
@@ -96,8 +97,10 @@ static void increment(int *value)
 static void find_sharing(MPI_Comm host, int local)
 {
     cpu_set_t *all = calloc((size_t)on_host, sizeof *all);
-    if (!all || sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        give_up("cannot find out which cores a rank may use");
+    if (!all)
+        give_up("out of memory");
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        CPU_ZERO(&allowed); /* more cores than a set holds */
     MPI_Allgather(&allowed, sizeof allowed, MPI_BYTE, all, sizeof allowed, MPI_BYTE, host);
     for (int i = 0; i < on_host; i++)
         if (CPU_EQUAL(&allowed, &all[i])) {
@@ -133,7 +136,7 @@ static int shuffled(int turn)
 static void move(int turn)
 {
     const int cores = CPU_COUNT(&allowed);
-    if (sharing <= cores)
+    if (cores == 0 || sharing <= cores)
         return;
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -302,8 +305,8 @@ static double measure(
     return middle_half(taken, count);
 }
 
-/* Bytes that fresh buffers are taken from, in turn: all that the last-level cache holds, but of all
-   ranks together no more than an eighth of the memory. */
+/* Bytes that fresh buffers are taken from, in turn: all that the last-level cache holds, but at most
+   MOST_FRESH, and of all ranks of both launches no more than an eighth of the memory. */
 static size_t pool(void)
 {
     long kib = 0;
@@ -314,8 +317,9 @@ static size_t pool(void)
         fclose(file);
     const size_t cache = kib > 0 ? (size_t)kib << 10 : (size_t)32 << 20;
     const size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    const size_t share = memory / 8 / 2 / (size_t)on_host;
-    return cache < share ? cache : share;
+    const size_t share = memory / 8 / 4 / (size_t)on_host; /* two pools for each rank */
+    const size_t most = share < MOST_FRESH ? share : MOST_FRESH;
+    return cache < most ? cache : most;
 }
 
 /* Memory for `nbytes`-byte buffers; it is kept, and replaced only where more is needed. A line is
@@ -344,10 +348,10 @@ static struct buffers *buffers_for(size_t nbytes)
 static void time_call(int number, const struct call *call, int side, double seconds)
 {
     static const char *const names[] = {"barrier reused", "barrier fresh", "row reused", "row fresh"};
-    struct buffers *given = buffers_for(call->nbytes);
     for (int condition = 0; condition < 4; condition++) {
         const int step = 2 * (4 * number + condition) + (side != call->first);
         wait_for_turn(step);
+        struct buffers *given = buffers_for(call->nbytes);
         int right = 1;
         if (condition == 0) {
             for (int i = 0; i < WARM_UP; i++)
