@@ -28,6 +28,7 @@ from tuner.errors import InputError, TunerError
 from tuner.locality import HOST
 from tuner.runtime import pool, private, tune
 from tuner.runtime.agreement import library_name
+from tuner.runtime.backend import Backend
 from tuner.runtime.bindings import KEPT
 from tuner.runtime.buffers import describe, in_place
 from tuner.runtime.compatibility import datatype_of_code
@@ -724,6 +725,27 @@ def check_what_always_fails_is_not_tried_for_every_duplicate() -> Iterator[str]:
     if len(private.HELD) - before > 2 * pool.MOST or array.any():
         yield f"{len(private.HELD) - before} communicators are held"
     tuned.Free()
+
+
+def check_choices_are_made_ready_once_for_all_duplicates() -> Iterator[str]:
+    """Whichever of two a duplicate needs first; where no rule departs, nothing is in the way."""
+    tuned, sizes = tune(WORLD.Dup(), table()), [np.zeros(1), np.zeros(9)]
+    with patch.object(Backend, "begin", autospec=True, side_effect=Backend.begin) as begun:
+        for number in range(6 * pool.MOST):
+            twin = tuned.Dup()
+            for array in sizes[:: 1 if number % 2 else -1]:
+                twin.Bcast(array)
+            twin.Free()
+    if begun.call_count != 2 * pool.MOST:
+        yield f"{begun.call_count} times"
+    tuned.Free()
+    rules = {(Collective.BCAST, WORLD.size): [(0, Choice())]}
+    left = tune(WORLD.Dup(), table_of(rules, library=library_name()))
+    twin = left.Dup()
+    if twin.Bcast.__self__ is not twin.plain:
+        yield "not the library's own method"
+    for comm in (twin, left):
+        comm.Free()
 
 
 def check_ladders_that_one_rank_cannot_make() -> Iterator[str]:
