@@ -284,7 +284,7 @@ def check_what_nobody_received() -> Iterator[str]:
 
 
 def check_a_refusal_on_a_duplicate_that_outlives_its_parent() -> Iterator[str]:
-    """What a living duplicate uses stays, also after a call of it failed, on all ranks or one."""
+    """Keep what a living duplicate uses, also after a call of it failed, on all ranks or one."""
     fixed, array = np.zeros(4), np.ones(4)
     fixed.flags.writeable = False
     for refuses in (True, WORLD.rank == WORLD.size - 1):
@@ -646,7 +646,7 @@ class Listed(MPI.Intracomm):
 
 
 def check_classes_of_the_program_hear_of_its_own_calls_alone() -> Iterator[str]:
-    """What the ranks of a tuned communicator tell one another is no call of the program."""
+    """Keep what the ranks tell one another apart from the calls that a program's class sees."""
     Listed.called.clear()
     tuned: Any = tune(Listed(WORLD.Dup()), table())
     for comm in (tuned, tuned.Dup(), tuned.Dup()):
@@ -659,7 +659,7 @@ def check_classes_of_the_program_hear_of_its_own_calls_alone() -> Iterator[str]:
 
 
 def check_constants_are_not_freed() -> Iterator[str]:
-    """As in mpi4py, `free` ends at most an object for one; `Free` is refused without effect."""
+    """Let `free` end at most an object for a constant, as in mpi4py, and `Free` be refused."""
     for plain, same in ((WORLD, WORLD), (MPI.Intracomm(WORLD), MPI.Intracomm(WORLD))):
         tuned = tune(same, table())
         with suppress(MPI.Exception):
@@ -678,7 +678,7 @@ def check_constants_are_not_freed() -> Iterator[str]:
 
 
 def check_small_numbers_are_no_buffers() -> Iterator[str]:
-    """Of whatever type mpi4py's names for no memory are, other values of that type are refused."""
+    """Refuse values of the type of mpi4py's names for no memory that are none of these."""
     for number in (5, 1234):
         if describe([number, 1, MPI.INT], writable=False) is not None or in_place(number):
             yield f"{number} is taken for memory"

@@ -170,7 +170,7 @@ def test_what_a_file_costs_elsewhere_is_found(
 def test_a_rule_that_does_not_win_again_is_withdrawn(
     launcher: Launcher, preloaded: Callable[[Launcher], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two, one for sizes at which both sides take the same time."""
+    """Try two rules, one of them for sizes at which both sides take the same time."""
     table = table_of(
         {(ALLREDUCE, 2): [
             (0, Choice()), (5000, Choice("ring")), (40_000, Choice()),

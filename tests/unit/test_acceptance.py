@@ -201,7 +201,7 @@ def test_calls_that_were_compared_are_not_compared_again(lo: int, times: int) ->
 
 
 def found(nbytes: int, *ratios: float, low: float = 1.01, wrong: bool = False) -> Heldout:
-    """What is found of a call under conditions with these ratios."""
+    """Return what is found of a call under conditions with these ratios."""
     conditions = [Condition(str(n), 1e-5, 1e-5, r, (0.5, 2.0)) for n, r in enumerate(ratios)]
     return Heldout(
         ALLREDUCE, 1, 4, 4, nbytes, "", 1e-5, 1e-5, 1.2, (low, 1.3), tuple(conditions), wrong=wrong

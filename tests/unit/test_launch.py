@@ -228,7 +228,7 @@ def test_what_launchers_print_about_hosts_becomes_one_sentence(text: str, senten
 def test_srun_starts_ranks_of_one_node_with_words_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is the only launcher: it knows nothing of mpirun's options."""
+    """Use it as the only launcher: it knows nothing of mpirun's options."""
     srun = tmp_path / "srun"
     monkeypatch.setattr("tuner.runtime.launch.launcher.launcher_of", lambda _: srun)
     command = Launcher("mpich", Path(sys.executable)).command(3, ["x.py"], {"MPIR_CVAR_A": "1"})

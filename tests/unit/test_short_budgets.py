@@ -51,7 +51,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def begun(out: Path) -> float:
-    """When the unfinished run of a file began, in seconds since the epoch."""
+    """Return when the unfinished run of a file began, in seconds since the epoch."""
     header = read_partial(out)[0]
     assert header is not None
     return float(header["provenance"][BEGAN])

@@ -76,7 +76,7 @@ def run_accept(options: argparse.Namespace) -> None:
         asked = sum(not rule.choice.is_default for rule in table.rules)
         print_text(
             f"{options.out}: {counted_rules(found)}, {kept} of them for an algorithm other than the"
-            f" default ({options.table} has {asked})"
+            f" default (of {asked} that were tried)"
         )
 
     emit(options, table_record(found), show)

@@ -86,7 +86,7 @@ class Heldout:
 
     @property
     def wins(self) -> bool:
-        """Whether it is significantly faster, and looks faster under each condition."""
+        """Return whether it is significantly faster, and looks faster under each condition."""
         faster = self.ci95[0] > 1 and all(each.ratio > 1 for each in self.conditions)
         return faster and not self.wrong
 

@@ -75,12 +75,12 @@ class Backend:
 
     @cached_property
     def device_memory(self) -> DeviceMemory:
-        """What calls of this backend need on a device."""
+        """Return what calls of this backend need on a device."""
         return DeviceMemory()
 
     @cached_property
     def _spaces(self) -> tuple[Spaces, Spaces]:
-        """Of the host and of a device."""
+        """Return those of the host and of a device."""
         return Spaces(HOST_MEMORY), Spaces(self.device_memory)
 
     def begin(self, consensus: Consensus, collective: Collective, choice: Choice) -> Runner:

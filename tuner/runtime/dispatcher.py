@@ -236,7 +236,7 @@ class Tuned(Methods, Twin):
 
     @property
     def _simple(self) -> bool:
-        """Whether nobody looks at the calls, and the class is not one of the program's own."""
+        """Return whether nobody looks at the calls, and the class is mpi4py's own."""
         observed = self._terms.ring is not None or self._terms.tally is not None
         return not observed and type(self) is _CLASSES.get(self._kind)
 

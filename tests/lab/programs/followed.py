@@ -25,7 +25,7 @@ NBYTES = 4096
 
 
 def layout_of(comm: MPI.Intracomm) -> Layout | None:
-    """How the ranks lie on the hosts; collective."""
+    """Return how the ranks lie on the hosts; collective."""
     nodes, failure = run_together(comm, nodes_of)
     assert nodes is not None, failure
     return layout_on(nodes)
