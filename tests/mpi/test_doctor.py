@@ -8,13 +8,16 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import MPICH_PYTHON
 from tuner.cli.main import main
-from tuner.diagnosis.examine import diagnose
+from tuner.diagnosis.examine import READERS, diagnose
+from tuner.libraries.capabilities import Capabilities
+from tuner.libraries.mpich import DEVICE_FILE
 from tuner.runtime.launch import Launcher
 
 HANGING = """
@@ -51,6 +54,14 @@ def test_programs_are_told_the_same(
     assert told["problems"] == []
     assert told["findings"]["MPI"][0].startswith("MPICH ")
     assert told["findings"]["works"][1] == "table export --to mpich or mpich-device"
+
+
+def test_an_mpich_without_a_device_layer_is_offered_no_file_of_it(mpich_launcher: Launcher) -> None:
+    place = mpich_launcher.installation
+    variables = dict(place.capabilities.variables)
+    assert READERS["mpich-device"](place)
+    del variables[DEVICE_FILE]
+    assert not READERS["mpich-device"](replace(place, capabilities=Capabilities(variables)))
 
 
 def test_an_interpreter_without_mpi4py_is_told_what_to_install(

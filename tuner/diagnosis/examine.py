@@ -12,13 +12,15 @@ from tuner.diagnosis.findings import Diagnosis, Examined, Finding, found
 from tuner.diagnosis.library import load
 from tuner.export.formats import FORMATS
 from tuner.export.openmpi import emitter, han
+from tuner.libraries.mpich import DEVICE_FILE
 from tuner.runtime.launch import LOCAL, Hosts, Installation, Template
 from tuner.runtime.launch.executables import compiler_of
 
-READERS: Mapping[str, Callable[[str], bool]] = {  # whether a major version reads a format
-    "openmpi": lambda major: major in emitter.READERS,
-    "openmpi-json": lambda major: major not in emitter.READERS,
-    "openmpi-han": lambda major: major in han.READERS,
+READERS: Mapping[str, Callable[[Installation], bool]] = {  # whether a library reads a format
+    "openmpi": lambda place: _major(place) in emitter.READERS,
+    "openmpi-json": lambda place: _major(place) not in emitter.READERS,
+    "openmpi-han": lambda place: _major(place) in han.READERS,
+    "mpich-device": lambda place: DEVICE_FILE in place.capabilities.variables,
 }
 EXAMPLE = (8, 1 << 20)  # ranks and bytes of a call for which every algorithm is a candidate
 
@@ -61,7 +63,7 @@ def _abilities(place: Installation, whole: Diagnosis) -> tuple[Finding, ...]:
     candidates = libraries.offered(place.library, place.capabilities)
     known, product = libraries.named(place.library), place.identity.product
     calls = [one for one in known.ALGORITHMS if len(candidates(one, *EXAMPLE)) > 1]
-    formats = " or ".join(_formats(product.name, place.identity.version))
+    formats = " or ".join(_formats(product.name, place))
     return (
         found(
             "works",
@@ -71,10 +73,11 @@ def _abilities(place: Installation, whole: Diagnosis) -> tuple[Finding, ...]:
     )
 
 
-def _formats(library: str, version: str) -> list[str]:
-    """Return the names of the formats whose files this version reads."""
-    major = version.partition(".")[0]
-    return [
-        form.name for form in FORMATS.values()
-        if library in form.libraries and (form.name not in READERS or READERS[form.name](major))
-    ]  # fmt: skip
+def _formats(library: str, place: Installation) -> list[str]:
+    """Return the names of the formats whose files this library reads."""
+    formats = [form.name for form in FORMATS.values() if library in form.libraries]
+    return [name for name in formats if name not in READERS or READERS[name](place)]
+
+
+def _major(place: Installation) -> str:
+    return place.identity.version.partition(".")[0]

@@ -77,8 +77,9 @@ _VARIABLES = {  # MPIR_CVAR_BCAST_<name> of each parameter, with its default
     "recv_pre_posted": ("RECV_PRE_POST", 0),
 }
 FILE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"  # of rules
+DEVICE_FILE = "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE"  # of the device layer's, where it is
 VARIABLES = (  # that matter here
-    DEVICE_COLLECTIVES, FILE,
+    DEVICE_COLLECTIVES, FILE, DEVICE_FILE,
     *(f"MPIR_CVAR_{collective.upper()}_{name}" for collective in ALGORITHMS
       for name in ("INTRA_ALGORITHM", "DEVICE_COLLECTIVE")),
     *(f"MPIR_CVAR_{Collective.BCAST.upper()}_{name}" for name, _ in _VARIABLES.values()),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner.libraries.mpich import DEVICE_FILE, FILE
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -35,11 +37,8 @@ class Layer:
         return key.startswith(prefix) and key != prefix
 
 
-MPIR = Layer("MPIR layer", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE", "algorithm=MPIR_{capital}_")
-DEVICE = Layer(
-    "device layer", "MPIR_CVAR_CH4_COLL_SELECTION_TUNING_JSON_FILE",
-    "composition=MPIDI_{capital}_",
-)  # fmt: skip
+MPIR = Layer("MPIR layer", FILE, "algorithm=MPIR_{capital}_")
+DEVICE = Layer("device layer", DEVICE_FILE, "composition=MPIDI_{capital}_")
 SHARED_MEMORY = Layer(
     "shared memory layer", "MPIR_CVAR_CH4_POSIX_COLL_SELECTION_TUNING_JSON_FILE",
     "algorithm=MPIDI_POSIX_mpi_{plain}_",
