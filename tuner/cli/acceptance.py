@@ -27,6 +27,7 @@ from tuner.runtime.launch import LOCAL, Hosts, Launcher, ShapeLauncher
 from tuner.table import OPERATORS, Choice, Rule, TuningTable
 from tuner.units import plural
 
+LIBRARIES = "openmpi", "mpich"  # whose own launchers and files are tried
 SECONDS = 0.004  # for each call, condition and side in a round
 SHELF = Path.home() / ".cache" / "tuner"  # which all hosts see
 

@@ -104,7 +104,7 @@ def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
     asked = native.table_of(options.table, options)
     table = asked.consecutive()
     library = table.library.partition(" ")[0]
-    if library not in ("openmpi", "mpich"):
+    if library not in acceptance.LIBRARIES:
         raise InputError(f"{options.table} is for {table.library}: expected Open MPI or MPICH")
     if not table.rules:
         raise InputError(f"{options.table}: the table has no rules")

@@ -1,4 +1,4 @@
-"""The whole loop for one MPI library: probe, calibrate, simulate and select, export, prove."""
+"""The loop for one MPI library: probe, calibrate, select, accept, export, compare, prove."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner import libraries
 from tuner.calibrate import calibrate
-from tuner.cli import clusters, parsing
+from tuner.cli import acceptance, clusters, parsing
 from tuner.cli.environments import add_library, add_thread_level, interpreter, settle_library
 from tuner.cli.guided import Callbacks, Goal, Guided, guided
 from tuner.cli.output import add_json, console, emit, print_text, warn
@@ -149,10 +149,13 @@ def _print_written(table: TuningTable, options: argparse.Namespace) -> None:
         f"{departing} of {counted_rules(table)} depart from the library's default"
         if departing else "nothing gained: the default is kept everywhere"
     )  # fmt: skip
+    trial = (
+        ", on the hosts that it is for: `tuner table accept`, which keeps the rules that make a C"
+        " program faster, and `tuner table prove`; then"
+        if table.library.partition(" ")[0] in acceptance.LIBRARIES else ":"
+    )  # fmt: skip
     print_text(
-        f"{options.out}: written. Next, on the hosts that it is for: `tuner table accept`, which"
-        " keeps the rules that make a C program faster, and `tuner table prove`; then `tuner table"
-        " export` for the library's own file"
+        f"{options.out}: written. Next{trial} `tuner table export` for the library's own file"
     )
 
 
