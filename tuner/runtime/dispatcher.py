@@ -314,11 +314,8 @@ class Tuned(Methods, Twin):
         if name not in _LADDERS:
             return super().__getattr__(name)
         if self._dispatch is None:
-            dispatch = self._lent
-            if dispatch is None or dispatch.policy is not self._policy:
-                dispatch = self._started()
-            self._dispatch = dispatch
-            return dispatch.ladder(*_LADDERS[name])
+            self._dispatch = self._lent or self._started()
+            return self._dispatch.ladder(*_LADDERS[name])
         self.install()
         return self.__dict__[name]
 
