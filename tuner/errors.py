@@ -31,6 +31,10 @@ class ProbeError(TunerError):
     """Measuring failed: no launcher, too few slots, a rank that died, a wrong result."""
 
 
+class FailedError(ProbeError):
+    """Ranks that ended with an error."""
+
+
 class UnendedError(ProbeError):
     """Ranks that did not end in time.
 

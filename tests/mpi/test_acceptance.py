@@ -287,6 +287,27 @@ def test_when_one_launch_dies_the_other_one_ends(
     assert "other launch" not in str(raised.value)
 
 
+def test_launches_of_which_one_died_are_repeated(
+    launcher: Launcher, preloaded: Callable[[Launcher], None], tmp_path: Path
+) -> None:
+    deadly, said, seen = tmp_path / "deadly", list[str](), list[tuple[int, int]]()
+    deadly.touch()
+    program = build(launcher.compiler, tmp_path)
+    preloaded(launcher)
+    call = TimedCall(ALLREDUCE, 1, 2, 4000)
+    times = time_rounds(
+        ShapeLauncher(launcher), program, [call],
+        Side(environment={"TUNER_TEST_DIES": str(deadly)}), library=launcher.version(), rounds=2,
+        seconds=0.001, directory=tmp_path, progress=lambda *now: seen.append(now), tell=said.append,
+    )  # fmt: skip
+    (sentence,) = said
+    assert sentence.startswith("launches of 2 ranks failed and are repeated: a rank died (signal")
+    assert {
+        len(side[call, name]) for side in (times.default, times.tuned) for name in CONDITIONS
+    } == {2}
+    assert seen[-1] == (16, 16)
+
+
 def test_a_program_of_another_library_is_refused(launcher: Launcher, tmp_path: Path) -> None:
     with pytest.raises(ProbeError, match=r"mpicc links another library .* than the ranks have"):
         time_rounds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.cli.main import main
 from tuner.collective import Collective
+from tuner.export.timing import Side
 from tuner.locality import CYCLIC
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import Launcher
@@ -49,12 +51,33 @@ def test_what_cannot_be_tried_is_left_out_and_said(
     assert read_table(out).provenance["acceptance"]["files"][0]["tried"] > 2
 
 
-def test_comparing_tells_of_every_call_and_by_the_status_of_slower_ones(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status = main(["table", "compare", str(path), "--ppn", "2", "--json"])
+def test_comparing_tells_of_every_call(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["table", "compare", str(path), "--ppn", "2", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert {(call["nodes"], call["ppn"]) for call in told["calls"]} == {(1, 2)}
     assert {call["algorithm"] for call in told["calls"]} == {"default", "linear"}
-    slower = [one for call in told["calls"] for one in call["conditions"].values() if one["slower"]]
-    assert status == bool(slower)
+
+
+def test_slower_calls_are_told_by_the_status(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Compare with a side on which every sum takes a millisecond longer."""
+    assert launcher.compiler is not None
+    slow, source = tmp_path / "slow.so", Path(__file__).parents[1] / "support" / "slow_allreduce.c"
+    subprocess.run([launcher.compiler, "-shared", "-fPIC", "-o", slow, source], check=True)
+    environment = {"LD_PRELOAD": str(slow), "SLOW_BELOW": "65536", "SLOW_MS": "1"}
+    monkeypatch.setattr("tuner.cli.acceptance.side_of", lambda *_: Side(environment=environment))
+    monkeypatch.setattr("tuner.cli.acceptance.SECONDS", 0.0002)
+    rules = table_of({(Collective.ALLREDUCE, 2): RUNGS}, (64, 8192), launcher.version()).rules
+    table = TuningTable(local_cluster(), launcher.version(), rules)
+    write_table(table, tmp_path / "table.json")
+    assert main(["table", "compare", str(tmp_path / "table.json"), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert all(
+        one["slower"]
+        for call in told["calls"]
+        if call["nbytes"] < 65536
+        for one in call["conditions"].values()
+    )
+    assert any("slower" in caution for caution in told["cautions"])

@@ -51,7 +51,7 @@ def accept(
             found = accept_rules(
                 part, operators, ShapeLauncher(launcher, there), program,
                 side_of(part, operators, launcher, place),
-                seconds=SECONDS, directory=place, progress=counted(report),
+                seconds=SECONDS, directory=place, progress=counted(report), tell=warn,
             )  # fmt: skip
             whole = UNSPLIT if launcher.library == "openmpi" else ()
             known = _with(known, accepted_table(part, operators, found, whole))
@@ -127,6 +127,7 @@ def _comparison(
                 table, ShapeLauncher(launcher, there), program,
                 side_of(table, operators, launcher, place), operators=operators, used=used,
                 controls=controls, seconds=SECONDS, directory=place, progress=counted(report),
+                tell=warn,
             )  # fmt: skip
 
         yield compared

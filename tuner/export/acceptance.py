@@ -9,7 +9,7 @@ others. What a file brings with it is in every comparison.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -67,12 +67,14 @@ def accept(
     seconds: float,
     directory: Path,
     progress: Counted = quietly,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Acceptance:
     """Time the rules that hold for `operators` in a file, which `tuned` activates.
 
     seconds     for each call, condition and side in a round
+    tell        of launches that failed and are repeated
 
-    Raises ProbeError when the ranks fail.
+    Raises ProbeError when the ranks fail again.
     """
     trials = tuple(trials_of(table, operators))
 
@@ -80,7 +82,7 @@ def accept(
         return time_calls(
             starter, program, list(dict.fromkeys(trial.call for trial in calls)), tuned,
             library=table.library, rounds=rounds, seconds=seconds, directory=directory,
-            progress=lambda now, of: progress(done + round(rounds * now / of), total),
+            progress=lambda now, of: progress(done + round(rounds * now / of), total), tell=tell,
         )  # fmt: skip
 
     total = SCREENING + ROUNDS

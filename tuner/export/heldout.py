@@ -11,7 +11,7 @@ is withdrawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -155,20 +155,22 @@ def heldout(
     seconds: float,
     directory: Path,
     progress: Counted = quietly,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Heldout]:
     """Compare tuned with default at every one of the `points`.
 
     tuned       what a launch needs to follow the table's file
     seconds     for each call, condition and side in a round
+    tell        of launches that failed and are repeated
 
-    Raises ProbeError when the ranks fail.
+    Raises ProbeError when the ranks fail again.
     """
     wanted = points(table, operators, used, controls=controls)
     if not wanted:
         return []
     times = time_rounds(
         starter, program, [point.call for point in wanted], tuned, library=table.library,
-        rounds=ROUNDS, seconds=seconds, directory=directory, progress=progress,
+        rounds=ROUNDS, seconds=seconds, directory=directory, progress=progress, tell=tell,
     )  # fmt: skip
     compared = [(point.call, name) for point in wanted for name in CONDITIONS]
     rejected = holm([times.chance_of_no_loss(*one) for one in compared])

@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Protocol
 
 from tuner.collective import Collective
-from tuner.errors import ProbeError
+from tuner.errors import FailedError, ProbeError
 from tuner.export.timing.program import TimingProgram
 from tuner.files import write_atomically
 from tuner.gain import chance_of_no_loss, paired_gain
@@ -78,7 +78,7 @@ class Starter(Protocol):
         settings: Mapping[str, str], environment: Mapping[str, str],
         on_line: Callable[[str], float], patience: float,
     ) -> object:  # fmt: skip
-        """Run the program to its end; raises ProbeError when a rank fails.
+        """Run the program to its end; raises FailedError when a rank fails.
 
         patience    seconds that the first line may take; `on_line` returns how many the next may
         """
@@ -97,6 +97,18 @@ class Times:
     default: Sides = field(default_factory=dict)
     tuned: Sides = field(default_factory=dict)
     wrong: set[TimedCall] = field(default_factory=set)
+
+    def add(self, others: Times) -> None:
+        """Add the rounds of others to these."""
+        for mine, more in (self.default, others.default), (self.tuned, others.tuned):
+            for place, seconds in more.items():
+                mine.setdefault(place, []).extend(seconds)
+        self.wrong |= others.wrong
+
+    @property
+    def measured(self) -> int:
+        """Return the number of values in both sides."""
+        return sum(map(len, (*self.default.values(), *self.tuned.values())))
 
     def gain(self, call: TimedCall, condition: str) -> tuple[float, float, float]:
         """Return default over tuned time with its 95 % interval over the rounds."""
@@ -133,23 +145,25 @@ def time_rounds(
     seconds: float,
     directory: Path,
     progress: Counted = quietly,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Times:
     """Time all calls without and with what `tuned` brings, in `rounds` rounds of new launches.
 
     library     and its version, as a table names it
     seconds     for each call, condition and side in a round
     directory   that all hosts see
+    tell        of launches that failed and are repeated
 
-    Raises ProbeError when the ranks fail, and when they have another library.
+    Raises ProbeError when the same ranks fail again, and when they have another library.
     """
     times, drawn, counting = Times(), Random(SEED), Lock()
     shapes = list(dict.fromkeys(call.shape for call in calls))
     total, done = rounds * len(calls) * len(CONDITIONS) * 2, 0
 
-    def count() -> None:
+    def count(measured: int) -> None:
         nonlocal done
         with counting:
-            done += 1
+            done += measured
             progress(done, total)
 
     for _ in range(rounds):
@@ -158,7 +172,7 @@ def time_rounds(
             own = [call for call in calls if call.shape == shape]
             drawn.shuffle(own)
             pair = _Pair(starter, program, own, tuned, library, seconds, directory, count)
-            pair.run([drawn.randrange(2) for _ in own], times)
+            times.add(pair.times([drawn.randrange(2) for _ in own], tell))
     return times
 
 
@@ -173,10 +187,30 @@ class _Pair:
     library: str
     seconds: float
     directory: Path
-    count: Callable[[], None]
+    count: Callable[[int], None]
 
-    def run(self, first: Sequence[int], times: Times) -> None:
-        """Start both, add what they say; `first` says which one begins with each call."""
+    def times(self, first: Sequence[int], tell: Callable[[str], None]) -> Times:
+        """Return what both found, at a second start where ranks failed at the first.
+
+        first   which side begins with each call
+        """
+        found = Times()
+        try:
+            self._run(first, found)
+        except FailedError as reason:
+            self.count(-found.measured)
+            tell(f"launches of {self.ranks} ranks failed and are repeated: {reason}")
+            found = Times()
+            self._run(first, found)
+        return found
+
+    @property
+    def ranks(self) -> int:
+        """Return how many ranks each launch has."""
+        return math.prod(self.calls[0].shape)
+
+    def _run(self, first: Sequence[int], times: Times) -> None:
+        """Start both and add what they say; raises FailedError where that is not all."""
         name = f"turns-{uuid.uuid4().hex}"
         turns = (self.directory if self.starter.local else Path("/dev/shm")) / name
         listed = self.directory / "calls.txt"
@@ -203,6 +237,8 @@ class _Pair:
             turns.unlink(missing_ok=True)
         if failed:
             raise failed[0]
+        if times.measured < len(self.calls) * len(CONDITIONS) * 2:
+            raise FailedError("ranks ended before they had timed every call")
 
     def _launch(self, side: Side, arguments: Sequence[str], take: Callable[[str], float]) -> None:
         nodes, ppn = self.calls[0].shape
@@ -230,7 +266,7 @@ class _Reader:
         elif condition in CONDITIONS:
             call = self.pair.calls[int(number)]
             self.into.setdefault((call, condition), []).append(float(seconds))
-            self.pair.count()
+            self.pair.count(1)
         elif condition == WRONG:
             self.times.wrong.add(self.pair.calls[int(number)])
         return PATIENCE
@@ -238,7 +274,7 @@ class _Reader:
     def _begin(self, version: str) -> None:
         """Raise ProbeError for a library other than the table's, and for ranks that are alone."""
         library = self.pair.library
-        if self.version and self.pair.calls[0].nodes * self.pair.calls[0].ppn > 1:
+        if self.version and self.pair.ranks > 1:
             raise ProbeError(
                 "every rank started as a program of its own: mpicc and the launcher belong to"
                 f" different libraries; put the mpicc of {library} beside its launcher"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import InputError, ProbeError
+from tuner.errors import FailedError, InputError, ProbeError
 from tuner.libraries.capabilities import Capabilities
 from tuner.runtime.launch import failures
 from tuner.runtime.launch.executables import SRUN, compiler_of, launcher_of
@@ -174,7 +174,7 @@ class Launcher:
 
         `tuner` is importable in the ranks whatever environment they run in. An exception in
         `on_line` and Ctrl-C end the ranks. What `on_line` returns, if anything, is how many seconds
-        the ranks may stay silent from now on; until then it is `patience`. Raises ProbeError when
+        the ranks may stay silent from now on; until then it is `patience`. Raises FailedError when
         they fail (only with `check`), UnendedError when they fall silent or take longer than
         `timeout` seconds, InputError when `ranks` are not `ppn` on each of `hosts`.
         """
@@ -194,7 +194,7 @@ class Launcher:
                     known |= connection_environment(os.environ)
             run = stream(command, known, on_line, timeout, patience, str(hosts))
         if check and run.returncode != 0:
-            raise ProbeError(self.explained(run, ranks, hosts))
+            raise FailedError(self.explained(run, ranks, hosts))
         return run
 
     def explained(self, run: CompletedRun, ranks: int, hosts: Hosts = LOCAL) -> str:
