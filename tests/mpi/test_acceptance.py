@@ -302,6 +302,7 @@ def test_launches_of_which_one_died_are_repeated(
     )  # fmt: skip
     (sentence,) = said
     assert sentence.startswith("launches of 2 ranks failed and are repeated: a rank died (signal")
+    assert sentence.endswith("(with the table, while timing allreduce 1x2 3.91KiB)")
     assert {
         len(side[call, name]) for side in (times.default, times.tuned) for name in CONDITIONS
     } == {2}

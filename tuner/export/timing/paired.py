@@ -223,10 +223,11 @@ class _Pair:
         failed = list[BaseException]()
 
         def launch(side: Side, number: str, into: Sides) -> None:
+            reader = _Reader(self, times, into)
             try:
-                self._launch(side, [own[0], number, *own[2:]], _Reader(self, times, into))
+                self._launch(side, [own[0], number, *own[2:]], reader)
             except BaseException as reason:  # noqa: BLE001 - raised below, in the main thread
-                failed.append(reason)
+                failed.append(reader.placed(reason))
                 _stop(turns)
 
         try:
@@ -256,6 +257,7 @@ class _Reader:
     times: Times
     into: Sides
     version: str = ""
+    measured: int = 0
 
     def __call__(self, line: str) -> float:
         """Take a line; return how many seconds the next one may take."""
@@ -266,10 +268,20 @@ class _Reader:
         elif condition in CONDITIONS:
             call = self.pair.calls[int(number)]
             self.into.setdefault((call, condition), []).append(float(seconds))
+            self.measured += 1
             self.pair.count(1)
         elif condition == WRONG:
             self.times.wrong.add(self.pair.calls[int(number)])
         return PATIENCE
+
+    def placed(self, reason: BaseException) -> BaseException:
+        """Return why the ranks failed, with the launch and the call that they were at."""
+        if not isinstance(reason, FailedError):
+            return reason
+        side = "with the table" if self.into is self.times.tuned else "without the table"
+        number, calls = self.measured // len(CONDITIONS), self.pair.calls
+        place = f"while timing {calls[number]}" if number < len(calls) else "after the last call"
+        return FailedError(f"{reason} ({side}, {place if self.version else 'at the start'})")
 
     def _begin(self, version: str) -> None:
         """Raise ProbeError for a library other than the table's, and for ranks that are alone."""
