@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -82,8 +82,7 @@ def download() -> Path:
         if done.returncode or not archives:
             last = (done.stderr.strip().splitlines() or ["no source distribution"])[-1]
             raise OSError(f"{wanted} cannot be downloaded: {last}")
-        with tarfile.open(archives[0]) as archive:
-            archive.extractall(CACHE, filter="data")
+        shutil.unpack_archive(archives[0], CACHE)
     return directory()
 
 
