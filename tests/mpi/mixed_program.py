@@ -13,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.support.ladders import table_of
+from tests.support.tensors import Tensor
 from tuner import algorithms, libraries
 from tuner.collective import Collective
 from tuner.runtime import tune
@@ -76,7 +77,26 @@ def apart(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
     return [memory[MARGIN:], count, wide], [wide]
 
 
-LAYOUTS: tuple[Layout, ...] = (plain, listed, as_bytes, rows, swapped, apart)
+class Shown:
+    """Items of two bytes without a datatype (bfloat16), by CUDA's array interface."""
+
+    def __init__(self, memory: Any) -> None:
+        pairs = {"shape": (memory.nbytes // 2,), "typestr": "<V2", "descr": None}
+        self.__cuda_array_interface__ = {**memory.__array_interface__, **pairs, "version": 3}
+
+
+def as_tensor(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
+    return Tensor(memory[MARGIN : MARGIN + count]), []
+
+
+def as_bfloat16(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
+    return Shown(memory[MARGIN : MARGIN + count]), []
+
+
+LAYOUTS: tuple[Layout, ...] = (
+    plain, listed, as_tensor, as_bfloat16, as_bytes, rows, swapped, apart,
+)  # fmt: skip
+REDUCED = 3  # of these may be the operands of a reduction
 
 
 class Call(NamedTuple):
@@ -103,7 +123,7 @@ class Call(NamedTuple):
 
     def buffer(self, own: np.random.Generator, parts: int) -> Buffer:
         """The data of so many ranks, in a layout of this rank's own."""
-        layout = LAYOUTS[own.integers(2 if self.collective.reduces else len(LAYOUTS))]
+        layout = LAYOUTS[own.integers(REDUCED if self.collective.reduces else len(LAYOUTS))]
         count = self.elements * parts
         memory = own.integers(0, 4, 2 * count + 2 * MARGIN).astype(self.code)
         spec, made = layout(memory, count)

@@ -24,12 +24,34 @@ CAPACITY = 4096  # bytes, more than any argument here describes
 class InterfaceOnly:
     """What arrays of CUDA libraries look like; the memory is the host's."""
 
-    def __init__(self, content: np.ndarray[Any, Any]) -> None:
-        self.content = content
+    def __init__(self, content: np.ndarray[Any, Any], typestr: str = "") -> None:
+        self.content, self.typestr = content, typestr
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {**self.content.__array_interface__, "version": 3}
+        named = {"typestr": self.typestr} if self.typestr else {}
+        return {**self.content.__array_interface__, **named, "version": 3}
+
+
+class Both(InterfaceOnly):
+    """A CUDA library's tensor, which shows DLPack as well; bfloat16 where it has a code of 4."""
+
+    def __init__(self, content: np.ndarray[Any, Any], typestr: str, code: int | None) -> None:
+        super().__init__(content, typestr)
+        self.tensor = Tensor(content, code=code)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, **named: Any) -> Any:
+        return self.tensor.__dlpack__(**named)
+
+
+class Unwilling(Both):
+    """A tensor that needs a gradient."""
+
+    def __dlpack__(self, **named: Any) -> Any:
+        raise RuntimeError("use tensor.detach()")
 
 
 def numbers() -> np.ndarray[Any, Any]:
@@ -90,6 +112,21 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "array interface, boolean": lambda: InterfaceOnly(np.ones(3, "?")),
     "array interface, in a list": lambda: [InterfaceOnly(numbers()), (3, 2), MPI.DOUBLE],
     "array interface, other byte order": lambda: InterfaceOnly(NUMBERS.astype(">f8")),
+    "interface of bfloat16": lambda: InterfaceOnly(np.ones(6, "u2"), "<V2"),
+    "interface of records": lambda: InterfaceOnly(np.zeros(3, "i4,f8")),
+    "interface of bytes": lambda: InterfaceOnly(np.ones(6, "u4"), "|V4"),
+    "interface of text": lambda: InterfaceOnly(np.array([b"abc"])),
+    "interface of time": lambda: InterfaceOnly(np.array(["2020-01-01"], "M8[D]")),
+    "interface of bits": lambda: InterfaceOnly(np.ones(6, "u1"), "|t1"),
+    "interface of wide numbers": lambda: InterfaceOnly(np.ones(6, "c16"), "<i16"),
+    "interface of halves": lambda: InterfaceOnly(np.ones(6, "e")),
+    "interface of complex halves": lambda: InterfaceOnly(np.ones(6, "f"), "<c4"),
+    "interface of an unknown order": lambda: InterfaceOnly(np.ones(6, "f"), "=f4"),
+    "tensor of bfloat16": lambda: Both(np.ones(6, "u2"), "<V2", 4),
+    "tensor of numbers": lambda: Both(np.ones(6, "f"), "<f4", None),
+    "tensor and interface that differ": lambda: Both(np.ones(6, "f"), "|u4", None),
+    "tensor that refuses": lambda: Unwilling(np.ones(6, "f"), "<f4", None),
+    "tensor that refuses, in a list": lambda: [Unwilling(np.ones(6, "f"), "<f4", None), 6],
     "other byte order": lambda: NUMBERS.astype(">f8"),
     "time": lambda: np.array(["2020-01-01"], "M8[D]"),
     "record": lambda: np.zeros(3, "i4,f8"),
@@ -172,9 +209,13 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "padded pairs": lambda: [np.arange(48, dtype="u1"), 3, MPI.DOUBLE_INT],
     "pairs, no multiple": lambda: [np.zeros(3, "f8,i4"), MPI.DOUBLE_INT],
 }
+pytestmark = pytest.mark.filterwarnings("ignore:.*ignoring 'descr' key")
 ARGUMENTS |= {f"dtype {code}": partial(np.ones, 3, code) for code in "?bBhHiIlLqQfdgFDG"}
 
-REFUSED = (TypeError, ValueError, KeyError, BufferError, OverflowError, AttributeError, IndexError)
+REFUSED = (
+    TypeError, ValueError, KeyError, BufferError, OverflowError, AttributeError, IndexError,
+    RuntimeError,
+)  # fmt: skip
 every = pytest.mark.parametrize("name", ARGUMENTS)
 NATIVE = sorted(
     name for name in ARGUMENTS if name.startswith("dtype") or name in ("array", "count", "DLPack")
@@ -338,7 +379,7 @@ def test_a_tensor_is_what_its_elements_are_wherever_it_lies(device: int) -> None
 def test_elements_without_a_datatype_are_bytes() -> None:
     view = contiguous(Tensor(np.zeros(6, "i2"), code=4), writable=True)
     assert view is not None
-    assert (view.datatype, view.count) == (MPI.UNSIGNED_CHAR, 12)
+    assert (view.datatype, view.count) == (MPI.BYTE, 12)
     assert (
         nbytes_of(Tensor(np.zeros(6, "i4"), code=5)) is None
     )  # halves of complex numbers: refused

@@ -34,7 +34,6 @@ from tuner.runtime.compatibility import (
 from tuner.runtime.dlpack import format_of
 
 _NUMBERS = "biufc?"  # numpy's kinds and formats of which mpi4py knows the datatype
-_REFUSALS = (BufferError, KeyError, TypeError, ValueError, OverflowError)
 _KEEPING_ORDER = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS, MPI.COMBINER_RESIZED)
 _LARGEST = (1 << 63) - 1
 
@@ -138,7 +137,7 @@ def whole(spec: Any, p: int) -> Any:
     try:
         buffer, count, displacement, datatype = _parts(spec)
         return spec if count is None else [buffer, count_of(count) * p, displacement, datatype]
-    except _REFUSALS:
+    except (TypeError, ValueError, OverflowError):
         return spec
 
 
@@ -193,7 +192,7 @@ def describe(spec: Any, writable: bool) -> Described | None:
         if _is_nowhere(spec):
             return None
         return _described(spec, None, None, None, writable)
-    except _REFUSALS:
+    except Exception:  # noqa: BLE001 - what an object raises here, it raises in mpi4py as well
         return None
 
 
@@ -215,7 +214,7 @@ def _parts(spec: list[Any] | tuple[Any, ...]) -> tuple[Any, Any, Any, Any]:
 def _described(
     buffer: Any, count: Any, displacement: Any, datatype: Any, writable: bool
 ) -> Described:
-    """Raises one of `_REFUSALS` where mpi4py does."""
+    """Raises an exception where mpi4py does."""
     memory = None if _is_nowhere(buffer) else Buffer.frombuffer(buffer, not writable)
     kind = _datatype(datatype, buffer)
     extent, first = kind.Get_extent()[1], 0 if displacement is None else count_of(displacement)
@@ -256,11 +255,14 @@ def _datatype(said: Any, buffer: Any) -> MPI.Datatype:
 
 
 def _datatype_of_items(buffer: Any) -> MPI.Datatype:
-    """One item's datatype; what has no buffer protocol says it in its array interface or DLPack."""
-    interface = getattr(buffer, "__cuda_array_interface__", None)
-    if interface is not None:
-        return datatype_of_interface(str(interface["typestr"]))
+    """One item's datatype, from where mpi4py looks for it, in the same order."""
     try:
-        return datatype_of_format(memoryview(buffer).format)
-    except (TypeError, BufferError):
-        return datatype_of_format(format_of(buffer))
+        written = memoryview(buffer).format
+    except Exception:  # noqa: BLE001 - whatever it is, mpi4py looks further
+        written = ""
+    if written:
+        return datatype_of_format(written)
+    if hasattr(buffer, "__dlpack__") and hasattr(buffer, "__dlpack_device__"):
+        code = format_of(buffer)
+        return datatype_of_code(code) if code else MPI.BYTE
+    return datatype_of_interface(buffer.__cuda_array_interface__["typestr"])

@@ -13,7 +13,9 @@ VERSION_3 = not hasattr(MPI.Datatype, "fromcode")
 CODES = "?bBhHiIlLqQpPefdgFDG"  # numpy's, of elements that are numbers
 NO_NUMBER = "V"  # numpy's code for elements that are bytes to it
 _NATIVE = "|@=<" if np.little_endian else "|@=>!"
-_BYTE = "B"
+_ORDERS = "|<" if np.little_endian else "|>"  # of bytes, in an array interface
+_NUMBERS = "biufc"  # kinds of items there
+_COMPLEX_OF_HALVES = "c4"
 
 Buffer: Any = MPI.memory if VERSION_3 else MPI.buffer
 handle_of = MPI._handleof  # MPI's own number for a communicator, a datatype or an operator
@@ -56,14 +58,18 @@ def datatype_of_format(written: str) -> MPI.Datatype:
 
 
 def datatype_of_interface(typestr: str) -> MPI.Datatype:
-    """Return the datatype of items of an array interface such as `<f8`; raises as above.
+    """Return the datatype of items of an array interface such as `<f8`.
 
-    mpi4py 3.1 does not look at the order of bytes, and takes what it does not know for bytes.
+    What is no number, such as bfloat16 (`<V2`), is bytes to mpi4py. mpi4py 3.1 does not look at the
+    order of bytes. Raises KeyError where MPI has no datatype, BufferError for another order of
+    bytes.
     """
-    if not VERSION_3:
-        return datatype_of_format(typestr)
-    code = _code_of_dtype(typestr[1:])
-    return datatype_of_code(code if code in CODES else _BYTE)
+    if not VERSION_3 and typestr[0] not in _ORDERS:
+        raise BufferError(f"{typestr}: another order of bytes")
+    if typestr[1:] == _COMPLEX_OF_HALVES and not VERSION_3:
+        raise KeyError(typestr)
+    code = _code_of_dtype(typestr[1:]) if typestr[1] in _NUMBERS else NO_NUMBER
+    return MPI.BYTE if code == NO_NUMBER else datatype_of_code(code)
 
 
 def code_of(datatype: MPI.Datatype) -> str:

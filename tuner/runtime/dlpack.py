@@ -18,8 +18,8 @@ _VERSION = (1, 0)
 _HEADER = {b"dltensor": 0, b"dltensor_versioned": 32}  # bytes before the tensor, by capsule
 _DTYPE = 20  # where in a tensor: code, bits and lanes
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # numpy's, by code
+_SEVERAL = "B"
 _NO_STREAM = -1  # nothing is waited for: nobody looks at the elements themselves
-_BYTE = "B"
 
 _name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
     ("PyCapsule_GetName", ctypes.pythonapi)
@@ -30,10 +30,11 @@ _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
 
 
 def format_of(tensor: Any) -> str:
-    """The code of one element's datatype, as mpi4py understands it.
+    """Return the code of one element's datatype, as mpi4py understands it.
 
-    Elements that MPI has no datatype for (bfloat16) are bytes to mpi4py. Raises ValueError for what
-    mpi4py refuses, and whatever the tensor raises.
+    It is "" for elements that MPI has no datatype for (bfloat16), which are MPI.BYTE to mpi4py.
+    Elements of several numbers are numbers of one byte to it. Raises ValueError for what mpi4py
+    refuses, and whatever the tensor raises.
     """
     capsule = _capsule(tensor)
     name = _name_of(capsule)
@@ -43,11 +44,13 @@ def format_of(tensor: Any) -> str:
     if kind == "c" and bits == 32 and lanes == 1:
         raise ValueError("no datatype for complex numbers of halves")
     if kind == "f" and lanes == 2:
-        kind, bits, lanes = "c", 2 * bits, 1
+        kind, bits = "c", 2 * bits
+    elif lanes != 1:
+        return _SEVERAL
     try:
-        return np.dtype(f"{kind}{bits // 8}").char if kind and lanes == 1 else _BYTE
+        return np.dtype(f"{kind}{bits // 8}").char if kind else ""
     except TypeError:
-        return _BYTE
+        return _SEVERAL if lanes == 2 else ""
 
 
 def _capsule(tensor: Any) -> Any:
