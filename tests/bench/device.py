@@ -61,7 +61,7 @@ def without_gpu() -> None:
         ("memory_of(array)", per_call(lambda: memory_of(array))),
         ("memory_of(list)", per_call(lambda: memory_of(spec))),
         ("memory_of(bytes)", per_call(lambda: memory_of(b"abc"))),
-        ("pointer cache, hit", per_call(lambda: pretended.pointers.memory(*key, buffer))),
+        ("pointer cache, hit", per_call(lambda: pretended.pointers.device(*key, buffer))),
         ("memory_of(other library's array), hit",
          per_call(lambda: memory_of(buffer, pretended.pointers))),
         ("nbytes_of(array)", per_call(lambda: nbytes_of(array))),
@@ -80,12 +80,12 @@ def pointers(device: Device) -> None:
     array = cupy.ones(1000)
     place = array.data.ptr, array.nbytes, array
 
-    def asked() -> str:
-        return PointerCache(device.pointers.query).memory(*place)
+    def asked() -> int:
+        return PointerCache(device.pointers.query).device(*place)
 
     rows = [
         ("driver asked", per_call(asked)),
-        ("pointer cache, hit", per_call(lambda: device.pointers.memory(*place))),
+        ("pointer cache, hit", per_call(lambda: device.pointers.device(*place))),
         ("memory_of(cupy array), hit", per_call(lambda: memory_of(array))),
         ("stream synchronised, idle", per_call(device.synchronise)),
     ]

@@ -15,8 +15,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.locality import CUDA, HOST
-from tuner.runtime.devices import Kernel, PointerCache
+from tuner.runtime.devices import NO_DEVICE, Kernel, PointerCache
 
 
 class Resident(np.ndarray[Any, np.dtype[Any]]):
@@ -39,7 +38,7 @@ class FakeDevice:
     """
 
     def __init__(self, count: int = 1) -> None:
-        self._count, self.bus, self.nccl = count, "bus0", ""
+        self._count, self.number, self.bus, self.nccl = count, 0, "bus0", ""
         self.foreign: set[int] = set()
         self.queries = 0
         self.allocated: list[int] = []
@@ -49,9 +48,9 @@ class FakeDevice:
         self._pending: list[Callable[[], None]] = []
         self.streams: dict[Any, list[Callable[[], None]]] = {}  # other libraries', by number
 
-    def _query(self, pointer: int) -> str:
+    def _query(self, pointer: int) -> int:
         self.queries += 1
-        return HOST if pointer in self.foreign else CUDA
+        return NO_DEVICE if pointer in self.foreign else self.number
 
     def select(self, number: int) -> None:
         self.bus = f"bus{number % self._count}"
@@ -70,12 +69,6 @@ class FakeDevice:
 
     def opened(self, handle: bytes, nbytes: int) -> NDArray[np.uint8]:
         return np.memmap(Path(handle.decode()), np.uint8, "r+", shape=(nbytes,))
-
-    def array(self, buffer: object) -> NDArray[Any]:
-        assert isinstance(buffer, Resident)
-        if not buffer.flags.forc:
-            raise BufferError("the device buffer is not contiguous")
-        return buffer.reshape(-1, order="A")
 
     def over(self, elements: NDArray[Any]) -> NDArray[Any]:
         return resident(elements)

@@ -40,7 +40,7 @@ class OnDevices:
     def __init__(self, comm: MPI.Intracomm, note: Callable[[str], object]) -> None:
         self._comm, self._note = comm, note
         self._there = gpus.everywhere(comm)
-        self._direct = gpus.aware(comm)
+        self._direct, self._aware = gpus.takes_messages(comm), gpus.aware(comm)
         self._forced: dict[tuple[tuple[str, int | str], ...], Forced | Cannot] = {}
         self._shared: list[Bytes] = []  # opened by the other rank
 
@@ -70,7 +70,7 @@ class OnDevices:
 
     def buffers(self, kind: str) -> DeviceBuffers:
         """For collectives of MPI, or of NCCL."""
-        return (NcclBuffers if kind == "nccl" else DeviceBuffers)(cuda(), self._direct)
+        return (NcclBuffers if kind == "nccl" else DeviceBuffers)(cuda(), self._aware)
 
     def forced(self, settings: Mapping[str, int | str]) -> Forced | Cannot:
         """NCCL under these settings, or why not; made once. Its own choice without settings."""

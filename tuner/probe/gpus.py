@@ -32,7 +32,8 @@ def settle(world: MPI.Intracomm) -> dict[str, Any]:
     missing = next((row["missing"] for row in rows if "missing" in row), "")
     if missing and all("missing" in row for row in rows):
         return {"missing": missing}
-    messages = "direct" if aware(world) else "staged through pinned host memory"
+    staged = "staged through pinned host memory, without points of device memory in flight"
+    messages = "direct" if takes_messages(world) else staged
     some = {"missing": f"on some ranks: {missing}"} if missing else {}
     return {"gpus": rows, "messages": messages, **some}
 
@@ -40,6 +41,11 @@ def settle(world: MPI.Intracomm) -> dict[str, Any]:
 def aware(comm: MPI.Intracomm) -> bool:
     """Whether MPI takes device pointers on all ranks; collective."""
     return bool(comm.allreduce(devices.cuda_aware(), MPI.LAND))
+
+
+def takes_messages(comm: MPI.Intracomm) -> bool:
+    """Whether MPI's messages take device pointers on all ranks; collective."""
+    return bool(comm.allreduce(devices.cuda_messages(), MPI.LAND))
 
 
 def everywhere(comm: MPI.Intracomm) -> bool:

@@ -20,7 +20,7 @@ from tuner.errors import InputError, TunerError
 from tuner.libraries.products import base_of
 from tuner.runtime.agreement import library_name
 from tuner.runtime.consensus import Consensus, attempt_all
-from tuner.runtime.devices import cuda_aware
+from tuner.runtime.devices import cuda_aware, cuda_messages
 from tuner.runtime.forced import Forced
 from tuner.runtime.forcing import Forcing
 from tuner.runtime.ladders import METHODS, Action
@@ -173,7 +173,7 @@ class Backend:
             Scheduled(private, library, collective, choice, spaces) for spaces in self._spaces
         )
         # Staged algorithms go through the host on purpose, also where MPI takes device buffers.
-        direct = device.call if cuda_aware() and not staged else None
+        direct = device.call if cuda_messages() and not staged else None
         return Runner(host.call, direct, (host.prepare, device.prepare))
 
     def _by_nccl(

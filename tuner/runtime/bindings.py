@@ -10,7 +10,7 @@ from mpi4py import MPI
 from tuner.algorithms import build, segmented
 from tuner.collective import Collective
 from tuner.errors import InputError, ScheduleError
-from tuner.runtime.buffers import Bytes
+from tuner.runtime.buffers import Bytes, address_of
 from tuner.runtime.compatibility import Buffer
 from tuner.runtime.executor import Bound
 from tuner.runtime.part import Outline
@@ -113,12 +113,6 @@ class Bindings:
         if bound is not None:
             self._messages -= bound.messages
             bound.free()
-
-
-def address_of(content: Bytes) -> int:
-    """Where it begins, on whatever kind of memory."""
-    address: int = content.__array_interface__["data"][0]
-    return address
 
 
 def memory_at(address: int, nbytes: int) -> Bytes:

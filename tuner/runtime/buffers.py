@@ -122,6 +122,12 @@ def elements_of(memory: Bytes, count: int, datatype: MPI.Datatype) -> NDArray[An
     return memory.view(dtype)
 
 
+def address_of(content: Bytes) -> int:
+    """Where it begins, on whatever kind of memory."""
+    address: int = content.__array_interface__["data"][0]
+    return address
+
+
 def in_place(spec: Any) -> bool:
     """Whether what mpi4py finds here means MPI_IN_PLACE, where MPI allows that."""
     return spec is None or spec is MPI.IN_PLACE
@@ -139,6 +145,29 @@ def whole(spec: Any, p: int) -> Any:
         return spec if count is None else [buffer, count_of(count) * p, displacement, datatype]
     except (TypeError, ValueError, OverflowError):
         return spec
+
+
+def memory_behind(spec: Any, *, writable: bool) -> Bytes:
+    """All memory of the buffer in an argument, as bytes at its address; wherever it lies.
+
+    Raises BufferError where mpi4py does: for gaps, and for read-only memory that is to be written.
+    """
+    memory = Buffer.frombuffer(spec[0] if isinstance(spec, list | tuple) else spec, not writable)
+    there: Any = Buffer.fromaddress(memory.address, memory.nbytes)
+    return np.ndarray((memory.nbytes,), np.uint8, there)
+
+
+def moved(spec: Any, memory: Bytes) -> Any:
+    """The same argument with a copy of all its memory in the place of that.
+
+    Raises an exception where mpi4py does.
+    """
+    if isinstance(spec, list | tuple):
+        buffer, count, displacement, datatype = _parts(spec)
+        return [memory, count, displacement, _datatype(datatype, buffer)]
+    datatype = _datatype_of_items(spec)
+    code = code_of(datatype)
+    return memory.view(code) if DATATYPES.get(code) == datatype else [memory, datatype]
 
 
 def _of_array(array: NDArray[Any], writable: bool) -> View | None:

@@ -5,6 +5,7 @@ Everything runs on CuPy's current device and stream, which are the program's to 
 
 from __future__ import annotations
 
+import math
 import warnings
 import weakref
 from typing import Any
@@ -15,10 +16,9 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.errors import InputError
-from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.compatibility import handle_of
-from tuner.runtime.devices import DeviceArray, Kernel, PointerCache
+from tuner.runtime.devices import NO_DEVICE, DeviceArray, Kernel, PointerCache, device_of
 from tuner.runtime.nvidia import driver, nvlink_between
 
 _INTEGERS, _FLOATS, _COMPLEX, _BOOLEAN = "iu", "f", "c", "b"  # kinds of numpy's dtypes
@@ -36,6 +36,7 @@ _KERNELS = {
     handle_of(MPI.LOR): ("first || second", _INTEGERS + _BOOLEAN),
     handle_of(MPI.LXOR): ("!first != !second", _INTEGERS + _BOOLEAN),
 }
+_NAMES_STREAMS = 3  # the version of CUDA's array interface from which on it does
 _LARGEST_ITEM = {"f": 8, "c": 16}  # bytes; wider ones exist on the host alone
 
 
@@ -44,11 +45,16 @@ class CupyDevice:
 
     def __init__(self) -> None:
         try:
-            cupy.cuda.runtime.getDeviceCount()
+            cupy.cuda.runtime.memGetInfo()  # makes the context, without which pointers are unknown
         except cupy.cuda.runtime.CUDARuntimeError as reason:
             raise InputError(f"no NVIDIA GPU: {reason}") from None
-        self.pointers = PointerCache(_memory_at)
+        self.pointers = PointerCache(_device_at)
         self._kernels: dict[int, Kernel] = {}
+
+    @property
+    def number(self) -> int:
+        """See Device."""
+        return int(cupy.cuda.runtime.getDevice())
 
     def select(self, number: int) -> None:
         """See Device."""
@@ -84,16 +90,6 @@ class CupyDevice:
             "cupy": str(cupy.__version__),
             "nccl": self.nccl or "none",
         }
-
-    def array(self, buffer: Any) -> DeviceArray:
-        """See Device. Waits, as the interface demands, for the stream that fills the buffer."""
-        if hasattr(buffer, "__cuda_array_interface__"):
-            array = cupy.asarray(buffer)
-        else:
-            array = cupy.from_dlpack(buffer)
-        if not (array.flags.c_contiguous or array.flags.f_contiguous):
-            raise BufferError("the device buffer is not contiguous")
-        return _wrap(array.data.ptr, (array.size,), array.dtype, array)
 
     def over(self, elements: NDArray[Any]) -> DeviceArray:
         """See Device."""
@@ -163,10 +159,12 @@ class CupyDevice:
         """See Device. CuPy fills its own on the current stream."""
         self.synchronise()
         for buffer in buffers:
-            if type(buffer).__module__ != "cupy":
-                stream = getattr(buffer, "__cuda_array_interface__", {}).get("stream")
-                if stream:  # a number, 1 and 2 are the default streams, as for the runtime
-                    cupy.cuda.runtime.streamSynchronize(stream)
+            number = device_of(buffer, self.pointers)
+            if number not in (NO_DEVICE, self.number):
+                with cupy.cuda.Device(number):
+                    cupy.cuda.runtime.deviceSynchronize()
+            elif number != NO_DEVICE and type(buffer).__module__ != "cupy":
+                _wait_for_filling(buffer)
 
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
         """See Device."""
@@ -203,17 +201,37 @@ def _nccl_version(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-def _memory_at(pointer: int) -> str:
-    """The driver's answer. Managed memory is the device's; registered host memory is not."""
+def _wait_for_filling(buffer: Any) -> None:
+    """Wait for the stream that another library names; without a name (PyTorch), for all streams.
+
+    From version 3 on the interface names it, or says that nobody need wait.
+    """
+    interface = getattr(buffer, "__cuda_array_interface__", None) or {}
+    if interface.get("version", 0) < _NAMES_STREAMS:
+        cupy.cuda.runtime.deviceSynchronize()
+    elif interface.get("stream"):  # a number; 1 and 2 are the default streams, as for the runtime
+        cupy.cuda.runtime.streamSynchronize(interface["stream"])
+
+
+def _device_at(pointer: int) -> int:
+    """The driver's answer. Managed memory is the device's; registered host memory is not.
+
+    What the driver does not know lies where its owner says: on the device.
+    """
     runtime = cupy.cuda.runtime
-    kind = runtime.pointerGetAttributes(pointer).type
-    return CUDA if kind in (runtime.memoryTypeDevice, runtime.memoryTypeManaged) else HOST
+    try:
+        found = runtime.pointerGetAttributes(pointer)
+    except runtime.CUDARuntimeError:
+        return int(runtime.getDevice())
+    on_device = found.type in (runtime.memoryTypeDevice, runtime.memoryTypeManaged)
+    return int(found.device) if on_device else NO_DEVICE
 
 
 def _wrap(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any) -> DeviceArray:
     """Elements at a device address that stay valid as long as their owner lives."""
-    nbytes = int(np.prod(shape)) * dtype.itemsize
+    nbytes = math.prod(shape) * dtype.itemsize
     if nbytes == 0:
         return cupy.empty(shape, dtype)
-    memory = cupy.cuda.UnownedMemory(pointer, nbytes, owner)
+    # With the device, else CuPy would ask the driver.
+    memory = cupy.cuda.UnownedMemory(pointer, nbytes, owner, cupy.cuda.device.get_device_id())
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))

@@ -26,6 +26,8 @@ from tuner.runtime.control_variables import library_functions
 from tuner.runtime.dlpack import ON_HOST
 from tuner.runtime.nvidia import gpu_possible
 
+NO_DEVICE = -1  # the number of the device of host memory
+MESSAGES = "messages"  # TUNER_CUDA_AWARE of a library whose collectives do not take device memory
 _MPICH_CUDA = 0  # MPIX_GPU_SUPPORT_CUDA
 _MOST_POINTERS = 1024
 
@@ -42,23 +44,23 @@ class PointerCache:
     driver is asked again. The oldest answer goes when there are too many.
     """
 
-    def __init__(self, query: Callable[[int], str], most: int = _MOST_POINTERS) -> None:
+    def __init__(self, query: Callable[[int], int], most: int = _MOST_POINTERS) -> None:
         self.query, self._most = query, most
-        self._answers: dict[tuple[int, int], tuple[weakref.ref[Any], str]] = {}
+        self._answers: dict[tuple[int, int], tuple[weakref.ref[Any], int]] = {}
         self._changing = Lock()  # all communicators share the cache, and threads may call on each
 
-    def memory(self, pointer: int, nbytes: int, owner: object) -> str:
-        """The kind of memory at `pointer`."""
+    def device(self, pointer: int, nbytes: int, owner: object) -> int:
+        """The number of the device whose memory is at `pointer`; NO_DEVICE for the host's."""
         known = self._answers.get((pointer, nbytes))
         if known is not None and known[0]() is owner:
             return known[1]
-        memory = self.query(pointer)
+        number = self.query(pointer)
         if type(owner).__weakrefoffset__:
             with self._changing:
                 if len(self._answers) >= self._most:
                     del self._answers[next(iter(self._answers))]
-                self._answers[pointer, nbytes] = weakref.ref(owner), memory
-        return memory
+                self._answers[pointer, nbytes] = weakref.ref(owner), number
+        return number
 
 
 class Device(Protocol):
@@ -68,6 +70,10 @@ class Device(Protocol):
     """
 
     pointers: PointerCache
+
+    @property
+    def number(self) -> int:
+        """Which of the host's GPUs is this process's own now."""
 
     def select(self, number: int) -> None:
         """Make this GPU of the host this process's own; numbers go round."""
@@ -85,12 +91,6 @@ class Device(Protocol):
 
     def described(self) -> dict[str, str]:
         """What the GPU is and what drives it, for provenance: names and versions."""
-
-    def array(self, buffer: object) -> DeviceArray:
-        """All of `buffer`'s memory as a flat array of its items, nothing copied.
-
-        Raises BufferError for memory with gaps.
-        """
 
     def over(self, elements: NDArray[Any]) -> DeviceArray:
         """The device's array for a host array that holds but an address of the device."""
@@ -138,7 +138,9 @@ class Device(Protocol):
         """Wait for what was started, by the program too: before MPI or the host looks."""
 
     def settle(self, *buffers: object) -> None:
-        """The same, and wait for the streams on which other libraries say that they fill these."""
+        """The same, and wait for all that may still fill these: on the streams that other libraries
+        name, and on all of a device where they name none, or where it is another one.
+        """
 
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
         """An element-wise kernel with exactly the host's result; None where there is none."""
@@ -150,29 +152,37 @@ def buffer_of(spec: Any) -> Any:
 
 
 def memory_of(spec: Any, pointers: PointerCache | None = None) -> str:
-    """Where the memory of a buffer argument is: HOST or CUDA.
+    """Where the memory of a buffer argument is: HOST or CUDA; see `device_of`."""
+    return HOST if device_of(spec, pointers) == NO_DEVICE else CUDA
+
+
+def device_of(spec: Any, pointers: PointerCache | None = None) -> int:
+    """The number of the device in whose memory a buffer argument is; NO_DEVICE for the host.
 
     pointers    whose answers to use, by default those of `cuda()`; without one nobody can be
                 asked, and what shows CUDA's array interface is taken at its word where a GPU can be
     """
     buffer = buffer_of(spec)
     if type(buffer) is np.ndarray:
-        return HOST
+        return NO_DEVICE
     place = _place(buffer)
     if place is not None:
         pointer, nbytes = place
         if nbytes == 0:  # lies nowhere, and the driver rejects its pointer
-            return HOST
+            return NO_DEVICE
         base = getattr(buffer, "base", None)
         owner = buffer if base is None else base
         if pointers is None:
             device = present()
             if device is None:
-                return CUDA if gpu_possible() else HOST
+                return 0 if gpu_possible() else NO_DEVICE
             pointers = device.pointers
-        return pointers.memory(pointer, nbytes, owner)
-    device = getattr(buffer, "__dlpack_device__", None)
-    return HOST if device is None or device()[0] in ON_HOST else CUDA
+        return pointers.device(pointer, nbytes, owner)
+    tensor = getattr(buffer, "__dlpack_device__", None)
+    if tensor is None:
+        return NO_DEVICE
+    kind, number = tensor()
+    return NO_DEVICE if kind in ON_HOST else int(number)
 
 
 def _place(buffer: Any) -> tuple[int, int] | None:
@@ -182,7 +192,7 @@ def _place(buffer: Any) -> tuple[int, int] | None:
     interface = getattr(buffer, "__cuda_array_interface__", None)
     if interface is None:
         return None
-    item = np.dtype(interface["typestr"]).itemsize
+    item = int(interface["typestr"][2:])
     return interface["data"][0], math.prod(interface["shape"]) * item
 
 
@@ -213,11 +223,12 @@ def cuda_aware() -> bool:
     """Whether the loaded MPI library takes device pointers; MPI must be initialised.
 
     Open MPI and MPICH each have a function that tells. Where there is none, the answer is no, but
-    for a user who knows better: TUNER_CUDA_AWARE=1, or 0, is believed instead.
+    for a user who knows better: TUNER_CUDA_AWARE=1, or 0, is believed instead; `messages` says that
+    messages take them and collectives do not (Open MPI without CUDA over a UCX with it).
     """
     said = os.environ.get("TUNER_CUDA_AWARE", "")
     if said:
-        return said != "0"
+        return said not in ("0", MESSAGES)
     mpi = library_functions()
     if hasattr(mpi, "MPIX_Query_cuda_support"):
         return bool(mpi.MPIX_Query_cuda_support())
@@ -226,3 +237,9 @@ def cuda_aware() -> bool:
         code = mpi.MPIX_GPU_query_support(_MPICH_CUDA, ctypes.byref(answer))
         return code == MPI.SUCCESS and bool(answer.value)
     return False
+
+
+@cache
+def cuda_messages() -> bool:
+    """Whether the library's messages take device pointers, which is all that our schedules need."""
+    return cuda_aware() or os.environ.get("TUNER_CUDA_AWARE") == MESSAGES

@@ -20,7 +20,7 @@ from tuner.runtime.consensus import (
     reason_of,
     run_together,
 )
-from tuner.runtime.devices import cuda_aware
+from tuner.runtime.devices import cuda_aware, cuda_messages
 from tuner.runtime.feedback import Ring
 from tuner.runtime.following import Policy, Steps
 from tuner.runtime.ladders import METHODS, Action, CountingLadder, Ladder, RecordingLadder
@@ -113,10 +113,10 @@ class Dispatch:
         first = partial(self._first_call, collective, choice, 0)
         if choice.via == NCCL:
             return first, first
-        if not cuda_aware():
-            return first, None
         if choice.via != SCHEDULE:
-            return first, first
+            return first, first if cuda_aware() else None
+        if not cuda_messages():
+            return first, None
         staged = build(collective, choice.algorithm, self._comm.size, params=choice.params).staged
         return first, None if staged else partial(self._first_call, collective, choice, 1)
 

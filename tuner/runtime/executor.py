@@ -6,6 +6,7 @@ message, to be run any number of times.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -15,11 +16,13 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.errors import ScheduleError
-from tuner.runtime.buffers import Bytes, datatype_of
+from tuner.runtime.buffers import Bytes, address_of, datatype_of
 from tuner.runtime.memory import HOST_MEMORY, Memory
 from tuner.runtime.part import Part, Row
 from tuner.schedule import DST_OP_ARRIVING, NO_REDUCTION, Schedule
 
+Span = tuple[float, float]
+EVERYWHERE: Span = (-math.inf, math.inf)
 LOOKAHEAD = 8  # rounds that a send may last before its rank waits for it
 
 
@@ -36,8 +39,9 @@ class Fold(NamedTuple):
 class Play(NamedTuple):
     """One round, bound.
 
-    begin       what to do first: copy local sources that a fold of the round writes to; wait, also
-                for sends of earlier rounds whose source is written now
+    begin       what to do first: wait for sends of earlier rounds whose source is written now, copy
+                local sources that a fold of the round writes to, wait for copies and folds in
+                memory that messages of the round read or write
     requests    all of the round, started together
     before      sends that must be complete before the first fold, which writes to what they send
     folds       in row order
@@ -124,6 +128,7 @@ class Bound:
     def _plays(self) -> list[Play]:
         """All rounds, and at last a wait for what is under way and for what was folded."""
         self._receives: list[MPI.Prequest] = []
+        self._under_way = [EVERYWHERE]  # the program may have begun something before a run
         plays, sent = list[Play](), list[Sent]()
         for number, rows in enumerate(self._part.rounds):
             written = [(row.into, row.elements) for row in rows if row.dst == self._part.rank]
@@ -135,15 +140,14 @@ class Bound:
             play = Play(begin, [], [], [], [])
             sent = [*on_their_way, *self._bind(play, rows, number)]
             plays.append(play)
-        ending: list[Callable[[], object]] = [
-            *(send.request.Wait for send in sent),
-            *self._memory.waits,
-        ]
+        ending: list[Callable[[], object]] = [send.request.Wait for send in sent]
+        if self._under_way:
+            ending += self._memory.waits
         return [*plays, Play(ending, [], [], [], [])]
 
     def _bind(self, play: Play, rows: tuple[Row, ...], number: int) -> list[Sent]:
         """Fill a round; returns its sends that may take longer."""
-        rank, sent = self._part.rank, list[Sent]()
+        rank, sent, copied, moved = self._part.rank, list[Sent](), list[Bytes](), list[Bytes]()
         written = [(r.into, r.elements) for r in rows if r.dst == rank and r.folds]
         room = 0
         for row in rows:
@@ -155,24 +159,42 @@ class Bound:
             if row.src == row.dst:
                 if overwritten:
                     play.begin.append(partial(self._memory.copy, source, own))
+                    copied += [source, own]
                 kept = own if overwritten else source
                 play.folds.append(Fold(kept, target, row.elements, row.reduce, None))
             elif row.src == rank:
                 request = self._comm.Send_init([source, MPI.BYTE], row.dst, row.tag)
                 play.requests.append(request)
+                moved.append(source)
                 if overwritten:
                     play.before.append(request)
                 else:
                     sent.append(Sent(request, row, number))
             elif row.reduce == NO_REDUCTION:
                 play.after.append(self._receive(target, row))
+                moved.append(target)
             else:
                 request = self._receive(own, row)
+                moved.append(own)
                 play.requests.append(request)
                 play.folds.append(Fold(own, target, row.elements, row.reduce, request))
         play.requests.extend(play.after)
-        play.begin.extend(self._memory.waits)
+        if self._memory.waits:
+            self._wait_before(play, copied, moved)
         return sent
+
+    def _wait_before(self, play: Play, copied: list[Bytes], moved: list[Bytes]) -> None:
+        """Have a round wait for copies and folds in memory that its messages read or write.
+
+        copied      what is copied before they start
+        moved       what they read and write
+        """
+        self._under_way += map(span, copied)
+        if any(meet(span(part), one) for part in moved for one in self._under_way):
+            play.begin.extend(self._memory.waits)
+            self._under_way.clear()
+        folded = (part for fold in play.folds for part in (fold.source, fold.target))
+        self._under_way += map(span, folded)
 
     def _receive(self, target: Bytes, row: Row) -> MPI.Prequest:
         self._receives.append(self._comm.Recv_init([target, MPI.BYTE], row.src, row.tag))
@@ -184,6 +206,17 @@ class Bound:
             return self.buffer[start : start + nbytes]
         start -= len(self.buffer)
         return self._scratch[start : start + nbytes]
+
+
+def span(part: Bytes) -> Span:
+    """Where it begins and ends, on whatever kind of memory."""
+    begin = address_of(part)
+    return begin, begin + len(part)
+
+
+def meet(one: Span, other: Span) -> bool:
+    """Whether two spans have a byte in common."""
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def carry_out(fold: Fold, memory: Memory, op: MPI.Op, datatype: MPI.Datatype) -> None:

@@ -2,8 +2,10 @@
 
 Which is faster where is found out once per operator and datatype by timing both, or computed from
 a calibration. It is a decision of one rank about its own memory: no message depends on it, and the
-results are the same, bit for bit. (Minima and maxima of NaNs, and of zeros of both signs, are
-what MPI leaves open, and libraries differ there even from themselves.)
+results are the same, bit for bit: where the library computes otherwise than the kernel, the host
+folds everything. (Open MPI 5.0 saturates sums of 8 and 16 bits where the processor has AVX. Minima
+and maxima of NaNs, and of zeros of both signs, are what MPI leaves open, and libraries differ there
+even from themselves.)
 """
 
 from __future__ import annotations
@@ -12,18 +14,22 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from tuner.cost import ReductionCost
 from tuner.locality import CUDA, HOST
 from tuner.runtime.compatibility import handle_of
 from tuner.runtime.devices import DeviceArray, Kernel
+from tuner.runtime.log import warn_once
 from tuner.runtime.staging import READ, WRITE, Staging
 
 SIZES = tuple(1 << exponent for exponent in range(8, 23, 2))  # bytes at which both are timed
 REPETITIONS = 5
+COMPARED = 4099  # elements: more than the widest vector instructions take, and some that are left
 
 
 class Folding:
@@ -61,9 +67,30 @@ class Folding:
         if key not in self._from:
             item = np.ones(1, like.dtype)
             op.Reduce_local([item, 1, datatype], [item.copy(), 1, datatype])  # MPI's objections
-            found = self._given
-            self._from[key] = self._timed(op, datatype, like) if found is None else found
+            given, found = self._given, math.inf
+            if given != math.inf and self._alike(op, datatype, like):
+                found = self._timed(op, datatype, like) if given is None else given
+            self._from[key] = found
         return self._from[key]
+
+    def _alike(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> bool:
+        """Whether kernel and library give the same bits for the largest and smallest elements.
+
+        A kernel that cannot be compiled here, for want of NVRTC, gives none: what the device then
+        cannot do, the host does.
+        """
+        device, kernel = self._staging.device, self._kernel(op, datatype, like)
+        assert kernel is not None
+        first, second = _extremes(like.dtype)
+        there, result = device.copied(second), np.empty_like(second)
+        try:
+            kernel(device.copied(first), there)
+        except Exception as reason:  # noqa: BLE001 - of CuPy, NVRTC or the driver
+            warn_once(f"tuner: reductions of device memory are done by the host: {reason}")
+            return False
+        device.fetch(there, result)
+        op.Reduce_local([first, COMPARED, datatype], [second, COMPARED, datatype])
+        return result.tobytes() == second.tobytes()
 
     def _kernel(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> Kernel | None:
         if not (op.is_predefined and datatype.is_predefined and like.ndim == 1):
@@ -102,6 +129,18 @@ class Folding:
             self._staging.device.synchronise()
             times.append(time.perf_counter() - begun)
         return min(times[1:])
+
+
+def _extremes(dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Operands of which all pairs of the largest, the smallest and some other elements are."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        chosen = [limits.min, limits.max, 1, 2, limits.max // 2 + 1]
+    else:
+        chosen = [0, 1]
+    numbers = np.arange(COMPARED)
+    values = np.array(chosen, dtype)
+    return values[numbers % len(values)], values[numbers // len(values) % len(values)]
 
 
 def switch(sizes: tuple[int, ...], gains: list[float]) -> float:

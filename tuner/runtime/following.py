@@ -20,7 +20,7 @@ from tuner.runtime.agreement import library_name
 from tuner.runtime.alone import VARIABLES
 from tuner.runtime.backend import Backend
 from tuner.runtime.consensus import Consensus, reason_of
-from tuner.runtime.devices import cuda, cuda_aware
+from tuner.runtime.devices import cuda, cuda_messages
 from tuner.runtime.forcing import Forcing
 from tuner.runtime.layout import Layout, layout_on
 from tuner.runtime.log import inform, warn, warn_once
@@ -144,7 +144,7 @@ class _Judge:
                 return objection_of(self._nccl, key.collective)
             if choice.via == SCHEDULE:
                 build(key.collective, choice.algorithm, key.p, nbytes=rule.lo, params=choice.params)
-                if key.memory == CUDA and cuda_aware():
+                if key.memory == CUDA and cuda_messages():
                     cuda()  # who has device buffers must be able to reduce them
             elif not choice.is_default:
                 if not pays(rule.evidence, self._force.cost):

@@ -11,11 +11,10 @@ from typing import Any, cast
 from mpi4py import MPI
 from numpy import ndarray
 
-from tuner.locality import HOST
 from tuner.runtime import shortcuts
 from tuner.runtime.arguments import commutative, rank_of
 from tuner.runtime.buffers import in_place, nbytes_of
-from tuner.runtime.devices import buffer_of, memory_of, present
+from tuner.runtime.devices import NO_DEVICE, buffer_of, device_of, present
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.ladders import Action, Ladder
 from tuner.runtime.staging import READ, WRITE, Access
@@ -99,16 +98,19 @@ class Methods:
         specs = [spec for spec, _ in buffers]
         if nbytes is None:  # no rule: this rank's would not be that of the others
             return cast(Action, getattr(self.plain, method))(*specs, *others)
-        on_host = [spec for spec in specs if memory_of(spec) == HOST]
-        if len(on_host) == len(specs):
+        numbers = [device_of(spec) for spec in specs]
+        if max(numbers) == NO_DEVICE:
             return ladder.action(nbytes)(*specs, *others)
-        direct = ladder.device_action(nbytes, mixed=any(map(nbytes_of, on_host)))
+        device, direct = present(), None
+        if device is None or {*numbers} <= {NO_DEVICE, device.number}:
+            on_host = (spec for spec, n in zip(specs, numbers, strict=True) if n == NO_DEVICE)
+            direct = ladder.device_action(nbytes, mixed=any(map(nbytes_of, on_host)))
         if direct is not None:
-            if (device := present()) is not None:
+            if device is not None:
                 device.settle(*map(buffer_of, specs))  # MPI knows nothing of streams
             return direct(*specs, *others)
         act, dispatch = ladder.action(nbytes), cast(Dispatch, self._dispatch)
-        if present() is None and ladder.leaves(nbytes, dispatch.library(method)):
+        if device is None and ladder.leaves(nbytes, dispatch.library(method)):
             return act(
                 *specs, *others
             )  # nobody here can copy them: let the library say what it can

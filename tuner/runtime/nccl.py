@@ -6,8 +6,11 @@ from arguments that are equal on all ranks. So no rank finds out alone that it c
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,12 +19,14 @@ from mpi4py import MPI
 from tuner.collective import Collective
 from tuner.locality import CUDA
 from tuner.runtime.arguments import rank_of
-from tuner.runtime.buffers import View, contiguous, in_place
+from tuner.runtime.buffers import View, contiguous, describe, in_place
 from tuner.runtime.compatibility import code_of, handle_of
 from tuner.runtime.consensus import attempt
+from tuner.runtime.deadline import Deadline
 from tuner.runtime.devices import DeviceArray, cuda, cuda_aware, memory_of
 from tuner.runtime.packing import packed
 from tuner.runtime.staging import READ, WRITE, Staging
+from tuner.units import parse_duration
 
 Call = Callable[..., None]
 _OPERATORS = {
@@ -33,8 +38,13 @@ _TYPES = {
     "i8": "NCCL_INT64", "u8": "NCCL_UINT64", "f2": "NCCL_FLOAT16", "f4": "NCCL_FLOAT32",
     "f8": "NCCL_FLOAT64",
 }  # fmt: skip
+_ADDING = (handle_of(MPI.SUM), handle_of(MPI.PROD))  # of one byte MPI may saturate: NCCL wraps
 _NO_NUMBERS = (MPI.BYTE, MPI.PACKED)  # have a number's size, but MPI reduces them with no SUM
 _MOST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
+_TIMEOUT = "60s"  # for all ranks to find one another; TUNER_NCCL_TIMEOUT says otherwise
+_SPINNING = 0.001  # seconds for which the end of a call is awaited without a pause
+_PAUSE = 5e-5  # seconds from one look to the next afterwards
+_SHARING, _SHARES_FROM = "NCCL_MULTI_RANK_GPU_ENABLE", (2, 32)  # lets ranks share a GPU
 
 
 @dataclass(frozen=True)
@@ -46,10 +56,15 @@ class Cannot:
 
 @dataclass(frozen=True)
 class Place:
-    """A rank's GPU: its node and its address on the bus there."""
+    """A rank's GPU: its node and its address on the bus there; and its NCCL.
+
+    shares  whether NCCL may be given a GPU for several ranks
+    """
 
     node: str
     bus: str
+    version: str = ""
+    shares: bool = False
 
 
 def connect(comm: MPI.Intracomm) -> Nccl | Cannot:
@@ -79,24 +94,34 @@ def objection_to(offers: Sequence[Place | Cannot]) -> str:
     for rank, offer in enumerate(offers):
         if isinstance(offer, Cannot):
             return f"rank {rank}: {offer.reason}"
-    first: dict[Place, int] = {}
-    for rank, place in enumerate(offers):
-        assert isinstance(place, Place)
-        if place in first:
+    places = [offer for offer in offers if isinstance(offer, Place)]
+    for rank, place in enumerate(places):
+        if place.version != places[0].version:
+            return f"rank {rank} has NCCL {place.version}, rank 0 has {places[0].version}"
+    first: dict[tuple[str, str], int] = {}
+    for rank, place in enumerate(places):
+        before = first.setdefault((place.node, place.bus), rank)
+        if before != rank and not all(each.shares for each in places):
             return (
-                f"ranks {first[place]} and {rank} share the GPU {place.bus} of {place.node}, and"
+                f"ranks {before} and {rank} share the GPU {place.bus} of {place.node}, and"
                 " NCCL wants one for each: select a device per rank before tuning"
             )
-        first[place] = rank
     return ""
 
 
 def _offer() -> Place | Cannot:
-    """Return this rank's GPU, if NCCL is there; raises InputError without a GPU."""
+    """Return this rank's GPU, if NCCL works there; raises InputError without a GPU.
+
+    A communicator of this rank alone shows that: where it fails only once others wait, they do so
+    for long.
+    """
     device = cuda()
     if not device.nccl:
         return Cannot("CuPy finds no NCCL: install the nvidia-nccl package of its CUDA version")
-    return Place(MPI.Get_processor_name(), device.bus)
+    _communicator(device.number, 1, _unique_identity(), 0).destroy()
+    able = tuple(map(int, device.nccl.split(".")[:2])) >= _SHARES_FROM
+    shares = able and os.environ.get(_SHARING) == "1"
+    return Place(MPI.Get_processor_name(), device.bus, device.nccl, shares)
 
 
 def _unique_identity() -> object:
@@ -104,6 +129,15 @@ def _unique_identity() -> object:
     from cupy.cuda import nccl
 
     return nccl.get_unique_id()
+
+
+def _communicator(device: int, size: int, identity: object, rank: int) -> Any:
+    """Return NCCL's communicator, in whatever thread; blocks until all ranks have called it."""
+    import cupy
+    from cupy.cuda import nccl
+
+    cupy.cuda.Device(device).use()
+    return nccl.NcclCommunicator(size, identity, rank)
 
 
 class Nccl:
@@ -119,7 +153,9 @@ class Nccl:
         self._comm, self._nccl, self._device = comm, nccl, cuda()
         self.size: int = comm.size
         self.staging = Staging(self._device)  # for calls that NCCL does not have
-        self._communicator = nccl.NcclCommunicator(comm.size, identity, comm.rank)
+        join = partial(_communicator, self._device.number, comm.size, identity, comm.rank)
+        limit = parse_duration(os.environ.get("TUNER_NCCL_TIMEOUT") or _TIMEOUT)
+        self._communicator = Deadline(limit).run(join, "the first meeting of the ranks")
 
     def can(self, collective: Collective, op: MPI.Op, datatype: MPI.Datatype) -> bool:
         """Whether NCCL has this call; `op` and `datatype` matter where something is reduced."""
@@ -153,7 +189,7 @@ class Nccl:
             self._communicator.bcast(
                 array.data.ptr + start, nbytes, self._nccl.NCCL_UINT8, root, _stream()
             )
-        self._device.synchronise()
+        self._wait()
 
     def allreduce(self, send: Any, recv: Any, op: MPI.Op) -> None:
         """As `comm.Allreduce` where `can` says yes; `send` may be MPI.IN_PLACE.
@@ -172,9 +208,21 @@ class Nccl:
             getattr(self._nccl, _TYPES[_element(target.datatype)]),
             getattr(self._nccl, _OPERATORS[handle_of(op)]), _stream(),
         )  # fmt: skip
-        self._device.synchronise()
+        self._wait()
         if on_host:
             self._device.fetch(second, target.array)
+
+    def _wait(self) -> None:
+        """Wait for what was begun; raises NCCL's error when it learns that a rank is lost."""
+        import cupy
+
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record()
+        begun = time.monotonic()
+        while not event.done:
+            self._communicator.check_async_error()
+            if time.monotonic() - begun > _SPINNING:
+                time.sleep(_PAUSE)
 
     def _read(self, spec: Any, view: View) -> DeviceArray:
         """The elements of a buffer argument, on the device."""
@@ -223,8 +271,8 @@ def nccl_allreduce(nccl: Nccl, library: Call) -> Call:
     """NCCL's, but for operators and datatypes that it does not have; else as `nccl_bcast`."""
 
     def allreduce(sendbuf: Any, recvbuf: Any, op: MPI.Op) -> None:
-        view = contiguous(recvbuf, writable=True)
-        if view is not None and nccl.can(Collective.ALLREDUCE, op, view.datatype):
+        described = describe(recvbuf, writable=True)
+        if described is not None and nccl.can(Collective.ALLREDUCE, op, described.datatype):
             try:
                 nccl.allreduce(MPI.IN_PLACE if in_place(sendbuf) else sendbuf, recvbuf, op)
             except ValueError:
@@ -243,7 +291,9 @@ def reducible(op: MPI.Op, datatype: MPI.Datatype) -> bool:
     """Whether NCCL reduces elements of `datatype` with `op`."""
     if handle_of(op) not in _OPERATORS or not datatype.is_predefined or datatype in _NO_NUMBERS:
         return False
-    return _element(datatype) in _TYPES
+    element = _element(datatype)
+    saturates = handle_of(op) in _ADDING and element[1:] == "1"
+    return element in _TYPES and not saturates
 
 
 def _element(datatype: MPI.Datatype) -> str:

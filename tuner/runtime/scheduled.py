@@ -16,8 +16,8 @@ from mpi4py import MPI
 
 from tuner.collective import Collective
 from tuner.runtime.arguments import rank_of
-from tuner.runtime.bindings import Bindings, Known, address_of, memory_at
-from tuner.runtime.buffers import Bytes, View, contiguous, in_place, whole
+from tuner.runtime.bindings import Bindings, Known, memory_at
+from tuner.runtime.buffers import Bytes, View, address_of, contiguous, in_place, whole
 from tuner.runtime.compatibility import handle_of
 from tuner.runtime.executor import Bound
 from tuner.runtime.packing import Packed, packed

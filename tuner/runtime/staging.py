@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.locality import CUDA
-from tuner.runtime.devices import Device, memory_of
+from tuner.runtime.buffers import memory_behind, moved
+from tuner.runtime.devices import Device, buffer_of, memory_of
 
 Result = TypeVar("Result")
 MOST_IDLE = 256 << 20  # bytes of pinned memory kept for the next call
@@ -65,7 +66,7 @@ class Staging:
         self.pool = PinnedPool(device.pinned)
 
     def __call__(self, call: Callable[..., Result], *arguments: tuple[Any, Access]) -> Result:
-        """`call(*specs)`, each device buffer replaced by a host copy of the same items.
+        """`call(*specs)`, each device buffer replaced by a host copy of the same elements.
 
         arguments   (buffer argument as mpi4py takes it, what the call does with it); host buffers
                     and MPI's names for no memory pass as they are
@@ -73,6 +74,7 @@ class Staging:
         Written copies go back when the call has returned; when it raises, nothing is written.
         """
         with ExitStack() as lent:
+            self.device.settle(*(buffer_of(spec) for spec, _ in arguments))
             staged = [self._stage(spec, access, lent) for spec, access in arguments]
             self.device.synchronise()
             result = call(*(spec for spec, _ in staged))
@@ -85,18 +87,17 @@ class Staging:
         """What stands for `spec` in the call, and what to do after the call."""
         if memory_of(spec, self.device.pointers) != CUDA:
             return spec, _nothing
-        in_parts = isinstance(spec, list | tuple)
-        array = self.device.array(spec[0] if in_parts else spec)
-        host = lent.enter_context(self.pool.lend(array.nbytes)).view(array.dtype)
+        array = self.device.over(memory_behind(spec, writable=bool(access & WRITE)))
+        host = lent.enter_context(self.pool.lend(array.nbytes))
         # Counts, displacements and datatypes may leave items that the call must not change.
-        if access & READ or in_parts:
+        if access & READ or isinstance(spec, list | tuple):
             self.device.to_host(array, host)
 
         def bring_back() -> None:
             if access & WRITE:
                 self.device.to_device(host, array)
 
-        return [host, *spec[1:]] if in_parts else host, bring_back
+        return moved(spec, host), bring_back
 
 
 def _nothing() -> None:
