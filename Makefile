@@ -12,10 +12,13 @@ tune: venv
 	@$(BIN)/tuner quickstart
 
 # One more worker than cores: many tests wait for services and for ranks that sleep. What compares
-# times runs afterwards, by itself.
+# times runs afterwards, by itself; what needs a GPU, on a stand-in where there is none.
 test: .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready
 	@$(BIN)/pytest -n 3 -rs -m "not alone"
 	@$(BIN)/pytest -rs -m alone
+	@$(STANDIN) $(BIN)/pytest -n 3 -rs tests/gpu
+
+STANDIN := $(if $(wildcard /dev/nvidiactl),,PYTHONPATH=tests/support/cupy_standin)
 
 # mpi4py's own tests, under `tuner.run` and without it; about an hour on two cores.
 test-mpi4py: .venv/dev-ready .venv-mpich/ready

@@ -1,10 +1,14 @@
-"""Every test here needs an NVIDIA GPU and CuPy, and says so where there is none."""
+"""Every test here needs CuPy and an NVIDIA GPU, or the stand-in for both, and says so without."""
+
+import os
 
 import pytest
 
 from tuner.errors import InputError
 from tuner.runtime.devices import Device, cuda
 from tuner.runtime.staging import Staging
+
+os.environ.setdefault("CUPY_STANDIN_DEVICES", "4")  # before CuPy is imported, here and by ranks
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +18,14 @@ def device() -> Device:
         return cuda()
     except InputError as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def stands_in(device: Device) -> bool:
+    """Whether the GPU is the stand-in of tests/support, whose speed means nothing."""
+    import cupy
+
+    return hasattr(cupy, "_driver")
 
 
 @pytest.fixture

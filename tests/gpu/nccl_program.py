@@ -1,8 +1,10 @@
 """Run by mpirun: NCCL gives what MPI gives, or every rank says the same reason why not.
 
-nccl_program.py own|shared      a GPU for each rank, or the first one for all
+nccl_program.py own|shared|versions     a GPU for each rank, or the first one for all; of the
+                                        stand-in another version on every rank
 """
 
+import os
 import sys
 from itertools import product
 from typing import Any
@@ -53,6 +55,8 @@ def check(nccl: Nccl, count: int, dtype: str, on_device: bool) -> None:
 
 def choose(how: str) -> None:
     """Make this rank's GPU current."""
+    if how == "versions":
+        os.environ["CUPY_STANDIN_NCCL"] = ("23203", "21801")[WORLD.rank % 2]
     try:
         cuda()
     except InputError:
@@ -60,7 +64,7 @@ def choose(how: str) -> None:
     import cupy
 
     present = cupy.cuda.runtime.getDeviceCount()
-    cupy.cuda.Device(WORLD.rank % present if how == "own" else 0).use()
+    cupy.cuda.Device(WORLD.rank % present if how != "shared" else 0).use()
 
 
 def main(how: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.programs import printed
-from tuner.runtime.devices import Device
+from tuner.runtime.devices import Device, cuda_aware
 from tuner.runtime.launch import Launcher
 
 pytestmark = pytest.mark.xdist_group("mpi")  # one queue with the other tests that launch ranks
@@ -26,12 +26,26 @@ def test_collectives_on_device_buffers_under_mpich(
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_schedules_run_on_device_memory(device: Device, launcher: Launcher, ranks: int) -> None:
+@pytest.mark.parametrize("aware", ["1", "messages"])
+def test_schedules_run_on_device_memory(
+    stands_in: bool, launcher: Launcher, ranks: int, aware: str
+) -> None:
     """Messages from and to the device, kernels for what is reduced."""
-    said = printed(launcher, ranks, "collectives_program.py", "cuda")
-    if "staged" in said:
+    if not (stands_in or cuda_aware()):
         pytest.skip("this MPI library is not CUDA-aware: it takes the host's memory alone")
-    assert said.endswith("calls, direct: all equal\n")
+    said = printed(
+        launcher, ranks, "collectives_program.py", "cuda", TUNER_CUDA_AWARE=aware,
+        CUPY_STANDIN_ADDRESSES="open",
+    )  # fmt: skip
+    assert said.endswith(f"calls, {'direct' if aware == '1' else 'staged'}: all equal\n")
+
+
+def test_rounds_wait_and_ask_no_more_than_they_must(stands_in: bool, launcher: Launcher) -> None:
+    """Counted on the stand-in: waits for a stream, and questions about pointers."""
+    if not stands_in:
+        pytest.skip("a real driver does not count")
+    said = printed(launcher, 3, "rounds_program.py", CUPY_STANDIN_ADDRESSES="open")
+    assert said == "allgather ring: 1 waits, 0 queries\nallreduce ring: 3 waits, 0 queries\n"
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
@@ -43,6 +57,33 @@ def test_nccl_gives_what_mpi_gives(device: Device, launcher: Launcher, ranks: in
         pytest.skip(f"NCCL wants a GPU for each of {ranks} ranks, and there are {present}")
     said = printed(launcher, ranks, "nccl_program.py", "own")
     if "no NCCL" in said:
+        pytest.skip(said.strip())
+    assert said == "all equal\n"
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_that_fails_in_nccl_leaves_nobody_waiting(
+    stands_in: bool, launcher: Launcher, rank: str
+) -> None:
+    if not stands_in:
+        pytest.skip("a real NCCL does not fail on demand")
+    said = printed(
+        launcher, 2, "nccl_program.py", "own", CUPY_STANDIN_NCCL_FAILS=rank, TUNER_NCCL_TIMEOUT="3s"
+    )
+    assert said.startswith("cannot: ")
+    assert "NCCL_ERROR_SYSTEM_ERROR" in said or "no answer within 3 s" in said
+
+
+def test_ranks_with_several_versions_of_nccl_object(stands_in: bool, launcher: Launcher) -> None:
+    if not stands_in:
+        pytest.skip("there is one version")
+    said = printed(launcher, 2, "nccl_program.py", "versions")
+    assert said == "cannot: rank 1 has NCCL 2.18.1, rank 0 has 2.32.3\n"
+
+
+def test_ranks_share_a_gpu_where_nccl_is_told_to(stands_in: bool, launcher: Launcher) -> None:
+    said = printed(launcher, 2, "nccl_program.py", "shared", NCCL_MULTI_RANK_GPU_ENABLE="1")
+    if "cannot" in said:
         pytest.skip(said.strip())
     assert said == "all equal\n"
 

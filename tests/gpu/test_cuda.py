@@ -2,7 +2,6 @@
 
 import gc
 import math
-from collections.abc import Callable
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -11,15 +10,18 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from tuner.cost import FREE_REDUCTION, Estimate, ReductionCost
 from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import contiguous
 from tuner.runtime.compatibility import datatype_of_code
-from tuner.runtime.devices import Device, PointerCache, memory_of
+from tuner.runtime.devices import NO_DEVICE, Device, PointerCache, memory_of
 from tuner.runtime.folding import SIZES, Folding
 from tuner.runtime.memory import DeviceMemory
 from tuner.runtime.staging import READ, WRITE, Staging
 
 COMM = MPI.COMM_SELF.Dup()
+DEAR = ReductionCost(Estimate.exact(1.0), Estimate.exact(1.0))
+FREE = {HOST: DEAR, CUDA: FREE_REDUCTION}  # kernels at all sizes
 INTEGERS, FLOATS, COMPLEX = "bBhHiIlLqQ", "fd", "FD"
 NUMBERS = ("SUM", "PROD", "MIN", "MAX")
 BITS, LOGIC = ("BAND", "BOR", "BXOR"), ("LAND", "LOR", "LXOR")
@@ -59,8 +61,8 @@ def test_the_driver_tells_memory_apart(device: Device) -> None:
     assert memory_of([cupy.ones(3), 3, MPI.DOUBLE]) == CUDA
     assert memory_of(managed) == CUDA
     assert memory_of(np.ones(3)) == HOST
-    assert query.memory(registered.ctypes.data, 4096, registered) == HOST
-    assert query.memory(np.ones(3).ctypes.data, 24, registered) == HOST
+    assert query.device(registered.ctypes.data, 4096, registered) == NO_DEVICE
+    assert query.device(np.ones(3).ctypes.data, 24, registered) == NO_DEVICE
 
 
 def test_memory_that_the_pool_gave_back_is_asked_about_again(device: Device) -> None:
@@ -68,9 +70,9 @@ def test_memory_that_the_pool_gave_back_is_asked_about_again(device: Device) -> 
 
     asked: list[int] = []
 
-    def query(pointer: int) -> str:
+    def query(pointer: int) -> int:
         asked.append(pointer)
-        return CUDA
+        return 0
 
     cache, buffer = PointerCache(query), cupy.ones(1 << 20)
     for _ in range(3):
@@ -154,6 +156,77 @@ def test_the_stream_of_another_library_is_waited_for(device: Device) -> None:
     assert stream.done
 
 
+class Foreign:
+    """An array of another library, which names no stream and no number for its items: PyTorch's
+    bfloat16.
+    """
+
+    def __init__(self, array: Any, typestr: str) -> None:
+        self._array = array
+        interface = {
+            **array.__cuda_array_interface__,
+            "version": 2,
+            "typestr": typestr,
+            "descr": None,
+        }
+        del interface["stream"]
+        self.__cuda_array_interface__ = interface
+
+
+def test_a_stream_that_nobody_names_is_waited_for(staging: Staging) -> None:
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        buffer = cupy.zeros(1 << 24)
+        for _ in range(50):
+            buffer += 1.0
+    foreign = Foreign(buffer, "<f8")
+    assert staging(lambda host: (host.min(), host.max()), (foreign, READ)) == (50.0, 50.0)
+    with stream:
+        for _ in range(50):
+            buffer += 1.0
+    staging.device.settle(foreign)
+    assert stream.done
+
+
+def test_items_without_a_datatype_are_staged_as_bytes(staging: Staging) -> None:
+    import cupy
+
+    sent, taken = (cupy.full(6, number, "u2") for number in (7, 9))
+    staging(
+        lambda one, two: COMM.Sendrecv(one, 0, 0, two, 0, 0),
+        (Foreign(sent, "<V2"), READ), ([Foreign(taken, "<V2"), (8, 4)], WRITE),
+    )  # fmt: skip
+    assert taken.get().tolist() == [9, 9, 7, 7, 7, 7]
+
+
+def test_memory_of_another_gpu_is_read_and_written(staging: Staging) -> None:
+    import cupy
+
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("there is one GPU")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with cupy.cuda.Device(1), stream:
+        there = cupy.zeros(5)
+        there += 3.0
+    assert staging(lambda host: host.tolist(), (there, READ)) == [3.0] * 5
+    staging(lambda host: host.fill(7.0), (there, WRITE))
+    assert there.get().tolist() == [7.0] * 5
+
+
+def test_what_the_driver_does_not_know_is_where_its_owner_says(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import cupy
+
+    def fails(_: int) -> None:
+        raise cupy.cuda.runtime.CUDARuntimeError(1)
+
+    monkeypatch.setattr(cupy.cuda.runtime, "pointerGetAttributes", fails)
+    assert memory_of(Foreign(cupy.ones(3), "<f8"), PointerCache(device.pointers.query)) == CUDA
+
+
 @pytest.mark.parametrize(("name", "dtype"), FOLDS)
 def test_kernel_and_host_give_the_same_bits(
     device: Device, staging: Staging, name: str, dtype: str
@@ -161,14 +234,15 @@ def test_kernel_and_host_give_the_same_bits(
     import cupy
 
     op: MPI.Op = getattr(MPI, name)
-    kernel = device.kernel(op, np.dtype(dtype))
+    kernel, datatype = device.kernel(op, np.dtype(dtype)), datatype_of_code(dtype)
     assert (kernel is None) == (name == "PROD" and dtype in COMPLEX)
-    fold: Callable[..., None] = kernel or Folding(staging).fold
+    like, folding = cupy.empty(1, dtype), Folding(staging, FREE)
+    by_host = kernel is None or folding.kernel_from(op, datatype, like) == math.inf
+    assert by_host <= (kernel is None or (name == "SUM" and np.dtype(dtype).itemsize < 4))
     for count in SIZES_FOLDED:
         first, second = content(dtype, count, 1), content(dtype, count, 2)
         there = cupy.asarray(second)
-        arguments = cupy.asarray(first), there
-        fold(*arguments) if kernel else fold(op, datatype_of_code(dtype), *arguments)
+        folding.fold(op, datatype, cupy.asarray(first), there)
         op.Reduce_local(first, second)
         assert there.get().tobytes() == second.tobytes(), count
 
@@ -200,7 +274,7 @@ def test_scratch_is_device_memory_that_lives_as_long_as_its_array(device: Device
     import cupy
 
     scratch = device.scratch(32)
-    assert device.pointers.query(scratch.ctypes.data) == CUDA
+    assert device.pointers.query(scratch.ctypes.data) == device.number
     parts = scratch.view("f8")[:2], scratch.view("f8")[2:]
     del scratch
     gc.collect()
@@ -217,7 +291,7 @@ def test_device_memory_reduces_as_the_host(device: Device, count: int) -> None:
     import cupy
 
     memory = DeviceMemory()
-    for datatype, dtype in ((MPI.DOUBLE, "d"), (MPI.DOUBLE.Create_contiguous(1), "d")):
+    for datatype, dtype in ((MPI.DOUBLE, "d"), (MPI.DOUBLE.Create_contiguous(1).Commit(), "d")):
         op = MPI.SUM if datatype.is_predefined else FIRST
         first, second = content(dtype, count, 1), content(dtype, count, 2)
         there = [cupy.asarray(array) for array in (first, second)]

@@ -8,7 +8,6 @@ from tuner.calibrate import calibrate
 from tuner.measurement import Measurements
 from tuner.probe.device_points import COPIES
 from tuner.probe.run import probe
-from tuner.runtime.devices import Device
 from tuner.runtime.launch import Launcher
 
 pytestmark = pytest.mark.xdist_group("mpi")  # one queue with the other tests that launch ranks
@@ -16,11 +15,11 @@ pytestmark = pytest.mark.xdist_group("mpi")  # one queue with the other tests th
 
 @pytest.fixture(scope="module")
 def measured(
-    device: Device, launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+    stands_in: bool, launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
 ) -> Measurements:
     return probe(
-        tmp_path_factory.mktemp("probe") / "gpus.ndjson", ranks=2, budget=30.0, launches=1,
-        sizes=(1024, 1 << 20), parts=("devices",),
+        tmp_path_factory.mktemp("probe") / "gpus.ndjson", ranks=2, launches=1,
+        budget=15.0 if stands_in else 30.0, sizes=(1024, 1 << 20), parts=("devices",),
     )  # fmt: skip
 
 
@@ -41,8 +40,10 @@ def test_provenance_names_the_gpu(measured: Measurements) -> None:
         assert all(gpu[name] for name in ("name", "bus", "driver", "cuda", "cupy", "nccl"))
 
 
-def test_a_calibration_of_it_is_plausible(measured: Measurements) -> None:
+def test_a_calibration_of_it_is_plausible(measured: Measurements, stands_in: bool) -> None:
     """Memory of the GPU is faster than the way to it, and no kernel is free."""
+    if stands_in:
+        pytest.skip("the stand-in's memory is the host's")
     found = calibrate(measured)
     inside = found.path("self", "cuda").segments[-1].beta.value
     outside = found.path("staging", "cuda").segments[-1].beta.value

@@ -1,5 +1,6 @@
 """Starting the programs of tests/gpu on ranks."""
 
+import os
 from pathlib import Path
 
 from tuner.runtime.launch import Launcher
@@ -8,9 +9,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 240.0  # seconds: kernels are compiled once per rank
 
 
-def printed(launcher: Launcher, ranks: int, program: str, argument: str) -> str:
+def printed(
+    launcher: Launcher, ranks: int, program: str, *arguments: str, **environment: str
+) -> str:  # fmt: skip
     """What a program of tests/gpu prints; it must succeed."""
     path = ROOT / "tests" / "gpu" / program
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    found = [ROOT, *(Path(one).resolve() for one in given if one)]
     return launcher.run(
-        ranks, [str(path), argument], environment={"PYTHONPATH": str(ROOT)}, timeout=PATIENCE
-    ).stdout
+        ranks, [str(path), *arguments], timeout=PATIENCE,
+        environment={**environment, "PYTHONPATH": os.pathsep.join(map(str, found))},
+    ).stdout  # fmt: skip

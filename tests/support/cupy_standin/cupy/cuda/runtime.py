@@ -1,0 +1,111 @@
+"""See `cupy.cuda.runtime`: as much of it as is used here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from cupy import _driver
+
+memoryTypeUnregistered, memoryTypeHost, memoryTypeDevice, memoryTypeManaged = range(4)  # noqa: N816
+hostRegisterPortable = 1  # noqa: N816
+_KINDS = {"device": memoryTypeDevice, "managed": memoryTypeManaged, "pinned": memoryTypeHost}
+_HANDLE = 64  # bytes
+_current = 0
+_pinned: dict[int, int] = {}  # bytes by address, of the host's memory that is registered
+_opened: dict[int, Any] = {}
+
+
+class CUDARuntimeError(RuntimeError):
+    """An error of the runtime."""
+
+
+def getDeviceCount() -> int:  # noqa: N802
+    if not _driver.DEVICES:
+        raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
+    return int(_driver.DEVICES)
+
+
+def getDevice() -> int:  # noqa: N802
+    return _current
+
+
+def setDevice(number: int) -> None:  # noqa: N802
+    global _current
+    if not 0 <= number < getDeviceCount():
+        raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
+    _current = number
+
+
+def getDeviceProperties(number: int) -> dict[str, Any]:  # noqa: N802
+    return {"name": f"stand-in {number}".encode()}
+
+
+def memGetInfo() -> tuple[int, int]:  # noqa: N802
+    getDeviceCount()
+    return 1 << 30, 1 << 31
+
+
+def driverGetVersion() -> int:  # noqa: N802
+    return 12090
+
+
+def runtimeGetVersion() -> int:  # noqa: N802
+    return 12090
+
+
+def deviceSynchronize() -> None:  # noqa: N802
+    _driver.waits += 1
+    _driver.wait_for_all()
+
+
+def streamSynchronize(stream: int) -> None:  # noqa: N802
+    _driver.waits += 1
+    _driver.queue_at(stream).wait()
+
+
+def pointerGetAttributes(pointer: int) -> Any:  # noqa: N802
+    _driver.queries += 1
+    block = _driver.block_at(pointer)
+    if block is not None:
+        return SimpleNamespace(device=block.device, type=_KINDS[block.kind])
+    registered = any(at <= pointer < at + nbytes for at, nbytes in _pinned.items())
+    return SimpleNamespace(
+        device=-1 + registered, type=memoryTypeHost if registered else memoryTypeUnregistered
+    )
+
+
+def hostRegister(pointer: int, nbytes: int, flags: int) -> None:  # noqa: N802
+    if pointer in _pinned:
+        raise CUDARuntimeError("cudaErrorHostMemoryAlreadyRegistered")
+    _pinned[pointer] = nbytes
+
+
+def hostUnregister(pointer: int) -> None:  # noqa: N802
+    if _pinned.pop(pointer, None) is None:
+        raise CUDARuntimeError("cudaErrorHostMemoryNotRegistered")
+
+
+def ipcGetMemHandle(pointer: int) -> bytes:  # noqa: N802
+    block = _driver.block_at(pointer)
+    if block is None or block.kind != "device":
+        raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
+    return f"{os.getpid()} {block.file} {block.nbytes} {block.device}".encode().ljust(_HANDLE)
+
+
+def ipcOpenMemHandle(handle: bytes, flags: int = 1) -> int:  # noqa: N802
+    process, file, nbytes, device = map(int, handle.split())
+    if process == os.getpid():
+        raise CUDARuntimeError("cudaErrorDeviceUninitialized: invalid device context")
+    try:
+        block = _driver.Block(nbytes, device, path=Path(f"/proc/{process}/fd/{file}"))
+    except OSError as reason:
+        raise CUDARuntimeError(f"cudaErrorMapBufferObjectFailed: {reason}") from None
+    _opened[block.address] = block
+    return int(block.address)
+
+
+def ipcCloseMemHandle(pointer: int) -> None:  # noqa: N802
+    del _opened[pointer]
