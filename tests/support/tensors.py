@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from typing import Any
 
 _name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
@@ -13,7 +12,6 @@ _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _HEADER = {b"dltensor": 0, b"dltensor_versioned": 32}  # bytes before the tensor, by capsule
-_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # numpy's, by code
 _DEVICE, _CODE, _LANES = 8, 20, 22  # bytes, as in dlpack.h
 
 
@@ -55,19 +53,3 @@ class Older:
 
     def __dlpack__(self) -> Any:
         return self._array.__dlpack__()
-
-
-def interface_of(capsule: Any) -> dict[str, Any]:
-    """What a capsule holds, as CUDA's array interface says it."""
-    name = _name_of(capsule)
-    at = _pointer_of(capsule, name) + _HEADER[name]
-    data, _, ndim, code, bits, _, shape, strides, offset = struct.unpack(
-        "QqiBBHQQQ", ctypes.string_at(at, 48)
-    )
-    numbers = struct.Struct(f"{ndim}q")
-    apart = numbers.unpack(ctypes.string_at(strides, 8 * ndim)) if strides else None
-    return {
-        "data": (data + offset, False), "typestr": f"|{_KINDS[code]}{bits // 8}",
-        "shape": numbers.unpack(ctypes.string_at(shape, 8 * ndim)),
-        "strides": apart and tuple(step * bits // 8 for step in apart), "version": 3,
-    }  # fmt: skip

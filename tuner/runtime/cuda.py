@@ -24,7 +24,7 @@ from tuner.runtime.nvidia import driver, nvlink_between
 _INTEGERS, _FLOATS, _COMPLEX, _BOOLEAN = "iu", "f", "c", "b"  # kinds of numpy's dtypes
 # What MPI defines for each kind of element. The complex product is left out: the compiler fuses
 # its multiplications and additions, and the last bit would differ from the host's.
-_KERNELS = {
+EXPRESSIONS = {
     handle_of(MPI.SUM): ("first + second", _INTEGERS + _FLOATS + _COMPLEX),
     handle_of(MPI.PROD): ("first * second", _INTEGERS + _FLOATS),
     handle_of(MPI.MIN): ("first < second ? first : second", _INTEGERS + _FLOATS),
@@ -168,7 +168,7 @@ class CupyDevice:
 
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
         """See Device."""
-        expression, kinds = _KERNELS.get(handle_of(op), ("", ""))
+        expression, kinds = EXPRESSIONS.get(handle_of(op), ("", ""))
         if dtype.kind not in kinds or not expression:
             return None
         if dtype.itemsize > _LARGEST_ITEM.get(dtype.kind, 8):

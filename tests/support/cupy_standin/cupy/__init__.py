@@ -174,8 +174,8 @@ def empty(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
     return ndarray(shape, dtype, order=order)
 
 
-def empty_like(a: ndarray) -> ndarray:
-    return ndarray(a.shape, a.dtype)
+def empty_like(prototype: ndarray) -> ndarray:
+    return ndarray(prototype.shape, prototype.dtype)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> ndarray:
@@ -213,21 +213,7 @@ def asarray(a: Any, dtype: Any = None) -> ndarray:
     """Nothing is copied within the current device, but what other devices have is."""
     if isinstance(a, ndarray):
         return a if a.data.device_id == cuda.runtime.getDevice() else array(a)
-    interface = getattr(a, "__cuda_array_interface__", None)
-    return array(a, dtype) if interface is None else _of_interface(a, interface)
-
-
-def _of_interface(owner: Any, interface: dict[str, Any]) -> ndarray:
-    pointer, dtype = interface["data"][0], np.dtype(interface["typestr"])
-    if dtype.kind == "V":
-        raise ValueError(f"Unsupported dtype {dtype}")
-    stream = interface.get("stream")
-    if stream is not None:
-        cuda.runtime.streamSynchronize(stream)
-    shape, strides = interface["shape"], interface.get("strides")
-    nbytes = int(np.prod(shape)) * dtype.itemsize
-    memory = cuda.UnownedMemory(pointer, nbytes, owner)
-    return ndarray(shape, dtype, cuda.MemoryPointer(memory, 0), strides)
+    return array(a, dtype)
 
 
 def asfortranarray(a: ndarray) -> ndarray:
@@ -238,22 +224,6 @@ def asfortranarray(a: ndarray) -> ndarray:
 
 def asnumpy(a: Any) -> Any:
     return a.get() if isinstance(a, ndarray) else np.asarray(a)
-
-
-def from_dlpack(x: Any) -> ndarray:
-    """Nothing is copied; the stream that fills it is waited for by the current one."""
-    stream = cuda.get_current_stream().ptr
-    shown = _Imported(x.__dlpack__(stream=stream or 1))
-    return _of_interface(shown, shown.interface)
-
-
-class _Imported:
-    """A tensor that was handed over."""
-
-    def __init__(self, capsule: Any) -> None:
-        from tests.support.tensors import interface_of
-
-        self.capsule, self.interface = capsule, interface_of(capsule)
 
 
 def get_default_memory_pool() -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 from cupy import _driver
 
 memoryTypeUnregistered, memoryTypeHost, memoryTypeDevice, memoryTypeManaged = range(4)  # noqa: N816
-hostRegisterPortable = 1  # noqa: N816
 _KINDS = {"device": memoryTypeDevice, "managed": memoryTypeManaged, "pinned": memoryTypeHost}
 _HANDLE = 64  # bytes
 _current = 0
@@ -32,15 +31,15 @@ def getDevice() -> int:  # noqa: N802
     return _current
 
 
-def setDevice(number: int) -> None:  # noqa: N802
+def setDevice(device: int) -> None:  # noqa: N802
     global _current
-    if not 0 <= number < getDeviceCount():
+    if not 0 <= device < getDeviceCount():
         raise CUDARuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
-    _current = number
+    _current = device
 
 
-def getDeviceProperties(number: int) -> dict[str, Any]:  # noqa: N802
-    return {"name": f"stand-in {number}".encode()}
+def getDeviceProperties(device: int) -> dict[str, Any]:  # noqa: N802
+    return {"name": f"stand-in {device}".encode()}
 
 
 def memGetInfo() -> tuple[int, int]:  # noqa: N802
@@ -66,30 +65,30 @@ def streamSynchronize(stream: int) -> None:  # noqa: N802
     _driver.queue_at(stream).wait()
 
 
-def pointerGetAttributes(pointer: int) -> Any:  # noqa: N802
+def pointerGetAttributes(ptr: int) -> Any:  # noqa: N802
     _driver.queries += 1
-    block = _driver.block_at(pointer)
+    block = _driver.block_at(ptr)
     if block is not None:
         return SimpleNamespace(device=block.device, type=_KINDS[block.kind])
-    registered = any(at <= pointer < at + nbytes for at, nbytes in _pinned.items())
+    registered = any(at <= ptr < at + nbytes for at, nbytes in _pinned.items())
     return SimpleNamespace(
         device=-1 + registered, type=memoryTypeHost if registered else memoryTypeUnregistered
     )
 
 
-def hostRegister(pointer: int, nbytes: int, flags: int) -> None:  # noqa: N802
-    if pointer in _pinned:
+def hostRegister(ptr: int, size: int, flags: int) -> None:  # noqa: N802
+    if ptr in _pinned:
         raise CUDARuntimeError("cudaErrorHostMemoryAlreadyRegistered")
-    _pinned[pointer] = nbytes
+    _pinned[ptr] = size
 
 
-def hostUnregister(pointer: int) -> None:  # noqa: N802
-    if _pinned.pop(pointer, None) is None:
+def hostUnregister(ptr: int) -> None:  # noqa: N802
+    if _pinned.pop(ptr, None) is None:
         raise CUDARuntimeError("cudaErrorHostMemoryNotRegistered")
 
 
-def ipcGetMemHandle(pointer: int) -> bytes:  # noqa: N802
-    block = _driver.block_at(pointer)
+def ipcGetMemHandle(devPtr: int) -> bytes:  # noqa: N802, N803
+    block = _driver.block_at(devPtr)
     if block is None or block.kind != "device":
         raise CUDARuntimeError("cudaErrorInvalidValue: invalid argument")
     return f"{os.getpid()} {block.file} {block.nbytes} {block.device}".encode().ljust(_HANDLE)
@@ -107,5 +106,5 @@ def ipcOpenMemHandle(handle: bytes, flags: int = 1) -> int:  # noqa: N802
     return int(block.address)
 
 
-def ipcCloseMemHandle(pointer: int) -> None:  # noqa: N802
-    del _opened[pointer]
+def ipcCloseMemHandle(devPtr: int) -> None:  # noqa: N802, N803
+    del _opened[devPtr]
