@@ -40,6 +40,18 @@ def test_schedules_run_on_device_memory(
     assert said.endswith(f"calls, {'direct' if aware == '1' else 'staged'}: all equal\n")
 
 
+@pytest.mark.parametrize("aware", ["", "1", "messages"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_describe_device_memory_each_in_its_own_way(
+    stands_in: bool, launcher: Launcher, ranks: int, aware: str
+) -> None:
+    if aware and not stands_in:
+        pytest.skip("whether the library takes device memory is not for a test to say")
+    environment = {"TUNER_CUDA_AWARE": aware, "CUPY_STANDIN_ADDRESSES": "open"} if aware else {}
+    said = printed(launcher, ranks, "../mpi/mixed_program.py", "1", "20", "device", **environment)
+    assert said == "160 calls\n"
+
+
 def test_rounds_wait_and_ask_no_more_than_they_must(stands_in: bool, launcher: Launcher) -> None:
     """Counted on the stand-in: waits for a stream, and questions about pointers."""
     if not stands_in:

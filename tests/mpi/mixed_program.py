@@ -1,8 +1,9 @@
 """Run by mpirun: ranks describe their parts of a call each in a way of its own, drawn at random.
 
-`mixed_program.py SEED CALLS`: CALLS calls under each of a few tables, which hold algorithms of ours
-and of the library as they are drawn. All memory of the call (what lies between and around the
-elements, too) must afterwards be what the plain communicator makes of it.
+`mixed_program.py SEED CALLS [device]`: CALLS calls under each of a few tables, which hold
+algorithms of ours and of the library as they are drawn. All memory of the call (what lies between
+and around the elements, too) must afterwards be what the plain communicator makes of it. With
+`device` every second buffer is a GPU's for the tuned communicator.
 """
 
 import sys
@@ -82,11 +83,19 @@ class Shown:
 
     def __init__(self, memory: Any) -> None:
         pairs = {"shape": (memory.nbytes // 2,), "typestr": "<V2", "descr": None}
-        self.__cuda_array_interface__ = {**memory.__array_interface__, **pairs, "version": 3}
+        self.owner = memory
+        self.__cuda_array_interface__ = {**interface(memory), **pairs, "version": 3}
+
+
+def interface(memory: Any) -> Any:
+    if isinstance(memory, np.ndarray):
+        return memory.__array_interface__
+    return memory.__cuda_array_interface__
 
 
 def as_tensor(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
-    return Tensor(memory[MARGIN : MARGIN + count]), []
+    part = memory[MARGIN : MARGIN + count]
+    return Tensor(part) if isinstance(part, np.ndarray) else part, []
 
 
 def as_bfloat16(memory: Any, count: int) -> tuple[Any, list[MPI.Datatype]]:
@@ -108,24 +117,29 @@ class Call(NamedTuple):
     root: int
     in_place: bool
 
-    def make(self, comm: Any, seed: int) -> list[bytes]:
+    def make(self, comm: Any, seed: int, *, on_device: bool = False) -> list[bytes]:
         """Make the call with this rank's own layouts; the memory afterwards."""
         own = np.random.default_rng([seed, ME])
-        share, every = self.buffer(own, 1), self.buffer(own, P)
-        into = self.buffer(own, 1)
+        put = np.random.default_rng([seed, ME, 1]) if on_device else None
+        share, every = self.buffer(own, 1, put), self.buffer(own, P, put)
+        into = self.buffer(own, 1, put)
         operator = [ANY[self.code]] if self.collective.reduces else []
         root = [self.root] if self.collective.rooted else []
         arguments = self.arguments(share.spec, every.spec, into.spec)
         getattr(comm, METHODS[self.collective])(*arguments, *operator, *root)
         for datatype in (*share.made, *every.made, *into.made):
             datatype.Free()
-        return [share.memory.tobytes(), every.memory.tobytes(), into.memory.tobytes()]
+        return [content_of(each.memory) for each in (share, every, into)]
 
-    def buffer(self, own: np.random.Generator, parts: int) -> Buffer:
-        """The data of so many ranks, in a layout of this rank's own."""
+    def buffer(
+        self, own: np.random.Generator, parts: int, put: np.random.Generator | None
+    ) -> Buffer:  # fmt: skip
+        """The data of so many ranks, in a layout of this rank's own; `put` draws the memory."""
         layout = LAYOUTS[own.integers(REDUCED if self.collective.reduces else len(LAYOUTS))]
         count = self.elements * parts
-        memory = own.integers(0, 4, 2 * count + 2 * MARGIN).astype(self.code)
+        memory: Any = own.integers(0, 4, 2 * count + 2 * MARGIN).astype(self.code)
+        if put is not None and put.integers(2):
+            memory = on_gpu(memory)
         spec, made = layout(memory, count)
         if parts > 1 and isinstance(spec, list):  # MPI counts the elements of one rank
             counted, *displacement = spec[1] if isinstance(spec[1], tuple) else (spec[1],)
@@ -150,6 +164,17 @@ class Call(NamedTuple):
             case Collective.REDUCE_SCATTER:
                 return every, into
         return MPI.IN_PLACE if stays else share, into
+
+
+def on_gpu(memory: Any) -> Any:
+    import cupy
+
+    return cupy.asarray(memory)
+
+
+def content_of(memory: Any) -> bytes:
+    found: bytes = (memory if isinstance(memory, np.ndarray) else memory.get()).tobytes()
+    return found
 
 
 def choices(collective: Collective) -> list[Choice]:
@@ -180,14 +205,14 @@ def drawn_call(rng: np.random.Generator) -> Call:
     return Call(collective, code, count, int(rng.integers(P)), bool(rng.integers(2)))
 
 
-def main(seed: int, calls: int) -> None:
+def main(seed: int, calls: int, *, on_device: bool) -> None:
     rng, number = np.random.default_rng(seed), 0
     for _ in range(TABLES):
         usual, tuned = WORLD.Dup(), tune(WORLD.Dup(), drawn_table(rng))
         for _ in range(calls):
             number += 1
             call = drawn_call(rng)
-            if call.make(usual, number) != call.make(tuned, number):
+            if call.make(usual, number) != call.make(tuned, number, on_device=on_device):
                 print(f"rank {ME} of {P}, call {number}: {call} differs", flush=True)
         tuned.Free()
         usual.Free()
@@ -195,4 +220,4 @@ def main(seed: int, calls: int) -> None:
         print(f"{number} calls", flush=True)
 
 
-main(int(sys.argv[1]), int(sys.argv[2]))
+main(int(sys.argv[1]), int(sys.argv[2]), on_device=sys.argv[3:] == ["device"])

@@ -17,7 +17,7 @@ from tuner.runtime.buffers import in_place, nbytes_of
 from tuner.runtime.devices import NO_DEVICE, buffer_of, device_of, present
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.ladders import Action, Ladder
-from tuner.runtime.staging import READ, WRITE, Access
+from tuner.runtime.staging import READ, UNUSED, WRITE, Access
 
 
 class Methods:
@@ -60,7 +60,8 @@ class Methods:
         """As `Comm.Reduce`."""
         ladder = self._reduce_commutative if commutative(op) else self._reduce_any
         nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf)
-        self._call("Reduce", ladder, nbytes, _both(sendbuf, recvbuf), op, root)
+        buffers = _both(sendbuf, recvbuf, takes=self.plain.rank == rank_of(root))
+        self._call("Reduce", ladder, nbytes, buffers, op, root)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Reduce_scatter_block`."""
@@ -77,13 +78,15 @@ class Methods:
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Gather`."""
         nbytes = self._gathered(sendbuf, recvbuf)
-        self._call("Gather", self._gather_any, nbytes, _both(sendbuf, recvbuf), root)
+        buffers = _both(sendbuf, recvbuf, takes=self.plain.rank == rank_of(root))
+        self._call("Gather", self._gather_any, nbytes, buffers, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Scatter`."""
         p, at_root = self.plain.size, self.plain.rank == rank_of(root)
         nbytes = nbytes_of(sendbuf, p) if at_root else nbytes_of(recvbuf, times=p)
-        self._call("Scatter", self._scatter_any, nbytes, _both(sendbuf, recvbuf), root)
+        buffers = (sendbuf, READ if at_root else UNUSED), (recvbuf, WRITE)
+        self._call("Scatter", self._scatter_any, nbytes, buffers, root)
 
     def _gathered(self, sendbuf: Any, recvbuf: Any) -> int | None:
         """Bytes of all ranks' data together, the same number on all of them."""
@@ -117,6 +120,12 @@ class Methods:
         return dispatch.staging(lambda *host: act(*host, *others), *buffers)
 
 
-def _both(sendbuf: Any, recvbuf: Any) -> tuple[tuple[Any, Access], tuple[Any, Access]]:
-    """What is done with each: in place, the receive buffer is read as well."""
-    return (sendbuf, READ), (recvbuf, READ | WRITE if in_place(sendbuf) else WRITE)
+def _both(
+    sendbuf: Any, recvbuf: Any, *, takes: bool = True
+) -> tuple[tuple[Any, Access], tuple[Any, Access]]:
+    """What is done with each: in place, the receive buffer is read as well.
+
+    takes   this rank gets a result; the receive buffer of others may be anything
+    """
+    written = READ | WRITE if in_place(sendbuf) else WRITE
+    return (sendbuf, READ), (recvbuf, written if takes else UNUSED)

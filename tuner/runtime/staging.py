@@ -20,13 +20,14 @@ SMALLEST = 4096
 
 
 class Access(IntFlag):
-    """What a call does with an argument."""
+    """What a call does with an argument; on some ranks it does not look at it."""
 
+    UNUSED = 0
     READ = 1
     WRITE = 2
 
 
-READ, WRITE = Access.READ, Access.WRITE
+UNUSED, READ, WRITE = Access.UNUSED, Access.READ, Access.WRITE
 
 
 class PinnedPool:
@@ -85,7 +86,7 @@ class Staging:
 
     def _stage(self, spec: Any, access: Access, lent: ExitStack) -> tuple[Any, Callable[[], None]]:
         """What stands for `spec` in the call, and what to do after the call."""
-        if memory_of(spec, self.device.pointers) != CUDA:
+        if not access or memory_of(spec, self.device.pointers) != CUDA:
             return spec, _nothing
         array = self.device.over(memory_behind(spec, writable=bool(access & WRITE)))
         host = lent.enter_context(self.pool.lend(array.nbytes))

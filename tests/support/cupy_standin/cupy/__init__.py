@@ -35,6 +35,7 @@ class ndarray:  # noqa: N801
         self.size = int(np.prod(self.shape))
         self.nbytes, self.ndim = self.size * self.dtype.itemsize, len(self.shape)
         self.data = memptr or cuda.MemoryPointer(cuda.Memory(self.nbytes), 0)
+        self.itemsize = self.dtype.itemsize
         self.base: ndarray | None = None
 
     @property
