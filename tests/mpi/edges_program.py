@@ -506,8 +506,9 @@ def check_device_arrays_that_nobody_here_can_copy() -> Iterator[str]:
     forced = {(Collective.BCAST, WORLD.size): [(0, Choice()), (64, Choice("binomial"))]}
     with ExitStack() as patched:
         patched.enter_context(patch("tuner.runtime.devices.gpu_possible", return_value=True))
-        for module in ("dispatch", "backend", "following"):
-            patched.enter_context(patch(f"tuner.runtime.{module}.cuda_aware", return_value=False))
+        for module in ("dispatch", "backend"):
+            for name in ("cuda_aware", "cuda_messages"):
+                patched.enter_context(patch(f"tuner.runtime.{module}.{name}", return_value=False))
         for rules in (None, table_of(forced, library=library_name())):
             tuned, array = tune(WORLD.Dup(), rules, verbose=rules is not None), np.ones(4)
             for show in (OnDevice, lambda array: Tensor(array, 10)):

@@ -254,7 +254,8 @@ FAILURES: dict[str, Failure] = {
         f"tuner.libraries.{library_name().partition(' ')[0]}.settings", TypeError("settings")
     ),
     "no driver": raising("tuner.runtime.shortcuts.driver_loads", OSError("cannot load")),
-    "no word about devices": raising("tuner.runtime.following.cuda_aware", OSError("no")),
+    "no word about devices": raising("tuner.runtime.dispatch.cuda_aware", OSError("no")),
+    "no word about messages": raising("tuner.runtime.dispatch.cuda_messages", OSError("no")),
     # what it needs
     "no memory for the table": raising("tuner.runtime.request.parse_table", MemoryError()),
     "no memory for the rules": raising("tuner.runtime.following.applicable", MemoryError()),
