@@ -26,7 +26,8 @@ from tuner.export import heldout as heldout_module
 from tuner.export.acceptance import Acceptance, accept, accepted_table
 from tuner.export.heldout import Heldout, heldout
 from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, build, time_rounds
-from tuner.report.cautions import of_file
+from tuner.report import split
+from tuner.report.cautions import is_slower, of_comparison, of_file
 from tuner.runtime.launch import Launcher, ShapeLauncher
 from tuner.table import Choice, TuningTable
 
@@ -160,11 +161,13 @@ def test_what_a_file_costs_elsewhere_is_found(
     side = Side(environment={"SLOW_FROM": "0", "SLOW_BELOW": str(SLOW_FROM)})
     monkeypatch.setattr("tuner.cli.acceptance.side_of", lambda *_: side)
     preloaded(launcher)
-    settled, _ = settle(table, launcher, lambda *_: None)
+    settled, records = settle(table, launcher, lambda *_: None)
     assert settled.rules == table.rules
-    slower = settled.provenance["comparison"]["slower"]
+    control = split(records)[1]
+    slower = [call for call in control if is_slower(call)]
     assert {call["nbytes"] < SLOW_FROM for call in slower} == {True}
     assert all(call["ratio"] < 0.5 for call in slower)
+    assert any(said.startswith("The file itself costs") for said in of_comparison([], control))
 
 
 def test_a_rule_that_does_not_win_again_is_withdrawn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -277,8 +278,11 @@ def test_a_file_is_written_with_how_it_is_used(
     _, typed, remark = FORMATS[form].usage.split("`", 2)
     typed, remark = typed.replace("$PWD/FILE", repr(str(file))), remark.replace("`", "")
     beside = f"({remark.lstrip(',; ')})\n" if remark else ""
+    parameters = re.findall(r"--mca (\S+) ('.*?'|\S+)", typed)
+    variables = " ".join(f"OMPI_MCA_{name}={value}" for name, value in parameters)
+    other = f"or, under any launcher, such as srun: export {variables}" if variables else ""
     said = " ".join(capsys.readouterr().out.split())
-    assert said.endswith(" ".join(f"use it: {typed}\n{beside}".split()))
+    assert " ".join(f"use it: {typed}\n{beside}{other}".split()) in said
     assert str(file) in typed
     assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["usage"] == typed + remark

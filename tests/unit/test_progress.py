@@ -56,12 +56,6 @@ def test_a_stage_that_fails_is_not_called_done() -> None:
     assert "done" not in screen.getvalue()
 
 
-def test_kept_stages_count_off_their_time() -> None:
-    shown, _ = display(terminal=False)
-    shown.skip("kept  probing", 60.0)
-    assert shown.later == 30.0
-
-
 def test_counting_says_nothing_about_the_time_until_enough_is_done() -> None:
     told: list[float | None] = []
     tell = counted(lambda fraction, left, text: told.append(left))

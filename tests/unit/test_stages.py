@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.cli.loop import LibraryLoop
+from tuner.cli.loop import FILES, SECONDS, LibraryLoop
 from tuner.cli.output import console
 from tuner.cli.progress import Display
 from tuner.cli.stages import RECORD, Stages
@@ -65,6 +65,25 @@ def test_an_out_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be"):
         Stages(tmp_path / "file" / "out")
+
+
+def test_only_what_is_not_finished_is_expected_to_take_time(tmp_path: Path) -> None:
+    def loop() -> LibraryLoop:
+        return LibraryLoop("openmpi", Path(sys.executable), Stages(tmp_path), Display(console()),
+                           None, None, 60.0, "single")  # fmt: skip
+
+    whole = 60.0 + sum(SECONDS.values())
+    assert loop().expected == whole
+    (tmp_path / "openmpi").mkdir()
+    for done, name in enumerate(FILES):
+        for path in (tmp_path / "openmpi" / file for file in (*FILES[name][0], *FILES[name][1])):
+            path.touch()
+        read, written = ([tmp_path / "openmpi" / one for one in some] for some in FILES[name])
+        Stages(tmp_path).run(f"openmpi/{name}", read, written, lambda: None)
+        left = list(FILES)[done + 1 :]
+        assert loop().expected == sum(SECONDS[stage] for stage in left)
+    (tmp_path / "openmpi" / "candidates.json").write_text("changed")
+    assert loop().expected == sum(SECONDS[stage] for stage in ("accept", "compare", "prove"))
 
 
 @pytest.mark.parametrize("content", ["{", "5"])

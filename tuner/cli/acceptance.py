@@ -24,7 +24,7 @@ from tuner.export.openmpi.emitter import UNSPLIT
 from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, build
 from tuner.rank_program import SINGLE
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, ShapeLauncher
-from tuner.table import OPERATORS, Choice, Rule, TuningTable
+from tuner.table import OPERATORS, Rule, TuningTable
 from tuner.units import plural
 
 LIBRARIES = "openmpi", "mpich"  # whose own launchers and files are tried
@@ -83,7 +83,6 @@ def settle(
     told = {
         "withdrawn": [describe(rule) for rule in lost],
         "wrong": sorted({str(one.call) for one in (*found, *last) if one.wrong}),
-        "slower": _slower(records),
         "used": [list(each) for each in sorted(map(_named, used))],
     }
     provenance = {**table.provenance, "comparison": told}
@@ -145,18 +144,6 @@ def _is(rules: Sequence[Rule]) -> str:
     return "is" if len(rules) == 1 else "are"
 
 
-def _slower(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the calls that the table leaves to the library, but that its file makes slower: of
-    each the smallest ratio that is significant.
-    """
-    return [
-        {"collective": one["collective"], "nodes": one["nodes"], "ppn": one["ppn"],
-         "nbytes": one["nbytes"], "ratio": min(slower)}
-        for one in records if one["algorithm"] == str(Choice())
-        if (slower := [each["ratio"] for each in one["conditions"].values() if each["slower"]])
-    ]  # fmt: skip
-
-
 def _program(launcher: Launcher, place: Path, table: TuningTable) -> TimingProgram:
     program = build(launcher.compiler, place, thread_level_of(table))
     if program.reason:
@@ -186,8 +173,7 @@ def side_of(table: TuningTable, operators: str, launcher: Launcher, place: Path)
 
 def _han(table: TuningTable, wish: Wish, place: Path) -> Path | None:
     """Write the file that gives calls on several nodes to the rules, where one is needed."""
-    version = table.library.partition(" ")[2].partition(".")[0]
-    if version not in openmpi.han.READERS or all(key.nodes == 1 for key in table.keys):
+    if not openmpi.han.needed(table):
         return None
     file = place / "han.rules"
     text = openmpi.han.emit(table, commutative_only=wish.commutative_only)

@@ -35,7 +35,10 @@ EXAMPLES = """examples:
   tuner table compare accepted.json
 
 Both start a C program that is compiled with the library's mpicc, once as you would and once with
-the table's file and everything that belongs to it."""
+the table's file and everything that belongs to it.
+
+Exit status of `compare`: 1 when a call is significantly slower with the file, also one that the
+table leaves to the library, or gives a wrong result."""
 
 
 def declare(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -66,9 +69,9 @@ def run_accept(options: argparse.Namespace) -> None:
     with Display(console(error=True)).stage(f"trying the rules of {table.library}") as report:
         accepted = acceptance.accept(table, launcher, report, there)
     with Display(console(error=True)).stage(f"comparing them again, {table.library}") as report:
-        found, _ = acceptance.settle(accepted, launcher, report, there=there)
+        found, records = acceptance.settle(accepted, launcher, report, there=there)
     write_table(found, options.out)
-    cautions = of_file(found)
+    cautions = [*of_comparison(*split(records)), *of_file(found)]
 
     def show() -> None:
         print_cautions(cautions)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,15 @@ from tuner.sim.cores import usable
 from tuner.table import TuningTable, read_table, write_table
 
 SECONDS = {  # on two cores, for the estimate
-    "start": 3, "calibrate": 1, "tune": 15, "accept": 45, "prove": 4, "compare": 35,
+    "start": 3, "calibrate": 1, "tune": 15, "accept": 45, "compare": 35, "prove": 4,
 }  # fmt: skip
+FILES = {  # that a stage reads, and that it writes
+    "calibrate": (("measurements.ndjson",), ("calibration.json",)),
+    "tune": (("measurements.ndjson", "calibration.json"), ("simulated.json", "candidates.json")),
+    "accept": (("candidates.json",), ("accepted.json",)),
+    "compare": (("accepted.json",), ("table.json", "heldout.json")),
+    "prove": (("table.json",), ("proofs.json",)),
+}
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,16 @@ class LibraryLoop:
 
     @property
     def expected(self) -> float:
-        """Seconds that the whole loop of this library takes."""
-        return self.budget + sum(SECONDS.values())
+        """Seconds that the loop of this library still takes: all of it, or the stages that an
+        earlier run has not finished.
+        """
+        rest = dropwhile(self._finished, FILES)
+        return self._probing + sum(SECONDS[name] for name in rest)
+
+    @property
+    def _probing(self) -> float:
+        """Seconds that the probe still takes."""
+        return 0.0 if self._finished("calibrate") else self.budget + SECONDS["start"]
 
     @property
     def title(self) -> str:
@@ -101,7 +117,7 @@ class LibraryLoop:
         )  # fmt: skip
 
     def _probe(self) -> None:
-        with self.display.stage(f"probing {self.title}", self.budget + SECONDS["start"]) as report:
+        with self.display.stage(f"probing {self.title}", self._probing) as report:
             probe(
                 self.file("measurements.ndjson"), library=self.name, python=self.python,
                 ranks=self.ranks, sizes=self.sizes, budget=self.budget,
@@ -112,8 +128,7 @@ class LibraryLoop:
         def make(_: Report) -> None:
             write_calibration(calibrate(self.measurements), self.file("calibration.json"))
 
-        self._stage("calibrate", f"calibrating {self.title}", ("measurements.ndjson",),
-                    ("calibration.json",), make)  # fmt: skip
+        self._stage("calibrate", f"calibrating {self.title}", make)
 
     def _tune(self) -> None:
         def make(report: Report) -> None:
@@ -124,9 +139,7 @@ class LibraryLoop:
             self._write("simulated.json", predictions(rows))
             write_table(table, self.file("candidates.json"))
 
-        self._stage("tune", f"simulating and selecting for {self.title}",
-                    ("measurements.ndjson", "calibration.json"),
-                    ("simulated.json", "candidates.json"), make)  # fmt: skip
+        self._stage("tune", f"simulating and selecting for {self.title}", make)
 
     def _accept(self) -> None:
         def make(report: Report) -> None:
@@ -134,8 +147,7 @@ class LibraryLoop:
             launcher = proving.launcher(candidates, self.python)
             write_table(acceptance.accept(candidates, launcher, report), self.file("accepted.json"))
 
-        self._stage("accept", f"trying the rules in a C program, {self.title}",
-                    ("candidates.json",), ("accepted.json",), make)  # fmt: skip
+        self._stage("accept", f"trying the rules in a C program, {self.title}", make)
 
     def _compare(self) -> None:
         def make(report: Report) -> None:
@@ -145,8 +157,7 @@ class LibraryLoop:
             write_table(table, self.file("table.json"))
             self._write("heldout.json", records)
 
-        self._stage("compare", f"timing tuned against default, {self.title}", ("accepted.json",),
-                    ("table.json", "heldout.json"), make)  # fmt: skip
+        self._stage("compare", f"timing tuned against default, {self.title}", make)
 
     def _export(self) -> None:
         text, lost = native.export(self.table, self.name, self.python)
@@ -164,26 +175,26 @@ class LibraryLoop:
             proofs = proving.prove(self.table, self.python, self.native_file, report)
             self._write("proofs.json", proofs)
 
-        self._stage("prove", f"proving what {self.title} executes", ("table.json",),
-                    ("proofs.json",), make)  # fmt: skip
+        self._stage("prove", f"proving what {self.title} executes", make)
 
-    def _stage(
-        self,
-        name: str,
-        title: str,
-        inputs: tuple[str, ...],
-        outputs: tuple[str, ...],
-        make: Callable[[Report], None],
-    ) -> None:
-        seconds = SECONDS[name]
-
+    def _stage(self, name: str, title: str, make: Callable[[Report], None]) -> None:
         def shown() -> None:
-            with self.display.stage(title, seconds) as report:
+            with self.display.stage(title, SECONDS[name]) as report:
                 make(report)
 
-        read, written = ([self.file(entry) for entry in entries] for entries in (inputs, outputs))
-        if not self.stages.run(f"{self.name}/{name}", read, written, shown):
-            self.display.skip(f"kept  {title}: nothing changed since it was done", seconds)
+        if not self.stages.run(f"{self.name}/{name}", *self._files(name), shown):
+            self.display.note(f"kept  {title}: nothing changed since it was done")
+
+    def _finished(self, name: str) -> bool:
+        read, written = self._files(name)
+        return all(path.is_file() for path in read) and self.stages.finished(
+            f"{self.name}/{name}", read, written
+        )
+
+    def _files(self, name: str) -> tuple[list[Path], list[Path]]:
+        """Return the files that a stage reads, and those that it writes."""
+        read, written = ([self.file(entry) for entry in entries] for entries in FILES[name])
+        return read, written
 
     def _write(self, name: str, records: list[dict[str, Any]]) -> None:
         write_atomically(self.file(name), json.dumps(records, indent=1) + "\n")

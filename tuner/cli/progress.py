@@ -67,11 +67,6 @@ class Display:
         done.stylize("green", 0, len("done"))
         self.console.print(done, soft_wrap=True)
 
-    def skip(self, text: str, expected: float) -> None:
-        """A stage that need not run."""
-        self.later = max(0.0, self.later - expected)
-        self.note(text)
-
     def note(self, text: str) -> None:
         """A line that stays."""
         self.console.print(Text(wrap(readable(text), self.console.width)), soft_wrap=True)

@@ -111,8 +111,7 @@ def place_for(starter: Launcher | Spread) -> tempfile.TemporaryDirectory[str]:
 
 def _han(table: TuningTable, place: Path, commutative_only: bool) -> Path | None:
     """The file that gives calls on several nodes to the rules; None where none is needed."""
-    version = table.library.partition(" ")[2].partition(".")[0]
-    if version not in openmpi.han.READERS or all(key.nodes == 1 for key in table.keys):
+    if not openmpi.han.needed(table):
         return None
     file = place / "han.rules"
     text = openmpi.han.emit(table, commutative_only=commutative_only)

@@ -56,7 +56,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--budget", type=parse_duration, default=BUDGET,
-        help=f"time to probe Open MPI (default: {BUDGET:.0f}s); the rest takes about as long again",
+        help=f"time to probe Open MPI (default: {BUDGET:.0f}s), and a third of it MPICH; all else"
+        " takes two to three minutes, whatever the budget",
     )  # fmt: skip
     parser.add_argument(
         "--sizes", type=parsing.sizes, help="such as 1KiB,64KiB (default: 4B to 4MiB)"

@@ -10,6 +10,7 @@ from tuner.cli.comparisons import print_comparison
 from tuner.cli.following import TUNING_FILES, command_line
 from tuner.cli.output import print_cautions, print_command, print_text
 from tuner.report import LibraryResult
+from tuner.report.summary import confirmation
 from tuner.units import readable
 
 FILES = (
@@ -26,18 +27,15 @@ def print_results(out: Path, results: Sequence[LibraryResult], record: Mapping[s
     _print_files(out, results)
     for result in results:
         print_text(f"\n{result.table.library}")
-        _print_outcome(record["libraries"][result.name], result.table.library)
+        _print_outcome(record["libraries"][result.name])
 
 
-def _print_outcome(figures: Mapping[str, Any], library: str) -> None:
+def _print_outcome(figures: Mapping[str, Any]) -> None:
     """Cautions are seen first; without any the gain is."""
     print_cautions(figures["cautions"])
     for rule in figures["rules_unconfirmed"]:
         print_text(f"  not confirmed: {rule['rule']}: {readable(rule['reason'])}")
-    print_text(
-        f"{figures['rules_confirmed']} of {figures['rules_total']} rules were seen at work in"
-        f" {library}."
-    )
+    print_text(confirmation(figures))
     print_text(figures["result"], style="" if figures["cautions"] else "bold")
 
 
@@ -47,4 +45,7 @@ def _print_files(out: Path, results: Sequence[LibraryResult]) -> None:
         print_text(f"{out / name}  {meaning}")
     for result in results:
         file = out / result.name / TUNING_FILES[result.name]
-        print_command(f"{file}  use it:", f"{command_line(result.use)} ...")
+        if all(rule.choice.is_default for rule in result.table.rules):
+            print_text(f"{file}  changes nothing, so no program needs it")
+        else:
+            print_command(f"{file}  use it:", f"{command_line(result.use)} ...")

@@ -107,7 +107,9 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("--port is a number from 0 to 65535")
     for name in EXTRA:
         if find_spec(name) is None:
-            raise InputError(f"the service needs {name}: pip install 'tuner[service]'")
+            raise InputError(
+                f"the service needs {name}: pip install '.[service]' where tuner was unpacked"
+            )
     from tuner.api import server
 
     settings = _settings(options)

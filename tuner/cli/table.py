@@ -23,6 +23,7 @@ from tuner.cli.parsing import require_picture
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
 from tuner.errors import InputError
+from tuner.export import openmpi
 from tuner.export.formats import FORMATS, Wish, format_of
 from tuner.export.ladders import overridden
 from tuner.files import require_target, write_atomically
@@ -160,6 +161,10 @@ def run_export(options: argparse.Namespace) -> None:
         print_command("use it:", form.command_of(options.out))
         if form.remark:
             print_text(f"({form.remark})")
+        if exports := form.exports_of(options.out):
+            print_command("or, under any launcher, such as srun:", exports)
+        if needs := _second_file(held, form.name):
+            print_text(needs)
 
     emit(options, record, show)
 
@@ -176,6 +181,16 @@ def _apart(held: TuningTable, options: argparse.Namespace) -> str:
     if not number:
         return ""
     return f"; {number} for commutative operators alone left out: --commutative-only has them"
+
+
+def _second_file(held: TuningTable, to: str) -> str:
+    """Return a sentence on the file without which this one is not reached, "" where none is."""
+    if to != "openmpi" or not openmpi.han.needed(held):
+        return ""
+    return (
+        "On several nodes Open MPI 5 reads these rules only for calls that a second file hands on:"
+        " write that, too, with --to openmpi-han"
+    )
 
 
 def _stand_ins(number: int, wish: Wish) -> str:

@@ -79,20 +79,24 @@ class Format:
 
     def usage_of(self, path: Path) -> str:
         """`usage`, of the file in this place."""
-        return self.usage.replace("$PWD/FILE", shlex.quote(str(path.absolute()))).replace("`", "")
+        return _placed(self.usage, path)
 
     def command_of(self, path: Path) -> str:
         """Return the part of `usage_of` that is typed."""
-        return self.usage_of(path).removesuffix(self._remark.replace("`", ""))
+        return _placed(self.usage.split("`", 2)[1], path)
 
     @property
     def remark(self) -> str:
         """Return what `usage` says beside its command, "" where that is nothing."""
-        return self._remark.replace("`", "").lstrip(",; ")
+        return self.usage.split("`", 2)[2].replace("`", "").lstrip(",; ")
 
-    @property
-    def _remark(self) -> str:
-        return self.usage.split("`", 2)[2]
+    def exports_of(self, path: Path) -> str:
+        """Return what to type where the ranks are not started by Open MPI's own mpirun, which alone
+        knows `--mca`; "" for other libraries.
+        """
+        words = self.command_of(path).split("--mca ")[1:]
+        pairs = ("OMPI_MCA_" + "=".join(word.split(maxsplit=1)).rstrip() for word in words)
+        return f"export {' '.join(pairs)}" if words else ""
 
     def require(self, table: TuningTable) -> None:
         """Raises InputError for a table of another library."""
@@ -101,6 +105,10 @@ class Format:
                 f"the table is for {table.library}: its rules mean nothing in the format of"
                 f" {self.name}"
             )
+
+
+def _placed(usage: str, path: Path) -> str:
+    return usage.replace("$PWD/FILE", shlex.quote(str(path.absolute()))).replace("`", "")
 
 
 def _emit_mpich(table: TuningTable, wish: Wish) -> tuple[str, tuple[str, ...]]:

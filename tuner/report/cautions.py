@@ -20,7 +20,10 @@ FEW_LAUNCHES = 3  # fewer show only gains that hardly vary from launch to launch
 def of_comparison(changed: Sequence[Record], control: Sequence[Record]) -> list[str]:
     """Return sentences on wrong and slower calls, and on how far the comparison is trusted."""
     compared = [*changed, *control]
-    return [*_wrong(compared), *_losses(changed), *_departures(control), *_noise(compared)]
+    costs = _costs(control)
+    return [
+        *_wrong(compared), *_losses(changed), *costs, *_departures(control), *_noise(compared)
+    ]  # fmt: skip
 
 
 def is_slower(record: Record) -> bool:
@@ -61,16 +64,13 @@ def _least(record: Record) -> float:
 
 
 def of_file(table: TuningTable) -> list[str]:
-    """Return sentences on wrong results, on rules that were withdrawn, and on calls that a table
-    leaves alone and its file makes slower.
-    """
+    """Return sentences on wrong results, and on rules that were withdrawn."""
     compared = table.provenance.get("comparison", {})
     wrong = [
         f"{call} gave a wrong result when it was compared. Do not use the table."
         for call in compared.get("wrong", [])
     ]
-    withdrawn, slower = compared.get("withdrawn", []), compared.get("slower", [])
-    return [*wrong, *_withdrawn(withdrawn), *_costs(slower)]
+    return [*wrong, *_withdrawn(compared.get("withdrawn", []))]
 
 
 def _withdrawn(rules: Sequence[str]) -> list[str]:
@@ -83,20 +83,17 @@ def _withdrawn(rules: Sequence[str]) -> list[str]:
     ]
 
 
-def _costs(slower: Sequence[Record]) -> list[str]:
+def _costs(control: Sequence[Record]) -> list[str]:
+    slower = [record for record in control if is_slower(record)]
     if not slower:
         return []
-    worst, largest = min(slower, key=_ratio), max(slower, key=lambda call: int(call["nbytes"]))
+    worst, largest = min(slower, key=_least), max(slower, key=lambda call: int(call["nbytes"]))
     return [
         "The file itself costs time: calls that the table leaves to the library become slower, at"
-        f" most {1 / _ratio(worst):.2f} times ({worst['collective']} of"
+        f" most {1 / _least(worst):.2f} times ({worst['collective']} of"
         f" {format_size(worst['nbytes'])}). It pays for programs whose calls are larger than"
         f" {format_size(largest['nbytes'])}."
     ]
-
-
-def _ratio(call: Record) -> float:
-    return float(call["ratio"])
 
 
 def departure(control: Sequence[Record]) -> float:

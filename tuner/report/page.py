@@ -9,7 +9,7 @@ from typing import Any
 from tuner.collective import Collective
 from tuner.report.curves import measured, off, predicted, shapes
 from tuner.report.figures import heldout_figure, times_figure
-from tuner.report.summary import LibraryResult, split, summarise
+from tuner.report.summary import LibraryResult, confirmation, split, summarise
 from tuner.table import Key, Rule
 from tuner.units import format_range, format_sizes, readable
 
@@ -151,10 +151,7 @@ def _proofs(result: LibraryResult, figures: Mapping[str, Any]) -> str:
         )
         for proof in result.proofs
     ]  # fmt: skip
-    opening = (
-        f"<p>{figures['rules_confirmed']} of {figures['rules_total']} rules were seen at work in"
-        " the real library, started with the emitted file.</p>"
-    )
+    opening = f"<p>{confirmation(figures)} It was started with the tuning file.</p>"
     return "<h3>Proof</h3>" + opening + _table(columns, rows, numeric=(1, 2))
 
 

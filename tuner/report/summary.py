@@ -12,7 +12,7 @@ from tuner.measurement import Measurements
 from tuner.report import cautions
 from tuner.report.cautions import departure, is_slower
 from tuner.table import DEFAULT, TuningTable
-from tuner.units import format_size, readable
+from tuner.units import format_size, plural, readable
 
 Record = Mapping[str, Any]
 UNPROVED = "the file that was proved does not hold it"
@@ -105,9 +105,22 @@ def _figures(
                     **_mean(control)},
         "rules_total": len(proofs),
         "rules_confirmed": len(proofs) - len(unconfirmed),
+        "rules_default": sum(proof["expected"] == DEFAULT for proof in proofs),
         "rules_unconfirmed": unconfirmed,
         "heldout": [dict(record) for record in heldout],
     }  # fmt: skip
+
+
+def confirmation(figures: Record) -> str:
+    """Return in words how many rules of a library ran, from its figures, and how many of them only
+    say that the default stays.
+    """
+    total, default = figures["rules_total"], figures["rules_default"]
+    leaves = "rule leaves" if default == 1 else "rules leave"
+    return (
+        f"{figures['rules_confirmed']} of {plural(total, 'rule')} {'was' if total == 1 else 'were'}"
+        f" seen at work in the real library; {default or 'no'} {leaves} calls to its default."
+    )
 
 
 def split(heldout: Sequence[Record]) -> tuple[list[Record], list[Record]]:

@@ -224,5 +224,6 @@ def _skops() -> Any:
         return importlib.import_module("skops.io")
     except ImportError:
         raise InputError(
-            "trained selectors are kept by skops, which is not here: pip install 'tuner[selectors]'"
+            "trained selectors are kept by skops, which is not here: pip install '.[selectors]'"
+            " where tuner was unpacked"
         ) from None

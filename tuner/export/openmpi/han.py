@@ -30,6 +30,14 @@ Rows = tuple[tuple[int, str], ...]
 Rules = Mapping[Collective, tuple[tuple[int, Rows], ...]]
 
 
+def needed(table: TuningTable) -> bool:
+    """Return whether rules of this table are reached only with such a file: whether some are for
+    several nodes, in a version in which `han` comes first.
+    """
+    version = table.library.partition(" ")[2].partition(".")[0]
+    return version in READERS and any(key.nodes > 1 for key in table.keys)
+
+
 def emit(table: TuningTable, *, commutative_only: bool = False) -> str:
     """The file of a table. Raises InputError for another version of Open MPI, and where there are
     no rules for several nodes."""
