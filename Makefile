@@ -6,7 +6,7 @@ export PYTHON
 BIN := .venv/bin
 SETUP := environment.sh environment.py
 
-.PHONY: tune test test-site test-mpi4py lab check docs bench field venv locks clean
+.PHONY: tune test test-site test-mpi4py test-torch lab check docs bench field venv locks clean
 
 tune: venv
 	@$(BIN)/tuner quickstart
@@ -24,6 +24,10 @@ STANDIN := $(if $(wildcard /dev/nvidiactl),,PYTHONPATH=tests/support/cupy_standi
 test-mpi4py: .venv/dev-ready .venv-mpich/ready
 	@$(BIN)/python -m tests.support.mpi4py_suite
 	@$(BIN)/pytest -rs tests/mpi4py_suite
+
+# With PyTorch, of which pip takes the build with CUDA, several GB, unless PIP_INDEX_URL names another.
+test-torch: .venv/dev-ready .venv-torch/ready
+	@$(BIN)/pytest -rs tests/torch
 
 # On emulated clusters, which need root: real launches over several hosts.
 lab: .venv/dev-ready .venv-mpich/ready
@@ -79,6 +83,11 @@ venv: .venv/ready .venv-mpich/ready
 	else mkdir -p .venv-cupy; fi
 	@touch $@
 
+.venv-torch/ready: requirements-torch.in
+	@test -d .venv-torch || $(PYTHON) -m venv .venv-torch
+	@.venv-torch/bin/pip install --quiet --requirement requirements-torch.in
+	@touch $@
+
 # Renew the locks and the sizes of the packages (needs the network and pip-tools). The lock of
 # `tuner` itself is a part of the one for developers, which decides about the versions.
 COMPILE := pip-compile --quiet --strip-extras --generate-hashes --no-header \
@@ -104,4 +113,5 @@ locks:
 	$(PYTHON) environment.py --sizes $(WHEELS) >requirements.sizes
 
 clean:
-	rm -rf .venv .venv-mpich .venv-intelmpi .venv-cupy build tuner-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-mpich .venv-intelmpi .venv-cupy .venv-torch build tuner-out
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

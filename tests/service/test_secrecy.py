@@ -110,8 +110,12 @@ def test_a_service_in_order_says_nothing(path: Path, access_log: Path) -> None:
 
 
 def damaged(path: Path) -> None:
+    """Overwrite the files in place: SQLite maps one of them, and the system kills a process that
+    reads a mapped file after its end, as it is for a moment where a file is cut first.
+    """
     for file in path.parent.iterdir():
-        file.write_bytes(b"not a database at all" * 1000)
+        with file.open("r+b") as opened:
+            opened.write(b"not a database at all" * 1000)
 
 
 def emptied(path: Path) -> None:
