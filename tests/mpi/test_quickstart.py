@@ -66,7 +66,7 @@ def finished(interrupted: Interrupted) -> Path:
 
 def test_an_interrupted_run_says_how_to_resume(interrupted: Interrupted) -> None:
     assert interrupted.status == 130
-    assert "resumes where it stopped" in interrupted.said
+    assert "resumes; what is finished is kept" in interrupted.said
     assert "Traceback" not in interrupted.said
     assert not interrupted.ended
 

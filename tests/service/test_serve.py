@@ -214,7 +214,9 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         [sys.executable, "-c", program, "serve"], env={**os.environ, "PYTHONPATH": str(SOURCES)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.stderr == "tuner: the service needs fastapi: pip install 'tuner[service]'\n"
+    assert done.stderr == (
+        "tuner: the service needs fastapi: pip install '.[service]' where tuner was unpacked\n"
+    )
 
 
 def test_who_carries_out_jobs_alone_begins_without_what_answers(database: str) -> None:

@@ -268,7 +268,7 @@ def test_ctrl_c_or_the_end_of_a_batch_job_say_how_to_go_on(
     out, error = running.communicate(timeout=20)
     assert running.returncode == INTERRUPTED
     assert out == ""
-    assert "the same command again resumes where it stopped" in error
+    assert "the same command again resumes; what is finished is kept" in error
     assert "Traceback" not in error
     assert "resource_tracker" not in error
     assert answered(long_study) >= 10

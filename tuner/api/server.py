@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.context import SpawnProcess
+from queue import Empty, SimpleQueue
+from types import FrameType
 
 import uvicorn
 
@@ -31,7 +33,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048  # connections that may wait to be accepted
 GRACE = 5  # seconds that requests have to finish when the service ends
 KEEP_ALIVE = 75  # seconds that an idle connection stays open
-RESTART = 1.0  # seconds between two looks for processes that died
+LOOK = 1.0  # seconds between two looks for signals, and for processes that died
 SWITCH = 0.0005  # seconds after which the thread that answers takes its turn from one that computes
 
 
@@ -61,7 +63,8 @@ def run_jobs(settings: Settings, announce: Callable[[], None]) -> None:
     engine.dispose()
     with _until_signal() as stopping, _in_background(settings):
         announce()
-        stopping.wait()
+        while not stopping.wait(LOOK):
+            pass
 
 
 def _check(settings: Settings) -> None:
@@ -123,17 +126,35 @@ def _address(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Stopping(threading.Event):
-    """Set by SIGINT and SIGTERM. uvicorn listens for them itself, but only once it runs, and
-    passes them on when it has finished.
+class _Stopping:
+    """Tells whether SIGINT or SIGTERM came. uvicorn listens for them itself, but only once it runs,
+    and passes them on when it has finished.
+
+    A signal may come while this thread begins to wait and has the lock of what it waits for. An
+    Event would then wait for itself; a SimpleQueue is made for that. One that comes just before the
+    thread sleeps is seen after `timeout`.
     """
 
-    server: uvicorn.Server | None = None
+    def __init__(self) -> None:
+        self.server: uvicorn.Server | None = None
+        self._signals = SimpleQueue[int]()
 
-    def on_signal(self, *_: object) -> None:
-        self.set()
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._signals.put(number)
         if self.server is not None:
             self.server.should_exit = True
+
+    def is_set(self) -> bool:
+        """Return whether a signal came that nobody has waited for."""
+        return not self._signals.empty()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait so many seconds for a signal; return whether one came."""
+        try:
+            self._signals.get(timeout=timeout)
+        except Empty:
+            return False
+        return True
 
 
 @contextmanager
@@ -192,12 +213,12 @@ def _answer(settings: Settings, listener: socket.socket, stopping: _Stopping) ->
         server.run(sockets=[listener])
 
 
-def _supervise(settings: Settings, listener: socket.socket, stopping: threading.Event) -> None:
+def _supervise(settings: Settings, listener: socket.socket, stopping: _Stopping) -> None:
     """Keep as many processes as wanted, which take turns in accepting connections."""
     with tempfile.TemporaryDirectory(prefix="tuner-metrics-") as shared:
         os.environ[SHARED] = shared
         processes = [_started(settings, listener) for _ in range(settings.processes)]
-        while not stopping.wait(RESTART):
+        while not stopping.wait(LOOK):
             for number, process in enumerate(processes):
                 if not process.is_alive():
                     log.warning("process %s ended with %s", process.pid, process.exitcode)

@@ -41,7 +41,7 @@ VERBS = {
     "algorithms": "list the algorithms with their cost formulas and sources",
     "completion": "print a script that completes verbs, options and names in a shell",
 }
-RESUME = "the same command{} resumes: finished measurements and stages are kept"
+RESUME = "the same command{} resumes; what is finished is kept"
 NOTHING = "nothing was written that is not whole"
 FAILED = 1
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended

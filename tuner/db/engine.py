@@ -36,7 +36,8 @@ def open_database(url: str, existing: bool = False) -> Engine:
         engine = _engine(make_url(url))
     except ModuleNotFoundError as reason:
         raise InputError(
-            f"this database needs the package {reason.name}: install tuner[service]"
+            f"this database needs the package {reason.name}: pip install '.[service]' where"
+            " tuner was unpacked"
         ) from None
     except (ArgumentError, NoSuchModuleError, SAWarning, ValueError):
         raise _unusable_url() from None

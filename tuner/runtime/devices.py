@@ -203,8 +203,8 @@ def cuda() -> Device:
         from tuner.runtime.cuda import CupyDevice
     except ImportError as reason:
         raise InputError(
-            f"no NVIDIA GPU: CuPy cannot be imported ({reason}): install tuner[cuda12] or"
-            " tuner[cuda13]"
+            f"no NVIDIA GPU: CuPy cannot be imported ({reason}): pip install"
+            " '.[cuda12]' or '.[cuda13]' where tuner was unpacked"
         ) from None
     return CupyDevice()
 
