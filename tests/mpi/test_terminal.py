@@ -72,7 +72,7 @@ CASES = {
     "token": ["create {0} --scope read,submit --db sqlite:///t.db", "list --db sqlite:///t.db",
               "revoke {0} --db sqlite:///t.db", "list --db sqlite:///t.db"],
     "lab": [f"status {FLAT}", "run"],
-    "nccl": ["--topology preset:dgx-h100:4 --sizes 8,1GiB --all"],
+    "nccl": ["estimate --topology preset:dgx-h100:4 --sizes 8,1GiB --all"],
     "algorithms": ["", "--collective bcast"],
     "completion": ["", "nothing"],
     "db": ["prune --db sqlite:///t.db --keep-jobs-for 90d --dry-run", "prune --keep-tables none"],
