@@ -7,6 +7,8 @@
  *   ask NUMBER COLLECTIVE BYTES ALGORITHMS IGNORED
  *       prints algorithm, protocol and channels, -1 for untouched; IGNORED: entries of the cost
  *       table that are -1, a bit each
+ *   few NUMBER COLLECTIVE BYTES
+ *       the same, of an NCCL that has the protocol LL alone
  *   close NUMBER
  *   threads COUNT ROUNDS VERSION RANKS NODES COLLECTIVE BYTES
  *       prints the same as `ask`, which all threads got
@@ -105,33 +107,34 @@ static communicator open_one(int version, size_t ranks, size_t nodes, int fewest
     return made;
 }
 
-static answer ask_one(communicator of, int collective, size_t bytes, int algorithms,
+static answer ask_one(communicator of, int collective, size_t bytes, int algorithms, int protocols,
                       unsigned ignored) {
     answer said = {-1, -1, UNTOUCHED};
-    float costs[ALGORITHMS][PROTOCOLS], before[ALGORITHMS][PROTOCOLS];
+    float costs[ALGORITHMS * PROTOCOLS], before[ALGORITHMS * PROTOCOLS];
     int changed = 0;
     result done;
-    for (int i = 0; i < algorithms * PROTOCOLS; i++)
-        before[i / 3][i % 3] = costs[i / 3][i % 3] = ignored >> i & 1 ? -1.0f : (float)(i + 1);
+    for (int i = 0; i < ALGORITHMS * PROTOCOLS; i++)
+        before[i] = costs[i] = ignored >> i & 1 ? -1.0f : (float)(i + 1);
     if (of.version == 2) {
         done = ((v2 *)symbol(2))->getCollInfo(of.context, collective, bytes, 1, 1, 1,
                                               &said.algorithm, &said.protocol, &said.channels);
     } else if (of.version == 3) {
         done = ((v3 *)symbol(3))->getCollInfo(of.context, collective, bytes, 1, (float **)costs,
-                                              algorithms, PROTOCOLS, &said.channels);
+                                              algorithms, protocols, &said.channels);
     } else {
         decide get = of.version == 4   ? ((v4 *)symbol(4))->getCollInfo
                      : of.version == 5 ? ((v5 *)symbol(5))->getCollInfo
                                        : ((v6 *)symbol(6))->getCollInfo;
-        done = get(of.context, collective, bytes, 1, (float **)costs, algorithms, PROTOCOLS, 0,
+        done = get(of.context, collective, bytes, 1, (float **)costs, algorithms, protocols, 0,
                    &said.channels);
     }
     if (done != ncclSuccess) exit(5);
-    for (int i = 0; of.version > 2 && i < algorithms * PROTOCOLS; i++)
-        if (costs[i / 3][i % 3] != before[i / 3][i % 3]) {
-            if (++changed > 1 || costs[i / 3][i % 3] != 0.0f || before[i / 3][i % 3] < 0) exit(6);
-            said.algorithm = i / 3;
-            said.protocol = i % 3;
+    for (int i = 0; of.version > 2 && i < ALGORITHMS * PROTOCOLS; i++)
+        if (costs[i] != before[i]) {
+            if (++changed > 1 || costs[i] != 0.0f || before[i] < 0) exit(6);
+            if (i >= algorithms * protocols) exit(6);
+            said.algorithm = i / protocols;
+            said.protocol = i % protocols;
         }
     if (said.channels == UNTOUCHED) said.channels = -1;
     else if (said.algorithm < 0) exit(6);
@@ -156,8 +159,8 @@ static void *work(void *given) {
         communicator own = open_one(of->version, of->ranks, of->nodes, 0, 0);
         communicator other = open_one(of->version, of->ranks + 1, of->nodes, 0, 0);
         for (int j = 0; j < 100; j++) {
-            answer said = ask_one(own, of->collective, of->bytes, ALGORITHMS, 0);
-            answer nothing = ask_one(other, of->collective, of->bytes, ALGORITHMS, 0);
+            answer said = ask_one(own, of->collective, of->bytes, ALGORITHMS, PROTOCOLS, 0);
+            answer nothing = ask_one(other, of->collective, of->bytes, ALGORITHMS, PROTOCOLS, 0);
             if (i + j == 0) *first = said;
             if (memcmp(first, &said, sizeof said) || nothing.algorithm != -1) exit(8);
         }
@@ -217,7 +220,12 @@ int main(int count, char **words) {
             opened++;
         } else if (sscanf(line, "ask %d %d %zu %d %x", &number, &collective, &bytes, &algorithms,
                           &ignored) == 5 && number < opened && algorithms <= ALGORITHMS) {
-            answer said = ask_one(communicators[number], collective, bytes, algorithms, ignored);
+            answer said = ask_one(communicators[number], collective, bytes, algorithms, PROTOCOLS,
+                                  ignored);
+            printf("%d %d %d\n", said.algorithm, said.protocol, said.channels);
+        } else if (sscanf(line, "few %d %d %zu", &number, &collective, &bytes) == 3 &&
+                   number < opened) {
+            answer said = ask_one(communicators[number], collective, bytes, ALGORITHMS, 1, 0);
             printf("%d %d %d\n", said.algorithm, said.protocol, said.channels);
         } else if (sscanf(line, "close %d", &number) == 1 && number < opened) {
             close_one(&communicators[number]);

@@ -182,7 +182,6 @@ def test_variables_of_nccl_do_not_disturb_the_trial(
     ("library", "words", "message"),
     [
         ("openmpi 5.0.11", [], "the table is for openmpi 5.0.11: its rules mean nothing"),
-        ("nccl 2.30.7", ["--ppn", "3"], "no rules for 3 ranks per node"),
         (
             "nccl 2.30.7",
             ["--library", "nccl 2.30.7"],

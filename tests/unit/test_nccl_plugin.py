@@ -162,6 +162,13 @@ def test_what_nccl_cannot_run_is_left_alone(caller: Caller, version: int, own: W
     assert said.answers[1][:2] == divmod(entry, 3)
 
 
+def test_protocols_that_nccl_does_not_have(caller: Caller) -> None:
+    caller.with_rows("allreduce,0,9,ring,ll,-1,1,8\nallreduce,10,19,ring,simple,4,1,8\n")
+    for version in VERSIONS[1:]:
+        said = caller.run([f"open {version} 8 1 8 8", "few 0 4 9", "few 0 4 10"])
+        assert said.answers == ((1, 0, -1), UNTOUCHED)
+
+
 def test_calls_that_no_rule_is_for(caller: Caller) -> None:
     rows = "allreduce,100,200,ring,ll,4,2,16\nbroadcast,0,9,ring,ll,-1,1,8\n"
     caller.with_rows(rows)

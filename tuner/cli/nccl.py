@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli import parsing
-from tuner.cli.native import add_ppn, left_out
+from tuner.cli.native import left_out
 from tuner.cli.output import add_action, emit, print_command, print_table, print_text, warn
 from tuner.collective import Collective
 from tuner.errors import InputError
@@ -59,7 +59,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", metavar="NAME",
         help="with --service: whose table, where it publishes several for the library",
     )  # fmt: skip
-    add_ppn(installing)
     _declare_estimate(
         add_action(
             actions, "estimate", "say what NCCL expects of its algorithms, and which it would take",
@@ -93,8 +92,6 @@ def run_install(options: argparse.Namespace) -> None:
     """Install the plugin and print how programs load it."""
     table = _table(options)
     FORMATS["nccl"].require(table)
-    if options.ppn is not None:
-        table = table.with_ppn(options.ppn)
     held = table.consecutive()
     installed = install(held, options.out)
     record = {name: str(value) if isinstance(value, Path) else value

@@ -116,7 +116,7 @@ struct rules { /* ascending, without overlap */
 
 struct communicator { /* what NCCL keeps for us as the context of a communicator */
     uint64_t ranks, nodes;
-    bool blind; /* under version 2 nobody says which algorithms and channels there are */
+    bool blind; /* under version 2 NCCL does not say which algorithms there are */
     struct rules rules[COLLECTIVES];
 };
 
@@ -219,7 +219,7 @@ static bool is_offered(const struct row *row) {
 /* NCCL limits channels to those that a communicator has, but not where CollNet runs, which NVLS on
  * several nodes rests on (scheduleCollTasksToPlan in src/enqueue.cc). */
 static bool may_say_channels(const struct communicator *own, int algorithm) {
-    return !own->blind && algorithm != COLLNET_DIRECT && algorithm != COLLNET_CHAIN &&
+    return algorithm != COLLNET_DIRECT && algorithm != COLLNET_CHAIN &&
            (algorithm != NVLS || own->nodes == 1);
 }
 
@@ -427,6 +427,7 @@ static int init_v5(void **context, uint64_t communicator, size_t ranks, size_t n
     return NCCL_SUCCESS;
 }
 
+/* Channels are left to NCCL, which would not limit them either. */
 static int decide_v2(void *context, int collective, size_t nbytes, int collnet, int nvls,
                      int pipelined, int *algorithm, int *protocol, int *channels) {
     (void)collnet, (void)nvls, (void)pipelined, (void)channels;
