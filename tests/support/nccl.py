@@ -54,7 +54,7 @@ class Caller:
         """Carry out commands; fails where the plugin breaks the interface or a sanitizer speaks."""
         done = subprocess.run(
             [self.program, self.library], input="".join(f"{line}\n" for line in commands),
-            capture_output=True, text=True, errors="replace", check=False, timeout=300,
+            capture_output=True, text=True, errors="replace", check=False, timeout=60,
             env={"PATH": os.environ["PATH"], **(environment or {})},
         )  # fmt: skip
         assert done.returncode == 0, (done.returncode, done.stderr[-3000:], done.stdout[-300:])

@@ -244,6 +244,7 @@ ROWS_AT_FAULT = {
     "a blank": "allreduce, 0,9,ring,ll,-1,2,16\n",
     "carriage return": "allreduce,0,9,ring,ll,-1,2,16\r\n",
     "empty line": "\n",
+    "a name alone": "allreduce",
     "no end": "allreduce,0,9,ring,ll,-1,2,16",
     "comment without end": "# and so on",
     "overlap": GOOD + "allreduce,131071,131072,ring,ll,-1,2,16\n",
@@ -314,7 +315,7 @@ def test_no_file_that_can_be_read(caller: Caller, version: int, kind: str) -> No
     make: Mapping[str, Callable[[], object]] = {
         "none": lambda: None, "folder": caller.rules.mkdir, "pipe": lambda: os.mkfifo(caller.rules),
         "memory": lambda: caller.rules.symlink_to("/proc/self/mem"),
-        "large": lambda: sparse(caller.rules),
+        "large": lambda: large(caller.rules),
     }  # fmt: skip
     make[kind]()
     said = caller.run([f"open {version} 16 2 8 8", "ask 0 4 9 7 0"])
@@ -322,9 +323,9 @@ def test_no_file_that_can_be_read(caller: Caller, version: int, kind: str) -> No
     assert [level for level, _ in said.messages] == [WARN]
 
 
-def sparse(path: Path) -> None:
+def large(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate((16 << 20) + 1)
+        file.write(sealed(GOOD + "#" * (16 << 20) + "\n").encode())
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow,

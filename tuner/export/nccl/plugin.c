@@ -296,22 +296,22 @@ static bool take_rules(struct text *text, struct communicator *own, uint64_t *ro
     return seen == *rows;
 }
 
-/* Return the file's content, NULL with a reason; nothing but a plain file is waited for. */
+/* Return the file's content, NULL with a reason. A pipe is not waited for: it has no size. */
 static char *read_file(const char *path, size_t *length, const char **flaw) {
     struct stat found;
     char *content = NULL;
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     *flaw = "cannot be read";
     if (file < 0) return NULL;
-    if (fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_size <= LARGEST_FILE)
-        content = malloc((size_t)found.st_size + 1);
+    if (fstat(file, &found) == 0 && found.st_size <= LARGEST_FILE)
+        content = malloc((size_t)found.st_size);
     for (*length = 0; content != NULL && *length < (size_t)found.st_size;) {
         const ssize_t got = read(file, content + *length, (size_t)found.st_size - *length);
         if (got > 0) *length += (size_t)got;
         else if (got == 0 || errno != EINTR) break;
     }
     close(file);
-    *flaw = "is no file of at most 16 MiB";
+    *flaw = "is larger than 16 MiB, or finds no memory";
     return content;
 }
 
