@@ -72,6 +72,20 @@ class Caller:
         return self
 
 
+def has(sanitizer: str, folder: Path) -> bool:
+    """Whether a program that does nothing can be made and run under a sanitizer."""
+    source, program = folder / "nothing.c", folder / "nothing"
+    source.write_text("int main(void) { return 0; }\n")
+    commands: tuple[list[str | Path], ...] = (
+        [*compiler(), SANITIZERS[sanitizer], "-o", program, source],
+        [program],
+    )
+    return all(
+        subprocess.run(command, capture_output=True, check=False).returncode == 0
+        for command in commands
+    )
+
+
 def build(folder: Path, sanitizer: str = "", source: Path = SOURCE) -> Caller:
     """Compile both; raises CalledProcessError where the compiler cannot."""
     made = Caller(folder / "caller", folder / LIBRARY)
