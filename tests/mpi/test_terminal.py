@@ -18,10 +18,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.nccl import on_shapes
 from tests.support.terminals import plain, screen
 from tuner.cli.layout import CONTINUED, columns_of
 from tuner.cli.main import VERBS, main
 from tuner.cli.output import LEFT_OUT
+from tuner.collective import Collective
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice, TuningTable, read_table, write_table
 
@@ -72,7 +74,8 @@ CASES = {
     "token": ["create {0} --scope read,submit --db sqlite:///t.db", "list --db sqlite:///t.db",
               "revoke {0} --db sqlite:///t.db", "list --db sqlite:///t.db"],
     "lab": [f"status {FLAT}", "run"],
-    "nccl": ["--topology preset:dgx-h100:4 --sizes 8,1GiB --all"],
+    "nccl": ["estimate --topology preset:dgx-h100:4 --sizes 8,1GiB --all",
+             "install nccl.json --out plugin", f"install {TABLE} --out other"],
     "algorithms": ["", "--collective bcast"],
     "completion": ["", "nothing"],
     "db": ["prune --db sqlite:///t.db --keep-jobs-for 90d --dry-run", "prune --keep-tables none"],
@@ -97,6 +100,8 @@ def place(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for rule in table.rules
     ]
     write_table(TuningTable(table.cluster, table.library, tuple(rules)), folder / "other.json")
+    rungs = [(0, Choice("ring_ll")), (4096, Choice())]
+    write_table(on_shapes({(Collective.ALLREDUCE, (2, 8)): rungs}), folder / "nccl.json")
     shutil.copy(folder / "out/openmpi/calibration.json", folder / "slow.json")
     return folder
 

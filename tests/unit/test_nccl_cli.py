@@ -8,7 +8,7 @@ from tuner.cli.main import main
 
 
 def test_it_prints_the_choice_per_size(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["nccl", "--topology", "preset:dgx-h100:4", "--sizes", "8,1MiB,1GiB"]
+    words = ["nccl", "estimate", "--topology", "preset:dgx-h100:4", "--sizes", "8,1MiB,1GiB"]
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert "NCCL 2.30.7, allreduce of 32 GPUs on dgx-h100" in " ".join(printed.split())
@@ -23,7 +23,16 @@ def test_it_prints_the_choice_per_size(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_json_has_every_way(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["nccl", "--topology", "preset:summit:64", "--version", "2.4.8", "--sizes", "64MiB"]
+    words = [
+        "nccl",
+        "estimate",
+        "--topology",
+        "preset:summit:64",
+        "--version",
+        "2.4.8",
+        "--sizes",
+        "64MiB",
+    ]
     assert main([*words, "--json"]) == 0
     records = json.loads(capsys.readouterr().out)
     assert [(r["algorithm"], r["chosen"]) for r in records] == [("ring", True), ("tree", False)]
@@ -42,7 +51,7 @@ def test_json_has_every_way(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_answered(
     capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
 ) -> None:
-    assert main(["nccl", "--sizes", "8", *words]) == 1
+    assert main(["nccl", "estimate", "--sizes", "8", *words]) == 1
     error = capsys.readouterr().err
     assert any(part in error for part in sentence.split("|"))
     assert error.count("\n") == 1

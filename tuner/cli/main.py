@@ -37,7 +37,7 @@ VERBS = {
     "db": "delete old jobs and tables from the database of a service",
     "token": "make, list and revoke the tokens for a service that others can reach",
     "lab": "emulate a cluster on this computer: hosts with a real network, from a topology file",
-    "nccl": "say what NCCL expects of its algorithms on a machine, and which it would choose",
+    "nccl": "make programs on NCCL follow a table, or say what NCCL would choose by itself",
     "algorithms": "list the algorithms with their cost formulas and sources",
     "completion": "print a script that completes verbs, options and names in a shell",
 }

@@ -1,30 +1,73 @@
-"""Say what NCCL expects of its algorithms on a machine, and which one it would choose."""
+"""Make programs on NCCL or RCCL follow a table, or say what NCCL expects of its algorithms."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tuner.cli import parsing
-from tuner.cli.output import add_json, emit, print_table
+from tuner.cli.native import left_out
+from tuner.cli.output import add_action, emit, print_command, print_table, print_text, warn
 from tuner.collective import Collective
 from tuner.errors import InputError
+from tuner.export.formats import FORMATS
+from tuner.export.nccl.plugin import install, summary, usage
 from tuner.libraries import nccl
+from tuner.runtime import client
+from tuner.runtime.request import request_for
+from tuner.table import TuningTable, parse_table, read_table
 from tuner.topologies.machines import load_machine
 from tuner.topology import GPU, Placement
 from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:
-  tuner nccl --topology preset:dgx-h100:4 --sizes 8,64KiB,1MiB,64MiB,1GiB
-  tuner nccl --topology preset:dgx-h100:4 --sizes 1GiB --collnet --all
-  tuner nccl --topology preset:summit:64 --version 2.4.8 --sizes 16MiB,128MiB --json
+  tuner nccl install table.json --out ~/tuner-nccl
+  tuner nccl install --service http://head:8000 --library "nccl 2.30.7" --out ~/tuner-nccl
+  tuner nccl estimate --topology preset:dgx-h100:4 --sizes 8,64KiB,1MiB,64MiB,1GiB
+  tuner nccl estimate --topology preset:dgx-h100:4 --sizes 1GiB --collnet --all
+  tuner nccl estimate --topology preset:summit:64 --version 2.4.8 --sizes 16MiB,128MiB --json
 
-Times are NCCL's own estimates from the constants in its source (docs/nccl.md), not measured."""
+`install` compiles a tuner plugin, which PyTorch, JAX and TensorFlow load with NCCL (docs/nccl.md).
+The folder must be one that all nodes of a job see, or be copied to the same path on each. Calls
+without a rule stay NCCL's own.
+
+The times of `estimate` are NCCL's own, from the constants in its source, not measured."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Declare the actions and their options."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    installing = add_action(
+        actions, "install", "compile the tuner plugin and write the rules of a table beside it",
+        EXAMPLES, run_install,
+    )  # fmt: skip
+    installing.add_argument("table", type=Path, nargs="?", help="table for nccl or rccl")
+    installing.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="where to install"
+    )
+    installing.add_argument(
+        "--service", metavar="URL", help="take the table that this service publishes"
+    )
+    installing.add_argument(
+        "--library", default="", metavar="NAME",
+        help="with --service: whose table, such as 'nccl 2.30.7'",
+    )  # fmt: skip
+    installing.add_argument(
+        "--cluster", metavar="NAME",
+        help="with --service: whose table, where it publishes several for the library",
+    )  # fmt: skip
+    _declare_estimate(
+        add_action(
+            actions, "estimate", "say what NCCL expects of its algorithms, and which it would take",
+            EXAMPLES, run_estimate,
+        )
+    )  # fmt: skip
+
+
+def _declare_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology", required=True, metavar="FILE", help="a file, or preset:NAME[:NODES]"
     )
@@ -43,11 +86,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--collnet", action="store_true", help="let the network's switches reduce (SHARP)"
     )
     parser.add_argument("--all", action="store_true", help="list every algorithm and protocol")
-    add_json(parser)
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> None:
+def run_install(options: argparse.Namespace) -> None:
+    """Install the plugin and print how programs load it."""
+    table = _table(options)
+    FORMATS["nccl"].require(table)
+    held = table.consecutive()
+    installed = install(held, options.out)
+    record = {name: str(value) if isinstance(value, Path) else value
+              for name, value in asdict(installed).items()}  # fmt: skip
+    record |= {
+        "usage": usage(installed),
+        "left_to_library": sum(rule.choice.is_default for rule in held.rules),
+        "cyclic_left_out": len(table.rules) - len(held.rules),
+    }
+
+    def show() -> None:
+        print_text(f"{summary(installed)}{left_out(table)}")
+        print_command("use it, on every node:", usage(installed))
+        print_text(f"(with NCCL_DEBUG=INFO each rank logs the rules' digest, {installed.digest})")
+
+    emit(options, record, show)
+
+
+def _table(options: argparse.Namespace) -> TuningTable:
+    """Return the table of the file or the service; raises InputError."""
+    if (options.table is None) == (options.service is None):
+        raise InputError("give either a table or --service")
+    if options.table is not None:
+        if options.library or options.cluster:
+            raise InputError("--library and --cluster belong to --service: leave them out")
+        return read_table(options.table)
+    if not options.library:
+        raise InputError("--service needs --library, such as --library 'nccl 2.30.7'")
+    request = request_for(options.library, service=options.service, cluster=options.cluster)
+    fetched = client.fetch(request)
+    warn(fetched.note)
+    return parse_table(fetched.text)
+
+
+def run_estimate(options: argparse.Namespace) -> None:
     """Print the choice per size, or everything it was chosen from."""
     topology = load_machine(options.topology).topology
     interior = topology.nodes[0].interior

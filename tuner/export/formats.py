@@ -167,7 +167,7 @@ _MVAPICH = (
 )
 _PLUGIN = (
     "`NCCL_TUNER_PLUGIN=PATH NCCL_TUNER_CONFIG_FILE=$PWD/FILE`, the plugin being the example in"
-    " NCCL's sources"
+    " NCCL's sources; RCCL since April 2026 reads the file without a plugin"
 )
 _SOURCED = "`. $PWD/FILE` before the launch"
 

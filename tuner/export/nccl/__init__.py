@@ -1,6 +1,10 @@
-"""NCCL 2.22 and later, and RCCL: the CSV that their example tuner plugin reads."""
+"""NCCL 2.21 and later, and RCCL: the CSV that tuner plugins read, and a plugin of our own."""
 
-from tuner.export.nccl.emitter import check, emit, otherwise_of, replaced
+from tuner.export.nccl.emitter import check, emit, emit_sparse, otherwise_of, replaced
+from tuner.export.nccl.plugin import Installed, install
 from tuner.export.nccl.rows import Call, Row, decide, parse
 
-__all__ = ["Call", "Row", "check", "decide", "emit", "otherwise_of", "parse", "replaced"]
+__all__ = [
+    "Call", "Installed", "Row", "check", "decide", "emit", "emit_sparse", "install",
+    "otherwise_of", "parse", "replaced",
+]  # fmt: skip

@@ -1,27 +1,29 @@
-"""Writing the CSV of NCCL's example tuner plugin, and comparing a file with its table.
+"""Write the CSV that tuner plugins of NCCL and RCCL read, and compare a file with its table.
 
-NVIDIA's plugin cannot leave a call to NCCL: where no row fits it answers one channel. So every
-size of every communicator gets a row, and what the table leaves to NCCL needs a stand-in. RCCL's
-plugin leaves alone what no row is for.
+The example plugin of NVIDIA cannot leave a call to NCCL: where no row fits it answers one channel.
+So every size of every communicator gets a row, and what the table leaves to NCCL needs a stand-in.
+RCCL itself, its example and our own plugin leave alone what no row is for.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.ladders import by_place, describe, left, probe_sizes
-from tuner.export.nccl.rows import ANY, COLLECTIVES, LARGEST, NCCL, Call, Row, decide, parse
+from tuner.export.nccl.rows import ANY, COLLECTIVES, LARGEST, NCCL, RCCL, Call, Row, decide, parse
 from tuner.libraries.nccl.constants import RING, SIMPLE, Way
 from tuner.libraries.nccl.names import OWN_CHANNELS, choice_of, name_of, way_of, ways_of
 from tuner.table import Choice, Key, Rule, TuningTable
 from tuner.units import plural
 
 HEADER = "# collective,first,last,algorithm,protocol,channels,nodes,ranks (0 channels: NCCL's own)"
+SPARSE_HEADER = HEADER.replace("(0 channels: NCCL's own)", "(-1 channels: the library's own)")
 ELSEWHERE = Way(RING, SIMPLE)  # which every collective has
 
 
@@ -46,21 +48,40 @@ def emit(table: TuningTable, otherwise: Choice | None = None) -> str:
 
     Raises InputError when a rule cannot be expressed, and for a default rule without a stand-in.
     """
+    if _family(table) != NCCL:
+        return emit_sparse(table)
     rows = [
         row
         for key, ladder in by_place(table).items()
-        for row in _rows(table, key, ladder, otherwise)
+        for row in _rows(key, ladder, partial(_replaced, otherwise=otherwise))
     ]
-    if _family(table) == NCCL:
-        rows += [
-            Row(collective, 0, LARGEST, *_stand_in(collective, otherwise))
-            for collective in COLLECTIVES.values()
-        ]
+    rows += [
+        Row(collective, 0, LARGEST, *_stand_in(collective, otherwise))
+        for collective in COLLECTIVES.values()
+    ]
     text = "".join(f"{line}\n" for line in (HEADER, *rows))
-    differences = check(table, text, otherwise)
+    _require_equal(check(table, text, otherwise))
+    return text
+
+
+def emit_sparse(table: TuningTable) -> str:
+    """Return the file with rows for the rules alone, none where the library decides.
+
+    RCCL reads it, and our own plugin. Raises InputError when a rule cannot be expressed.
+    """
+    rows = (
+        replace(row, channels=ANY) if row.channels == OWN_CHANNELS else row
+        for key, ladder in by_place(table).items()
+        for row in _rows(key, ladder, lambda _rule: None)
+    )
+    text = "".join(f"{line}\n" for line in (SPARSE_HEADER, *rows))
+    _require_equal(_differences(table, text, None, RCCL))
+    return text
+
+
+def _require_equal(differences: list[str]) -> None:
     if differences:
         raise InputError(f"the tuner file would not say what the table says: {differences[0]}")
-    return text
 
 
 def replaced(table: TuningTable) -> int:
@@ -80,27 +101,33 @@ def _stand_in(collective: Collective, otherwise: Choice | None) -> tuple[Way, in
 
 
 def _rows(
-    table: TuningTable, key: Key, ladder: tuple[Rule, ...], otherwise: Choice | None
+    key: Key, ladder: tuple[Rule, ...], default: Callable[[Rule], tuple[Way, int] | None]
 ) -> Iterator[Row]:
+    """Yield the rows of one ladder; `default`: what runs under a default rule, None for no row."""
     for rule in ladder:
         if key.memory == "host":
             raise InputError(f"{describe(rule)}: NCCL has no collectives of host memory")
         last = LARGEST if rule.hi == math.inf else int(rule.hi) - 1
-        if not rule.choice.is_default:
-            try:
-                found = way_of(key.collective, rule.choice)
-            except InputError as reason:
-                raise InputError(f"{describe(rule)}: {reason}") from None
-        elif _family(table) != NCCL:
-            continue
-        elif otherwise is None:
-            raise InputError(
-                f"{describe(rule)}: NCCL's plugin cannot leave a call to NCCL, it would run on one"
-                " channel: name a stand-in (--otherwise ring_simple)"
-            )
-        else:
-            found = _stand_in(key.collective, otherwise)
-        yield Row(key.collective, rule.lo, last, *found, key.nodes, key.p)
+        found = default(rule) if rule.choice.is_default else _way_of(rule)
+        if found is not None:
+            yield Row(key.collective, rule.lo, last, *found, key.nodes, key.p)
+
+
+def _way_of(rule: Rule) -> tuple[Way, int]:
+    try:
+        return way_of(rule.key.collective, rule.choice)
+    except InputError as reason:
+        raise InputError(f"{describe(rule)}: {reason}") from None
+
+
+def _replaced(rule: Rule, otherwise: Choice | None) -> tuple[Way, int]:
+    if otherwise is None:
+        raise InputError(
+            f"{describe(rule)}: NVIDIA's example plugin cannot leave a call to NCCL, it would run"
+            " on one channel: name a stand-in (--otherwise ring_simple), or use the plugin of"
+            " `tuner nccl install`"
+        )
+    return _stand_in(rule.key.collective, otherwise)
 
 
 def check(table: TuningTable, text: str, otherwise: Choice | None = None) -> list[str]:
@@ -112,7 +139,10 @@ def check(table: TuningTable, text: str, otherwise: Choice | None = None) -> lis
     those of the file and others. Raises InputError when the plugin would not read the file as it
     stands.
     """
-    family = _family(table)
+    return _differences(table, text, otherwise, _family(table))
+
+
+def _differences(table: TuningTable, text: str, otherwise: Choice | None, family: str) -> list[str]:
     rows = parse(text, family)
     ladders = {(k.collective, k.nodes, k.p): ladder for k, ladder in by_place(table).items()}
     differences = []

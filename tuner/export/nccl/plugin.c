@@ -1,0 +1,468 @@
+/* A tuner plugin for NCCL and RCCL that follows the rules of a tuning table.
+ *
+ * NCCL_TUNER_PLUGIN names the compiled library; the rules are in the file rules.csv beside it,
+ * which `tuner nccl install` writes. Where no rule is for a call, NCCL decides as it does without a
+ * plugin. So it does on every doubt: the plugin loads always, never fails and never ends a program.
+ *
+ * The structures below are those that NCCL looks up. Facts from src/include/plugin/tuner/tuner_v2.h
+ * to tuner_v6.h of NVIDIA/nccl 2.30 (v2 came with NCCL 2.21, v3 2.22, v4 2.24, v5 2.28, v6 2.30);
+ * RCCL has the same. Version 1 (NCCL 2.19) has no communicator in its calls, and is left out.
+ * Releases that know a version 7 ask for 6 after it.
+ */
+#define _GNU_SOURCE /* dladdr */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- What NCCL declares ---------------------------------------------------------------------- */
+
+enum { NCCL_SUCCESS = 0 };                                         /* ncclResult_t */
+enum { LOG_WARN = 2, LOG_INFO = 3 };                               /* ncclDebugLogLevel */
+enum { LOG_INIT = 1, LOG_TUNING = 64, LOG_ENV = 128 };             /* flags: kinds of messages */
+enum { BROADCAST, REDUCE, ALLGATHER, REDUCESCATTER, ALLREDUCE, COLLECTIVES };     /* ncclFunc_t */
+enum { TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT, ALGORITHMS };
+enum { LL, LL128, SIMPLE, PROTOCOLS };
+
+typedef void (*logger_t)(int level, unsigned long flags, const char *file, int line,
+                         const char *format, ...);
+
+struct nvl_domains { /* for most machines these are the nodes */
+    int domains, fewest_ranks, most_ranks;
+};
+
+struct tuner_v2 {
+    const char *name;
+    int (*init)(size_t ranks, size_t nodes, logger_t log, void **context);
+    int (*decide)(void *context, int collective, size_t nbytes, int collnet, int nvls,
+                  int pipelined, int *algorithm, int *protocol, int *channels);
+    int (*destroy)(void *context);
+};
+
+struct tuner_v3 {
+    const char *name;
+    int (*init)(size_t ranks, size_t nodes, logger_t log, void **context);
+    int (*decide)(void *context, int collective, size_t nbytes, int pipelined, float **costs,
+                  int algorithms, int protocols, int *channels);
+    int (*destroy)(void *context);
+};
+
+struct tuner_v4 {
+    const char *name;
+    int (*init)(size_t ranks, size_t nodes, logger_t log, void **context);
+    int (*decide)(void *context, int collective, size_t nbytes, int pipelined, float **costs,
+                  int algorithms, int protocols, int registered, int *channels);
+    int (*destroy)(void *context);
+};
+
+struct tuner_v5 {
+    const char *name;
+    int (*init)(void **context, uint64_t communicator, size_t ranks, size_t nodes, logger_t log,
+                struct nvl_domains *domains, void *constants);
+    int (*decide)(void *context, int collective, size_t nbytes, int pipelined, float **costs,
+                  int algorithms, int protocols, int registered, int *channels);
+    int (*finalize)(void *context);
+};
+
+struct tuner_v6 {
+    struct tuner_v5 as_v5;
+    int (*chunk_size)(void *context, int collective, size_t nbytes, int algorithm, int protocol,
+                      int channels, size_t *size); /* NULL: NCCL's own */
+};
+
+/* ---- The rules ------------------------------------------------------------------------------- */
+
+static const char NAME[] = "tuner";
+static const char FILE_NAME[] = "rules.csv";
+static const char HEADER[] = "# tuner nccl rules 1: ";
+enum { LARGEST_FILE = 16 << 20, MOST_ROWS = 100000, MOST_CHANNELS = 64 };
+
+static const char *const COLLECTIVE_NAMES[COLLECTIVES] = {
+    "broadcast", "reduce", "allgather", "reducescatter", "allreduce"};
+static const char *const ALGORITHM_NAMES[ALGORITHMS] = {
+    "tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"};
+static const char *const PROTOCOL_NAMES[PROTOCOLS] = {"ll", "ll128", "simple"};
+
+/* Which algorithms NCCL has for a collective, a bit each. */
+static const unsigned OFFERED[COLLECTIVES] = {
+    [BROADCAST] = 1u << RING,
+    [REDUCE] = 1u << RING,
+    [ALLGATHER] = 1u << RING | 1u << COLLNET_DIRECT | 1u << NVLS | 1u << PAT,
+    [REDUCESCATTER] = 1u << RING | 1u << COLLNET_DIRECT | 1u << NVLS | 1u << PAT,
+    [ALLREDUCE] = (1u << ALGORITHMS) - 1 - (1u << PAT),
+};
+
+/* Calls from `first` to `last` bytes of the whole buffer; no channels: as many as NCCL takes. */
+struct rule {
+    uint64_t first, last;
+    int8_t algorithm, protocol;
+    int16_t channels;
+};
+
+struct rules { /* ascending, without overlap */
+    struct rule *rule;
+    size_t count, room;
+};
+
+struct communicator { /* what NCCL keeps for us as the context of a communicator */
+    uint64_t ranks, nodes;
+    bool blind; /* under version 2 NCCL does not say which algorithms there are */
+    struct rules rules[COLLECTIVES];
+};
+
+struct row { /* one line of the file */
+    int collective;
+    uint64_t nodes, ranks;
+    struct rule rule;
+};
+
+struct text { /* what is left to be read of the file, and what is wrong with it */
+    const char *at, *end;
+    const char *flaw;
+    unsigned long line;
+};
+
+static void say(logger_t log, int level, const char *format, ...) {
+    char message[PATH_MAX + 256];
+    va_list values;
+    if (log == NULL) return;
+    va_start(values, format);
+    vsnprintf(message, sizeof message, format, values);
+    va_end(values);
+    log(level, LOG_INIT | LOG_TUNING | LOG_ENV, "plugin.c", 0, "TUNER/tuner: %s", message);
+}
+
+/* Return whether nothing was said before in this process: one sentence is enough. */
+static bool first_to_speak(void) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    return !atomic_flag_test_and_set(&said);
+}
+
+/* ---- Reading the file ------------------------------------------------------------------------ */
+
+static bool take(struct text *text, const char *expected) {
+    const size_t length = strlen(expected);
+    if ((size_t)(text->end - text->at) < length || memcmp(text->at, expected, length) != 0)
+        return false;
+    text->at += length;
+    return true;
+}
+
+/* Read a plain number of at most `most`, of this base. */
+static bool take_number(struct text *text, unsigned base, uint64_t most, uint64_t *value) {
+    static const char digits[] = "0123456789abcdef";
+    const char *begin = text->at;
+    uint64_t total = 0;
+    for (; text->at < text->end; text->at++) {
+        const char *digit = memchr(digits, *text->at, base);
+        if (digit == NULL) break;
+        const uint64_t figure = (uint64_t)(digit - digits);
+        if (total > (most - figure) / base) return false;
+        total = total * base + figure;
+    }
+    *value = total;
+    return text->at > begin;
+}
+
+/* Read one of some names with the comma behind it; return its index, -1 for another word. */
+static int take_name(struct text *text, const char *const *names, int count) {
+    for (int i = 0; i < count; i++) {
+        const size_t length = strlen(names[i]);
+        const bool fits = (size_t)(text->end - text->at) > length;
+        if (fits && text->at[length] == ',' && take(text, names[i])) {
+            text->at++;
+            return i;
+        }
+    }
+    return -1;
+}
+
+static bool take_channels(struct text *text, int16_t *channels) {
+    uint64_t number = 0;
+    if (!take(text, "-1") && (!take_number(text, 10, MOST_CHANNELS, &number) || number == 0))
+        return false;
+    *channels = (int16_t)number;
+    return true;
+}
+
+/* Read a line `collective,first,last,algorithm,protocol,channels,nodes,ranks`. */
+static bool take_row(struct text *text, struct row *row) {
+    struct rule *rule = &row->rule;
+    row->collective = take_name(text, COLLECTIVE_NAMES, COLLECTIVES);
+    if (row->collective < 0 || !take_number(text, 10, UINT64_MAX, &rule->first) ||
+        !take(text, ",") || !take_number(text, 10, UINT64_MAX, &rule->last) || !take(text, ","))
+        return false;
+    rule->algorithm = (int8_t)take_name(text, ALGORITHM_NAMES, ALGORITHMS);
+    rule->protocol = (int8_t)take_name(text, PROTOCOL_NAMES, PROTOCOLS);
+    return rule->algorithm >= 0 && rule->protocol >= 0 && take_channels(text, &rule->channels) &&
+           take(text, ",") && take_number(text, 10, INT_MAX, &row->nodes) && take(text, ",") &&
+           take_number(text, 10, INT_MAX, &row->ranks) && take(text, "\n");
+}
+
+static bool is_offered(const struct row *row) {
+    const int algorithm = row->rule.algorithm;
+    const bool any_protocol = algorithm == RING || algorithm == TREE;
+    return OFFERED[row->collective] >> algorithm & 1 &&
+           (any_protocol || row->rule.protocol == SIMPLE);
+}
+
+/* NCCL limits channels to those that a communicator has, but not where CollNet runs, which NVLS on
+ * several nodes rests on (scheduleCollTasksToPlan in src/enqueue.cc). */
+static bool may_say_channels(const struct communicator *own, int algorithm) {
+    return algorithm != COLLNET_DIRECT && algorithm != COLLNET_CHAIN &&
+           (algorithm != NVLS || own->nodes == 1);
+}
+
+/* Version 2 obeys without a check, so only what every communicator has may be asked for. */
+static bool is_always_there(const struct rule *rule) {
+    return (rule->algorithm == RING || rule->algorithm == TREE) && rule->protocol != LL128;
+}
+
+static bool append(struct communicator *own, const struct row *row) {
+    struct rules *rules = &own->rules[row->collective];
+    if (own->blind && !is_always_there(&row->rule)) return true;
+    if (rules->count == rules->room) {
+        const size_t room = rules->room ? 2 * rules->room : 16;
+        struct rule *grown = realloc(rules->rule, room * sizeof *grown);
+        if (grown == NULL) return false;
+        rules->rule = grown;
+        rules->room = room;
+    }
+    struct rule *added = &rules->rule[rules->count++];
+    *added = row->rule;
+    if (!may_say_channels(own, added->algorithm)) added->channels = 0;
+    return true;
+}
+
+/* Keep a rule if it is for this communicator; return what is wrong with it, NULL for nothing. */
+static const char *keep(struct communicator *own, const struct row *row) {
+    const struct rules *rules = &own->rules[row->collective];
+    if (row->rule.first > row->rule.last) return "ends below its first size";
+    if (!is_offered(row)) return "names what NCCL does not have";
+    if (row->nodes != own->nodes || row->ranks != own->ranks) return NULL;
+    if (rules->count && row->rule.first <= rules->rule[rules->count - 1].last)
+        return "begins below the end of the rule before";
+    return append(own, row) ? NULL : "finds no memory";
+}
+
+static uint64_t fnv1a(const char *at, const char *end) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; at < end; at++) hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+    return hash;
+}
+
+/* Read the first line, which says how many rows follow, and the digest of all that follows. */
+static bool take_header(struct text *text, uint64_t *rows, uint64_t *digest) {
+    text->flaw = "was not written by `tuner nccl install`";
+    if (!take(text, HEADER) || !take_number(text, 10, MOST_ROWS, rows) ||
+        !take(text, " rows, fnv1a64 ") || !take_number(text, 16, UINT64_MAX, digest) ||
+        !take(text, "\n"))
+        return false;
+    text->flaw = "is damaged, or was changed by hand";
+    return fnv1a(text->at, text->end) == *digest;
+}
+
+/* Read all rows and keep those for this communicator; `rows` and `digest` are those of the file. */
+static bool take_rules(struct text *text, struct communicator *own, uint64_t *rows,
+                       uint64_t *digest) {
+    uint64_t seen = 0;
+    text->line = 1;
+    if (!take_header(text, rows, digest)) return false;
+    while (text->at < text->end) {
+        struct row row = {0};
+        text->line++;
+        if (*text->at == '#') {
+            const char *newline = memchr(text->at, '\n', (size_t)(text->end - text->at));
+            text->at = newline ? newline + 1 : text->end;
+            continue;
+        }
+        text->flaw = "has a line that is no rule";
+        if (!take_row(text, &row)) return false;
+        seen++;
+        text->flaw = keep(own, &row);
+        if (text->flaw != NULL) return false;
+    }
+    text->flaw = "has another number of rules than it says";
+    return seen == *rows;
+}
+
+/* Return the file's content, NULL with a reason. A pipe is not waited for: it has no size. */
+static char *read_file(const char *path, size_t *length, const char **flaw) {
+    struct stat found;
+    char *content = NULL;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *flaw = "cannot be read";
+    if (file < 0) return NULL;
+    if (fstat(file, &found) == 0 && found.st_size <= LARGEST_FILE)
+        content = malloc((size_t)found.st_size);
+    for (*length = 0; content != NULL && *length < (size_t)found.st_size;) {
+        const ssize_t got = read(file, content + *length, (size_t)found.st_size - *length);
+        if (got > 0) *length += (size_t)got;
+        else if (got == 0 || errno != EINTR) break;
+    }
+    close(file);
+    *flaw = "is larger than 16 MiB, or finds no memory";
+    return content;
+}
+
+/* Write the path of the rules, which lie beside this library. */
+static bool find_file(char *path, size_t room) {
+    Dl_info own;
+    if (dladdr((const void *)&HEADER, &own) == 0 || own.dli_fname == NULL) return false;
+    const char *slash = strrchr(own.dli_fname, '/');
+    const int folder = slash ? (int)(slash + 1 - own.dli_fname) : 0;
+    const int needed = snprintf(path, room, "%.*s%s", folder, own.dli_fname, FILE_NAME);
+    return needed > 0 && (size_t)needed < room;
+}
+
+/* ---- What NCCL calls ------------------------------------------------------------------------- */
+
+static int forget(void *context) {
+    struct communicator *own = context;
+    if (own == NULL) return NCCL_SUCCESS;
+    for (int i = 0; i < COLLECTIVES; i++) free(own->rules[i].rule);
+    free(own);
+    return NCCL_SUCCESS;
+}
+
+static const char *forced(void) {
+    static const char *const names[] = {"NCCL_ALGO", "NCCL_PROTO"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]) != NULL) return names[i];
+    return NULL;
+}
+
+/* Read the rules for one communicator from this file; return whether the file is sound. */
+static bool load(const char *path, struct communicator *own, logger_t log) {
+    uint64_t rows = 0, digest = 0;
+    size_t length = 0, kept = 0;
+    struct text text = {0};
+    char *content = read_file(path, &length, &text.flaw);
+    bool sound = false;
+    if (content != NULL) {
+        text.at = content;
+        text.end = content + length;
+        sound = take_rules(&text, own, &rows, &digest);
+    }
+    free(content);
+    for (int i = 0; i < COLLECTIVES; i++) kept += own->rules[i].count;
+    if (sound)
+        say(log, LOG_INFO,
+            "%zu of %" PRIu64 " rules (fnv1a64 %016" PRIx64 ") are followed on %" PRIu64
+            " ranks, %" PRIu64 " nodes%s",
+            kept, rows, digest, own->ranks, own->nodes,
+            own->blind ? ", of those for ring and tree in ll and simple, without channels" : "");
+    else if (first_to_speak())
+        say(log, LOG_WARN, "%s:%lu %s: NCCL decides itself on this rank", path, text.line,
+            text.flaw);
+    return sound;
+}
+
+/* Return the context of a communicator; NULL, with a message, to leave everything to NCCL. */
+static struct communicator *begin(size_t ranks, size_t nodes, bool blind, logger_t log) {
+    char path[PATH_MAX];
+    const char *variable = forced();
+    if (variable != NULL) {
+        if (first_to_speak()) say(log, LOG_INFO, "%s is set: no rules are followed", variable);
+        return NULL;
+    }
+    struct communicator *own = calloc(1, sizeof *own);
+    if (own == NULL || !find_file(path, sizeof path)) {
+        if (first_to_speak())
+            say(log, LOG_WARN, "no path or no memory for rules: NCCL decides itself on this rank");
+        free(own);
+        return NULL;
+    }
+    own->ranks = ranks;
+    own->nodes = nodes;
+    own->blind = blind;
+    if (load(path, own, log)) return own;
+    forget(own);
+    return NULL;
+}
+
+/* Return the rule for a call by bisection, without a branch that a processor would mispredict. */
+static const struct rule *find(const struct communicator *own, int collective, uint64_t nbytes) {
+    if (own == NULL || collective < 0 || collective >= COLLECTIVES) return NULL;
+    const struct rule *rule = own->rules[collective].rule;
+    size_t left = own->rules[collective].count;
+    if (left == 0) return NULL;
+    while (left > 1) { /* the rule wanted is one of `left` from `rule` on */
+        const size_t half = left / 2;
+        rule += rule[half].first <= nbytes ? half : 0;
+        left -= half;
+    }
+    return rule->first <= nbytes && nbytes <= rule->last ? rule : NULL;
+}
+
+static int init_v2(size_t ranks, size_t nodes, logger_t log, void **context) {
+    *context = begin(ranks, nodes, true, log);
+    return NCCL_SUCCESS;
+}
+
+static int init_v3(size_t ranks, size_t nodes, logger_t log, void **context) {
+    *context = begin(ranks, nodes, false, log);
+    return NCCL_SUCCESS;
+}
+
+static int init_v5(void **context, uint64_t communicator, size_t ranks, size_t nodes, logger_t log,
+                   struct nvl_domains *domains, void *constants) {
+    (void)communicator, (void)constants;
+    *context = NULL;
+    if (domains != NULL && domains->fewest_ranks != domains->most_ranks)
+        say(log, LOG_INFO, "%zu ranks are spread unevenly over %zu nodes: no rules are for them",
+            ranks, nodes);
+    else
+        *context = begin(ranks, nodes, false, log);
+    return NCCL_SUCCESS;
+}
+
+/* Channels are left to NCCL, which would not limit them either. */
+static int decide_v2(void *context, int collective, size_t nbytes, int collnet, int nvls,
+                     int pipelined, int *algorithm, int *protocol, int *channels) {
+    (void)collnet, (void)nvls, (void)pipelined, (void)channels;
+    const struct rule *rule = find(context, collective, nbytes);
+    if (rule != NULL) {
+        *algorithm = rule->algorithm;
+        *protocol = rule->protocol;
+    }
+    return NCCL_SUCCESS;
+}
+
+/* `costs` is an array of `algorithms` times `protocols` times in microseconds; what cannot run is
+ * below zero there, and stays so. */
+static int decide_v5(void *context, int collective, size_t nbytes, int pipelined, float **costs,
+                     int algorithms, int protocols, int registered, int *channels) {
+    (void)pipelined, (void)registered;
+    const struct rule *rule = find(context, collective, nbytes);
+    if (rule == NULL || rule->algorithm >= algorithms || rule->protocol >= protocols)
+        return NCCL_SUCCESS;
+    float *cost = (float *)(void *)costs + rule->algorithm * protocols + rule->protocol;
+    if (!(*cost >= 0.0f)) return NCCL_SUCCESS;
+    *cost = 0.0f;
+    if (rule->channels > 0) *channels = rule->channels;
+    return NCCL_SUCCESS;
+}
+
+static int decide_v3(void *context, int collective, size_t nbytes, int pipelined, float **costs,
+                     int algorithms, int protocols, int *channels) {
+    return decide_v5(context, collective, nbytes, pipelined, costs, algorithms, protocols, 0,
+                     channels);
+}
+
+#define EXPORTED __attribute__((visibility("default")))
+EXPORTED const struct tuner_v2 ncclTunerPlugin_v2 = {NAME, init_v2, decide_v2, forget};
+EXPORTED const struct tuner_v3 ncclTunerPlugin_v3 = {NAME, init_v3, decide_v3, forget};
+EXPORTED const struct tuner_v4 ncclTunerPlugin_v4 = {NAME, init_v3, decide_v5, forget};
+EXPORTED const struct tuner_v5 ncclTunerPlugin_v5 = {NAME, init_v5, decide_v5, forget};
+EXPORTED const struct tuner_v6 ncclTunerPlugin_v6 = {{NAME, init_v5, decide_v5, forget}, NULL};
