@@ -21,7 +21,7 @@ from tuner.cost import read_calibration
 from tuner.errors import InputError
 from tuner.export.formats import FORMATS
 from tuner.measurement import read_measurements
-from tuner.results import Reading, Told, read_results
+from tuner.results import Reading, Told, read_all
 from tuner.results.names import require_names
 from tuner.select.baselines import BASELINES, Pick
 from tuner.select.cases import (
@@ -207,7 +207,9 @@ def read_cases(options: argparse.Namespace, simulate: Simulate) -> list[Case]:
 
 def _readings(path: Path, form: str) -> Sequence[Reading]:
     """Of a file that another program wrote; what is odd about it is said."""
-    readings = read_results(path, form, Told(options=False))
+    readings, notes = read_all([path], form, Told(options=False))
+    for note in notes:
+        warn(note)
     unused = [reading for reading in readings if not usable(reading)]
     if unused:
         warn(

@@ -1,15 +1,17 @@
-"""Read results that you already have, of OSU micro-benchmarks, IMB, nccl-tests, PICO or tables, as
-measurements."""
+"""Read results that you already have, of OSU micro-benchmarks, IMB, nccl-tests, PICO or tables, and
+what NCCL's Inspector recorded of production jobs, as measurements."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.cli import parsing
-from tuner.cli.output import add_json, emit, print_cautions, print_text
+from tuner.cli.output import add_json, console, emit, print_cautions, print_text, warn
+from tuner.cli.progress import Display, timed
 from tuner.errors import InputError
 from tuner.measurement import Measurements
 from tuner.results import (
@@ -18,16 +20,17 @@ from tuner.results import (
     Reading,
     Told,
     as_measurements,
-    read_results,
+    read_all,
     write_measurements,
 )
 from tuner.results.names import library_name, require_names
-from tuner.units import readable
+from tuner.units import format_size, readable
 
 PURPOSE = (
     "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"
     " tables are made of probes of your own (`tuner probe`: Open MPI, MPICH)."
 )
+LARGE = 32 << 20  # bytes; reading more takes seconds
 EXAMPLES = f"""examples:
   tuner import-results osu_allreduce.out --p 64 --nodes 8 --library "openmpi 5.0.11" --out m.ndjson
   tuner import-results osu_latency.out --nodes 2 --library "openmpi 5.0.11" --out latency.ndjson
@@ -36,6 +39,7 @@ EXAMPLES = f"""examples:
   tuner import-results 512_ring_ompi_int32.csv --collective allreduce --nodes 8 --ppn 1 \\
       --library "openmpi 4.1.6" --cluster leonardo --out m.ndjson
   tuner import-results table.csv --library "openmpi 4.1.6" --out m.ndjson
+  tuner import-results nccl-inspector-4711/ --library "nccl 2.29.7" --cluster dgx --out job.ndjson
 
 What a file says needs no option; what it leaves open is asked for. Options hold for all files.
 {PURPOSE}"""
@@ -43,7 +47,10 @@ What a file says needs no option; what it leaves open is asked for. Options hold
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE",
+        help="a folder stands for the files of NCCL's Inspector in it, which are of one job",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="NDJSON to write")
     add_form(parser)
     parser.add_argument("--p", type=parsing.positive, metavar="N", help="ranks that took part")
@@ -87,15 +94,41 @@ def run(options: argparse.Namespace) -> None:
         options.p, options.nodes, options.ppn, options.collective, options.algorithm,
         dict(options.param), options.memory,
     )  # fmt: skip
-    readings = [
-        reading for path in options.files for reading in read_results(path, options.form, told)
-    ]
+    readings = _read(options, told)
     require_names(readings)
     _require_version(library_name(options.library), readings)
     found = as_measurements(readings, options.library, options.cluster, options.cores)
     write_measurements(found, options.out)
     record = _summary(found) | {"readings": len(readings), "out": str(options.out)}
     emit(options, record, lambda: _print(found, len(readings), options.out))
+
+
+def _read(options: argparse.Namespace, told: Told) -> list[Reading]:
+    """Read all files; what they lack is said, and how far large ones were read."""
+    if _bytes(options.files) < LARGE:
+        readings, notes = read_all(options.files, options.form, told)
+    else:
+        with Display(console(error=True)).stage("reading") as report:
+            tell = timed(report)
+            readings, notes = read_all(
+                options.files, options.form, told,
+                lambda done, total: tell(
+                    done / total, f"{format_size(done)} of {format_size(total)}"
+                ),
+            )  # fmt: skip
+    for note in notes:
+        warn(note)
+    return readings
+
+
+def _bytes(paths: Sequence[Path]) -> int:
+    """Return the size of all files, as far as it can be known."""
+    total = 0
+    for path in paths:
+        with suppress(OSError):
+            files = path.iterdir() if path.is_dir() else (path,)
+            total += sum(file.stat().st_size for file in files if file.is_file())
+    return total
 
 
 def _require_version(library: str, readings: Sequence[Reading]) -> None:

@@ -1,10 +1,10 @@
 """Results that other programs wrote: one module per form."""
 
-from tuner.results.forms import AUTO, FORMS, parse_results, read_results
+from tuner.results.forms import AUTO, FORMS, parse_results, read_all, read_results
 from tuner.results.measured import as_measurements, write_measurements
 from tuner.results.reading import Reading, Shape, Told
 
 __all__ = [
     "AUTO", "FORMS", "Reading", "Shape", "Told", "as_measurements", "parse_results",
-    "read_results", "write_measurements",
+    "read_all", "read_results", "write_measurements",
 ]  # fmt: skip

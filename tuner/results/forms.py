@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tuner.collective import Collective
 from tuner.errors import InputError, quoted
+from tuner.progress import Counted, quietly
 from tuner.results import imb, nccl_tests, osu, pico, tidy
+from tuner.results.inspector_files import (
+    begin_of,
+    begins_inspector,
+    files_of,
+    is_inspector,
+    parse_inspector,
+    read_job,
+)
 from tuner.results.names import require_names
 from tuner.results.nccl_json import parse_json
 from tuner.results.reading import ALLTOALL, Reading, Told
 from tuner.results.text import Lines, lines_of, read_lines
 
-AUTO = "auto"
+AUTO, INSPECTOR = "auto", "inspector"
 MOST_ROWS = 250_000  # of one file; seconds to read
 
 Parse = Callable[[Lines, Told], Iterator[Reading]]
@@ -26,7 +35,7 @@ def _parse_nccl(lines: Lines, told: Told) -> Iterator[Reading]:
 
 FORMS: dict[str, Parse] = {
     "osu": osu.parse_osu, "imb": imb.parse_imb, "nccl-tests": _parse_nccl,
-    "pico": pico.parse_pico, "csv": tidy.parse_tidy,
+    "pico": pico.parse_pico, "csv": tidy.parse_tidy, INSPECTOR: parse_inspector,
 }  # fmt: skip
 # A line that only this form has.
 _LINES = {"osu": osu.TITLE, "imb": imb.BEGIN, "nccl-tests": nccl_tests.HEADER}
@@ -35,13 +44,37 @@ _EARLIER = {
 }  # also of a run that was cut off before its first table  # fmt: skip
 
 
-def read_results(path: Path, form: str = AUTO, told: Told | None = None) -> list[Reading]:
-    """All readings of a file, in its order.
+def read_all(
+    paths: Sequence[Path],
+    form: str = AUTO,
+    told: Told | None = None,
+    progress: Counted = quietly,
+) -> tuple[list[Reading], list[str]]:
+    """Return all readings of files and folders, and sentences on what the files lack.
+
+    paths       a folder stands for the files of NCCL's Inspector in it
+    progress    of reading these, in bytes
 
     Raises InputError that names the file and mostly the line: for what is not in one of `FORMS`, is
     damaged or cut off, or leaves open what `told` does not say.
     """
-    return _parsed(read_lines(path), form, told)
+    job, others = list[Path](), list[Path]()
+    for path in paths:
+        if form in (AUTO, INSPECTOR) and path.is_dir():
+            job += files_of(path)
+        else:
+            known = form == INSPECTOR and path.is_file()
+            (job if known or (form == AUTO and is_inspector(path)) else others).append(path)
+    readings = [reading for path in others for reading in _parsed(read_lines(path), form, told)]
+    if not job:
+        return readings, []
+    found, notes = read_job(job, told or Told(), progress)
+    return [*readings, *found], notes
+
+
+def read_results(path: Path, form: str = AUTO, told: Told | None = None) -> list[Reading]:
+    """Return all readings of a file, in its order, or of a folder. Raises as `read_all` does."""
+    return read_all([path], form, told)[0]
 
 
 def parse_results(
@@ -79,6 +112,8 @@ def _recognised(lines: Lines) -> str:
     """Raises InputError for what is in none of the forms."""
     if not any(line.strip() for line in lines.lines):
         raise InputError("line 1: the file is empty: measure again")
+    if begins_inspector(begin_of(lines)):
+        return INSPECTOR
     if _is_json(lines):
         return "nccl-tests"
     for patterns in (_LINES, _EARLIER):

@@ -1,0 +1,49 @@
+"""How NCCL and its plugins name collectives, algorithms, protocols and types in what they write.
+
+Source: `src/enqueue.cc`, `src/init.cc` (until 2.23 algorithms and protocols by number) and
+`nccl.h` of NVIDIA/nccl.
+"""
+
+from __future__ import annotations
+
+from tuner.collective import Collective
+from tuner.libraries.nccl.constants import (
+    COLLNET_CHAIN,
+    COLLNET_DIRECT,
+    NVLS,
+    NVLS_TREE,
+    PAT,
+    PROTOCOLS,
+    RING,
+    TREE,
+)
+
+COLLECTIVES = {
+    "AllReduce": Collective.ALLREDUCE, "AllGather": Collective.ALLGATHER,
+    "ReduceScatter": Collective.REDUCE_SCATTER, "Broadcast": Collective.BCAST,
+    "Reduce": Collective.REDUCE,
+}  # fmt: skip
+PER_RANK = (Collective.ALLGATHER, Collective.REDUCE_SCATTER)  # sizes are of one rank's part
+UNKNOWN = "unknown"  # the Inspector's word for a collective whose algorithm it was not told
+TYPE_BYTES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)  # by the number of an ncclDataType_t
+_NUMBERED = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
+_SPELLED = {name.replace("_", ""): name for name in _NUMBERED}
+
+
+def whole_bytes(collective: Collective, per_rank: int, p: int) -> int:
+    """Return the bytes of the whole buffer of a call on `p` ranks that NCCL calls so large."""
+    return per_rank * p if collective in PER_RANK else per_rank
+
+
+def algorithm_of(algorithm: str, protocol: str) -> str:
+    """Return `ring_ll128` of `RING` and `LL128`, of `Ring` and `LL128`, and of `1` and `1`.
+
+    Names that are not known stay, in lower case.
+    """
+    if algorithm.isdecimal() and int(algorithm) < len(_NUMBERED):
+        name = _NUMBERED[int(algorithm)]
+    else:
+        name = _SPELLED.get(algorithm.lower().replace("_", ""), algorithm.lower())
+    if protocol.isdecimal() and int(protocol) < len(PROTOCOLS):
+        protocol = PROTOCOLS[int(protocol)]
+    return f"{name}_{protocol.lower()}"

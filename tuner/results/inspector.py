@@ -1,0 +1,270 @@
+"""What NCCL's Inspector plugin writes about a job: a line of JSON per collective of each rank.
+
+    {"header": {"id": "0x7f8c", "rank": 2, "n_ranks": 8, "nnodes": 1},
+     "metadata": {"inspector_output_format_version": "v4.0", "hostname": "node1", "pid": 163, ...},
+     "coll_perf": {"coll": "AllReduce", "coll_sn": 1407, "coll_msg_size_bytes": 1048576,
+                   "coll_exec_time_us": 61, "coll_timing_source": "kernel_gpu", ...}}
+
+From v4.1 on a line with `dump_stats` begins each batch and counts its lines; from v4.2 on
+`coll_algo` and `coll_proto` say what ran; from v4.3 on the line that begins a batch alone has the
+header. Sizes of allgather and reduce-scatter are those of one rank's part. Every process writes a
+file, and one that was killed leaves its last line or batch cut off.
+
+Source: plugins/profiler/inspector of NVIDIA/nccl 2.28 to 2.31 (until 2.29 ext-profiler/inspector).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from tuner.errors import InputError, quoted
+from tuner.libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
+from tuner.measurement import LONGEST
+from tuner.results.reading import MOST_RANKS
+from tuner.results.streaming import Line
+from tuner.results.text import LARGEST
+from tuner.units import plural
+
+FIRST_LINE = re.compile(rb'\s*\{\s*"(?:header|coll_perf|p2p_perf|proxy_trace)"\s*:')
+MAJOR = 4  # of the versions that are read
+BATCHED = (4, 3)  # first version whose lines rely on the line that begins their batch
+_VERSION = re.compile(r"v([0-9]{1,3})\.([0-9]{1,3})")
+_COUNTED = {"coll_perf": "coll_records", "p2p_perf": "p2p_records", "proxy_trace": "proxy_records"}
+_CPU = "timed by the CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """The ranks that a collective ran on."""
+
+    identity: str
+    p: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One collective as one rank saw it.
+
+    line        in its file
+    function    the collective as NCCL calls it
+    sequence    number of the call among those of this collective on this communicator
+    nbytes      of the whole buffer; None for a type that the plugin did not know
+    seconds     0 where no time was taken
+    algorithm   such as `ring_ll128`; "" where the file does not say
+    left_out    why this is no measurement; "" where it is one
+    """
+
+    line: int
+    communicator: Communicator
+    rank: int
+    function: str
+    sequence: int
+    nbytes: int | None
+    seconds: float
+    algorithm: str = ""
+    left_out: str = ""
+
+
+@dataclass
+class _Batch:
+    """What a line with `dump_stats` said about the lines after it."""
+
+    line: int
+    header: Mapping[str, Any]
+    strict: bool
+    remaining: Counter[str]
+
+
+@dataclass
+class InspectorFile:
+    """The records of one file, and what was noticed while they were read.
+
+    lost        collectives that the plugin itself dropped before it could write them
+    cut         why the end of the file is missing; "" for a whole file
+    """
+
+    lost: int = 0
+    cut: str = ""
+    _batch: _Batch | None = field(default=None, repr=False)
+    _known: dict[tuple[Any, ...], Communicator] = field(default_factory=dict, repr=False)
+
+    def records(self, lines: Iterable[Line]) -> Iterator[Record]:
+        """Yield each collective. Raises InputError naming the line for what is damaged."""
+        for line in lines:
+            if not line.content.strip():
+                continue
+            try:
+                content = _object(line)
+            except InputError:
+                if line.ended:
+                    raise
+                self.cut = f"its last line ({line.number}) is cut off"
+                return
+            record = self._record(line.number, content)
+            if record is not None:
+                yield record
+        self.cut = self._missing()
+
+    def _record(self, number: int, content: Mapping[str, Any]) -> Record | None:
+        kind = next((name for name in _COUNTED if name in content), "")
+        if "dump_stats" in content:
+            self._begin(number, content)
+            return None
+        header = self._header(number, kind, content)
+        if kind != "coll_perf":
+            return None
+        call = _mapping(content, kind, number)
+        communicator, rank = self._place(number, header)
+        return _collective(number, communicator, rank, call)
+
+    def _begin(self, number: int, content: Mapping[str, Any]) -> None:
+        """Note the batch that begins here."""
+        self._require_complete(number)
+        stats = _mapping(content, "dump_stats", number)
+        counts = {kind: _whole(stats.get(name, 0), name, number) for kind, name in _COUNTED.items()}
+        self.lost += _whole(
+            stats.get("coll_dropped_since_last_dump", 0), "coll_dropped_since_last_dump", number
+        )
+        self._batch = _Batch(
+            number, _mapping(content, "header", number), _version(number, content) >= BATCHED,
+            Counter(counts),
+        )  # fmt: skip
+
+    def _header(self, number: int, kind: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the header of a line: its own, or that of its batch."""
+        if not kind:
+            raise InputError(f"line {number}: none of {', '.join(_COUNTED)} and dump_stats is in"
+                             " it: it is damaged, or no line of NCCL's Inspector")  # fmt: skip
+        batch = self._batch
+        counted = batch is not None and batch.remaining[kind] > 0
+        if batch is not None and counted:
+            batch.remaining[kind] -= 1
+        if "header" in content:
+            _version(number, content)
+            return _mapping(content, "header", number)
+        if batch is None or not counted:
+            raise InputError(
+                f"line {number}: it does not say of which communicator it is, and no line before"
+                " it does: lines were removed; give the file as the plugin wrote it"
+            )
+        return batch.header
+
+    def _place(self, number: int, header: Mapping[str, Any]) -> tuple[Communicator, int]:
+        p = _whole(header.get("n_ranks"), "n_ranks", number, 1, MOST_RANKS)
+        nodes = _whole(header.get("nnodes"), "nnodes", number, 1, MOST_RANKS)
+        rank = _whole(header.get("rank"), "rank", number, 0, p)
+        identity = header.get("id")
+        if type(identity) is not str or not identity:
+            raise InputError(f"line {number}: the communicator's id cannot be {quoted(identity)}")
+        if nodes > p:
+            raise InputError(f"line {number}: {p} ranks cannot be on {nodes} nodes")
+        known = self._known.setdefault((identity, p, nodes), Communicator(identity, p, nodes))
+        return known, rank
+
+    def _require_complete(self, number: int) -> None:
+        """Raises InputError where a batch begins before the last one is complete."""
+        if missing := self._missing():
+            raise InputError(f"line {number}: {missing}: give the file as the plugin wrote it")
+
+    def _missing(self) -> str:
+        """Return what lacks of the last batch, "" where nothing does.
+
+        Before v4.3 every line has a header, so that lines may be picked out of a file.
+        """
+        batch = self._batch
+        if batch is None or not batch.strict or not batch.remaining.total():
+            return ""
+        return (
+            f"{plural(batch.remaining.total(), 'line')} missing of those that line {batch.line}"
+            " announces"
+        )
+
+
+def _object(line: Line) -> dict[str, Any]:
+    try:
+        content = json.loads(line.content, parse_constant=_no_constant)
+    except json.JSONDecodeError as reason:
+        raise InputError(f"line {line.number}: damaged or cut off at character {reason.pos + 1}:"
+                         f" {reason.msg}") from None  # fmt: skip
+    except (ValueError, RecursionError):
+        raise InputError(f"line {line.number}: not JSON as NCCL's Inspector writes it") from None
+    if not isinstance(content, dict):
+        raise InputError(f"line {line.number}: not JSON as NCCL's Inspector writes it")
+    return content
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _collective(
+    number: int, communicator: Communicator, rank: int, call: Mapping[str, Any]
+) -> Record:
+    function = call.get("coll")
+    if type(function) is not str or not function.isprintable() or not 0 < len(function) <= 40:
+        raise InputError(f"line {number}: coll cannot be {quoted(function)}")
+    per_rank = _whole(call.get("coll_msg_size_bytes"), "coll_msg_size_bytes", number, 0, 2**64)
+    known = COLLECTIVES.get(function)
+    nbytes = per_rank if known is None else whole_bytes(known, per_rank, communicator.p)
+    return Record(
+        number, communicator, rank, function,
+        _whole(call.get("coll_sn"), "coll_sn", number),
+        nbytes if per_rank < LARGEST else None,
+        _seconds(call.get("coll_exec_time_us"), number), _algorithm(number, call),
+        _reason(communicator, per_rank, call),
+    )  # fmt: skip
+
+
+def _reason(communicator: Communicator, per_rank: int, call: Mapping[str, Any]) -> str:
+    """Return why a collective is no measurement; "" where it is one."""
+    source = call.get("coll_timing_source", "kernel_gpu")
+    if communicator.p == 1:
+        return "on one rank"
+    if per_rank >= LARGEST:
+        return "of a type that the plugin did not know, which leaves the size open"
+    return "" if source == "kernel_gpu" else _CPU
+
+
+def _algorithm(number: int, call: Mapping[str, Any]) -> str:
+    words = [call.get(name, UNKNOWN) for name in ("coll_algo", "coll_proto")]
+    for word in words:
+        if type(word) is not str or not re.fullmatch(r"[A-Za-z0-9_]{1,40}", word):
+            raise InputError(f"line {number}: no algorithm or protocol is {quoted(word)}")
+    return "" if UNKNOWN in words else algorithm_of(*words)
+
+
+def _version(number: int, content: Mapping[str, Any]) -> tuple[int, int]:
+    """Return (4, 3) of `v4.3`. Raises InputError for another major version."""
+    written = _mapping(content, "metadata", number).get("inspector_output_format_version")
+    found = _VERSION.fullmatch(written) if type(written) is str else None
+    if found is None or int(found[1]) != MAJOR:
+        raise InputError(f"line {number}: format {quoted(written)} of NCCL's Inspector, of which"
+                         f" versions v{MAJOR}.x are read")  # fmt: skip
+    return int(found[1]), int(found[2])
+
+
+def _mapping(content: Mapping[str, Any], name: str, number: int) -> Mapping[str, Any]:
+    value = content.get(name)
+    if not isinstance(value, dict):
+        raise InputError(f"line {number}: {name} cannot be {quoted(value)}")
+    return value
+
+
+def _whole(value: Any, name: str, number: int, least: int = 0, end: int = LARGEST) -> int:
+    """Return a whole number from `least` to below `end`."""
+    if type(value) is not int or not least <= value < end:
+        raise InputError(f"line {number}: {name} cannot be {quoted(value)}")
+    return value
+
+
+def _seconds(value: Any, number: int) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= 1e6 * LONGEST or math.isnan(value):
+        raise InputError(f"line {number}: coll_exec_time_us cannot be {quoted(value)}")
+    return float(value / 1e6)

@@ -1,0 +1,145 @@
+"""One time per call of a job, out of what its ranks recorded, and the calls as readings.
+
+A kernel of NCCL runs on a rank from the moment that rank arrives, and waits there for the others.
+No rank can leave an allreduce, allgather or reduce-scatter before the last one has arrived: the
+time of the call is that of the rank that arrived last, the shortest. A broadcast's root and the
+leaves of a reduce may leave early: there the longest time is taken, which includes waiting.
+
+Ranks' records of one call have the same sequence number. Calls that were recorded by all ranks are
+taken alone where there are any: of others the last rank may be missing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import InputError
+from tuner.libraries.nccl.logged import COLLECTIVES
+from tuner.results.inspector import Communicator, Record
+from tuner.results.reading import COLLECTIVE, Benchmark, Reading, Shape, Told
+from tuner.topology import CUDA
+
+MOST_GROUPS = 100_000  # different calls of a job on its communicators
+MOST_SAMPLES = 1000  # that are kept of a call, evenly spread over those that were made
+Floats = npt.NDArray[np.float64]
+_Call = tuple[str, str, Shape, int | None, str, str]  # run, function, shape, ..., left_out
+
+
+@dataclass
+class _Times:
+    """What the ranks of one communicator recorded of equal calls, a row each."""
+
+    first: Record
+    source: str
+    sequences: array[int] = field(default_factory=lambda: array("Q"))
+    ranks: array[int] = field(default_factory=lambda: array("I"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+
+
+class InspectorCalls:
+    """The calls of one or more jobs, collected record by record and merged at the end.
+
+    partial     calls that not all of their ranks recorded, and that are taken nevertheless
+    """
+
+    def __init__(self) -> None:
+        self.partial = 0
+        self._times: dict[_Call, dict[Communicator, _Times]] = {}
+        self._groups = 0
+
+    def add(self, record: Record, source: str, run: str) -> None:
+        """Take in a record of a file. Raises InputError for more different calls than any job has.
+
+        run     names the job; calls of several jobs are not merged
+        """
+        communicator = record.communicator
+        even = communicator.p % communicator.nodes == 0
+        ppn = communicator.p // communicator.nodes if even else 0
+        call = (
+            run, record.function, Shape(communicator.p, communicator.nodes, ppn), record.nbytes,
+            record.algorithm, record.left_out,
+        )  # fmt: skip
+        group = self._times.setdefault(call, {})
+        times = group.get(communicator)
+        if times is None:
+            self._groups += 1
+            if self._groups > MOST_GROUPS:
+                raise InputError(
+                    f"{source}: line {record.line}: more than {MOST_GROUPS} different calls: give"
+                    " fewer files at a time"
+                )
+            times = group[communicator] = _Times(record, source)
+        times.sequences.append(record.sequence)
+        times.ranks.append(record.rank)
+        times.seconds.append(record.seconds)
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._times)
+
+    def readings(self, told: Told) -> Iterator[Reading]:
+        """Yield one reading per call and algorithm of a job."""
+        for call, group in self._times.items():
+            yield self._reading(call, list(group.values()), told)
+
+    def _reading(self, call: _Call, group: list[_Times], told: Told) -> Reading:
+        run, function, shape, nbytes, algorithm, left_out = call
+        first = group[0]
+        samples = [] if left_out else self._samples(function, shape.p, group)
+        reason = "" if samples else "no time is told"
+        return Reading(
+            first.source, first.first.line,
+            Benchmark(function, COLLECTIVE, COLLECTIVES[function])
+            if function in COLLECTIVES else Benchmark(function),
+            nbytes, tuple(_spread(samples)), "each call", shape=shape,
+            algorithm=told.algorithm or algorithm or "default", params=dict(told.params),
+            memory=told.memory or CUDA, iterations=len(samples) or None, run=run,
+            left_out=left_out or reason,
+        )  # fmt: skip
+
+    def _samples(self, function: str, p: int, group: list[_Times]) -> list[float]:
+        """Return seconds of the calls in the order in which they were made, on each communicator.
+
+        Those that all ranks recorded, or, where there are none, all.
+        """
+        collective = COLLECTIVES.get(function)
+        longest = collective is not None and collective.rooted
+        merged = [_merged(times, p, longest) for times in group]
+        complete = [seconds[recorded == p] for seconds, recorded in merged]
+        if any(len(seconds) for seconds in complete):
+            return [float(second) for part in complete for second in part]
+        self.partial += sum(len(seconds) for seconds, _ in merged)
+        return [float(second) for seconds, _ in merged for second in seconds]
+
+
+def _merged(times: _Times, p: int, longest: bool) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return the time of each call, in the order of their numbers, and how many ranks recorded it.
+
+    A record that occurs twice, as in a file and its copy, counts once; one without a time does not.
+    """
+    seconds = np.frombuffer(times.seconds, dtype=np.float64)
+    timed = seconds > 0
+    sequences = np.frombuffer(times.sequences, dtype=np.uint64)[timed]
+    ranks = np.frombuffer(times.ranks, dtype=np.uintc)[timed]
+    order = np.lexsort((ranks, sequences))
+    sequences, ranks, seconds = sequences[order], ranks[order], seconds[timed][order]
+    fresh = np.ones(len(order), dtype=bool)
+    fresh[1:] = (sequences[1:] != sequences[:-1]) | (ranks[1:] != ranks[:-1])
+    sequences, seconds = sequences[fresh], seconds[fresh]
+    if not len(seconds):
+        return seconds, np.zeros(0, dtype=np.int64)
+    _, begins, recorded = np.unique(sequences, return_index=True, return_counts=True)
+    reduce = np.maximum if longest else np.minimum
+    return reduce.reduceat(seconds, begins), recorded
+
+
+def _spread(samples: Sequence[float]) -> Sequence[float]:
+    """Return at most `MOST_SAMPLES` of them, evenly spread."""
+    if len(samples) <= MOST_SAMPLES:
+        return samples
+    return [samples[i * len(samples) // MOST_SAMPLES] for i in range(MOST_SAMPLES)]

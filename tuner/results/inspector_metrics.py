@@ -1,0 +1,112 @@
+"""What NCCL's Inspector plugin writes for Prometheus: the last calls of each GPU, as metrics.
+
+    nccl_collective_exec_time_microseconds{comm_id="0xd152",rank="4",nranks="8",n_nodes="1",
+        collective="AllReduce",coll_sn="228",message_size="2.00MB",...} 61
+
+The first versions name call, rank and size, the size to three digits. From v5.1 on a line is the
+mean over all calls of a range of sizes (`message_size="4-5GB"`), which is no measurement of a call:
+it is read, and left out. Source: inspector_prom.cc of NVIDIA/nccl 2.28 to 2.31.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tuner.errors import InputError, quoted
+from tuner.libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
+from tuner.results import text
+from tuner.results.inspector import Communicator, Record
+from tuner.results.reading import MOST_RANKS
+from tuner.results.streaming import Line
+
+TIME = "nccl_collective_exec_time_microseconds"
+ANY_LINE = re.compile(
+    rb"nccl_(?:algorithm_bandwidth_gbs|bus_bandwidth_gbs|collective_exec_time_microseconds"
+    rb"|p2p_bus_bandwidth_gbs|p2p_exec_time_microseconds|collectives_total)\{"
+)
+RANGE = "its sizes are told as ranges: let the plugin write JSON (NCCL_INSPECTOR_PROM_DUMP=0)"
+_METRIC = re.compile(r"([a-z0-9_]{1,80})\{([^}]{0,4000})\} (\S{1,40})\s*")
+_LABELS = re.compile(r'(?:[A-Za-z_]\w*="(?:[^"\\]|\\.)*"(?:,|$))*')
+_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+_SIZE = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)(B|KB|MB|GB|TB)")
+_RANGE = re.compile(r"[0-9]{1,20}-[0-9]{1,20}(?:B|KB|MB|GB|TB)")
+_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+
+
+@dataclass
+class MetricsFile:
+    """The records of one file, and what was noticed while they were read.
+
+    lost        0: a file of metrics does not say what was dropped
+    cut         why the end of the file is missing; "" for a whole file
+    """
+
+    lost: int = 0
+    cut: str = ""
+
+    def records(self, lines: Iterable[Line]) -> Iterator[Record]:
+        """Yield each collective. Raises InputError naming the line for what is damaged."""
+        for line in lines:
+            words = line.content.decode("utf-8", "replace")
+            if not words.startswith(TIME):
+                continue
+            found = _METRIC.fullmatch(words.rstrip("\r\n"))
+            if found is not None and _LABELS.fullmatch(found[2]):
+                yield _record(line.number, dict(_LABEL.findall(found[2])), found[3])
+            elif line.ended:
+                raise InputError(f"line {line.number}: damaged: no metric with its labels and value"
+                                 f" is {quoted(words.strip())}")  # fmt: skip
+            else:
+                self.cut = f"its last line ({line.number}) is cut off"
+
+
+def _record(number: int, labels: Mapping[str, str], value: str) -> Record:
+    p = _label(number, labels, 1, "nranks", "n_ranks")
+    nodes = _label(number, labels, 1, "n_nodes", "nnodes")
+    function = labels.get("collective", "")
+    if not function.isprintable() or not 0 < len(function) <= 40 or nodes > p:
+        raise InputError(f"line {number}: no {quoted(function)} is on {p} ranks of {nodes} nodes")
+    size = labels.get("message_size", "")
+    seconds = text.microseconds(value, "the time", number)
+    if _RANGE.fullmatch(size) or "coll_sn" not in labels:
+        return Record(
+            number, Communicator(labels.get("comm_name", ""), p, nodes), 0, function, 0, None,
+            seconds, _algorithm(labels.get("algo_proto", "")), RANGE,
+        )  # fmt: skip
+    rank = _label(number, labels, 0, "rank")
+    communicator = Communicator(labels.get("comm_id", ""), p, nodes)
+    return Record(
+        number, communicator, rank, function,
+        text.whole(labels["coll_sn"], "coll_sn", number),
+        _nbytes(number, function, size, p), seconds,
+        left_out="on one rank" if p == 1 else "",
+    )  # fmt: skip
+
+
+def _label(number: int, labels: Mapping[str, str], least: int, *names: str) -> int:
+    """Return the whole number of the first of these labels that is there."""
+    name = next((name for name in names if name in labels), names[0])
+    value = text.whole(labels.get(name, ""), f"the label {name}", number, least)
+    if value >= MOST_RANKS:
+        raise InputError(f"line {number}: the label {name} cannot be {quoted(labels[name])}")
+    return value
+
+
+def _nbytes(number: int, function: str, size: str, p: int) -> int:
+    """Return the bytes of the whole buffer, as far as three digits tell them."""
+    found = _SIZE.fullmatch(size)
+    if found is None:
+        raise InputError(f"line {number}: the label message_size cannot be {quoted(size)}")
+    per_rank = round(float(found[1]) * _UNITS[found[2]])
+    collective = COLLECTIVES.get(function)
+    return per_rank if collective is None else whole_bytes(collective, per_rank, p)
+
+
+def _algorithm(words: str) -> str:
+    """Return `ring_ll` of `Ring_ll`; "" of what is not told."""
+    algorithm, _, protocol = words.rpartition("_")
+    if not re.fullmatch(r"[A-Za-z0-9_]{1,80}", words) or UNKNOWN in words or not algorithm:
+        return ""
+    return algorithm_of(algorithm, protocol)
