@@ -40,8 +40,8 @@ UNPROVABLE = {
     **dict.fromkeys(
         ("nccl", "rccl"),
         "nothing is proved: NCCL reads its tuner's file on GPUs alone, and this program starts no"
-        " NCCL; `tuner table check` reads the file as the plugin does, and NCCL_DEBUG=INFO"
-        " NCCL_DEBUG_SUBSYS=TUNING makes NCCL say what it runs",
+        " NCCL; `tuner table check` reads the file as the plugin does. What your programs ran tells"
+        " --log FILE: a log of one that ran with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING",
     ),
     **dict.fromkeys(
         ("mvapich", "mvapich2"),
@@ -83,7 +83,7 @@ def prove(
                 device_file=device_file(native_file), progress=progress,
             )  # fmt: skip
             proofs = [proof for proof in made if proof.rule in table.rules]  # not what was lost
-    return [_record(proof) for proof in proofs]
+    return [record_of(proof) for proof in proofs]
 
 
 def _prove_openmpi(
@@ -137,7 +137,7 @@ def _prove_intelmpi(
                 table, file, starter, Path(place), ranks=ranks, otherwise=otherwise,
                 commutative_only=wish.commutative_only, progress=counted(report),
             )  # fmt: skip
-    return [_record(proof) for proof in proofs]
+    return [record_of(proof) for proof in proofs]
 
 
 def form_of(library: str) -> Format:
@@ -226,7 +226,8 @@ def _name(cluster: Cluster) -> str:
     return f"{cluster.name} ({cluster.nodes} x {cluster.cores} cores, {cluster.cpu})"
 
 
-def _record(proof: RuleProof) -> dict[str, Any]:
+def record_of(proof: RuleProof) -> dict[str, Any]:
+    """Return what is known of a rule as reports and databases hold it."""
     rule = proof.rule
     return {
         "collective": rule.key.collective.value, "nodes": rule.key.nodes, "ppn": rule.key.ppn,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.cli import clusters, comparisons, native, proving
+from tuner.cli import clusters, comparisons, logged, native, proving
 from tuner.cli.environments import interpreter
 from tuner.cli.output import (
     add_action,
@@ -45,10 +45,11 @@ EXAMPLES = """examples:
   tuner table check openmpi.rules --table tuner-out/openmpi/table.json
   tuner table prove tuner-out/openmpi/table.json
   tuner table prove table.json --hosts node1,node2,node3,node4
+  tuner table prove nccl.json --log train.log
 
 Exit status of `prove`: 0 when every rule that the file holds was confirmed; 1 when one was refuted
-or could not be tried. What a file cannot hold is left to the default, listed as not confirmed and
-counted apart. Of `check`: 1 when anything differs.
+or could not be tried, or was not seen (--log). What a file cannot hold is left to the default,
+listed as not confirmed and counted apart. Of `check`: 1 when anything differs.
 
 Using an exported file (docs/formats.md has the others):
   mpirun --mca coll_tuned_use_dynamic_rules 1 \\
@@ -103,6 +104,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="library to run: openmpi, mpich or intelmpi (default: that of the table)",
     )
+    logged.arguments(prove)
     clusters.place(prove)
     native.options(prove)
     comparisons.declare(actions)
@@ -258,6 +260,10 @@ def run_prove(options: argparse.Namespace) -> int:
         raise InputError(
             f"{options.table} is for {table.library}: its rules prove nothing in {options.runtime}"
         )
+    if options.log:
+        return _prove_logged(table, options)
+    if options.log_shape is not None:
+        raise InputError("--log-shape says what logs leave open: give them, too (--log FILE)")
     form = proving.form_of(library)
     if options.generic is not None:
         raise InputError("what is proved holds the library's own rules: leave --generic out")
@@ -278,10 +284,29 @@ def run_prove(options: argparse.Namespace) -> int:
     return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
 
 
+def _prove_logged(table: TuningTable, options: argparse.Namespace) -> int:
+    """Hold rules against logs; status 1 unless each that names an algorithm was seen at work."""
+    logged.require_alone(options, table.library.partition(" ")[0])
+    held = table.consecutive()
+    proofs = logged.prove(held, options)
+    every = proofs_of(held, proofs, logged.LEFT)
+    emit(options, every, lambda: _print_proofs(
+        table, proofs, every, "not seen in the logs.", f"passed over: {logged.LEFT}."
+    ))  # fmt: skip
+    return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
+
+
 def _print_proofs(
-    table: TuningTable, proofs: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]]
-) -> None:
-    """`every` has those that were not proved, too."""
+    table: TuningTable, proofs: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]],
+    unknown: str = "not tried.",
+    left: str = "not in the file that was proved: there the library decides.",
+) -> None:  # fmt: skip
+    """Print what is known of each rule.
+
+    every       those that were not proved, too
+    unknown     what is said of rules without a trial
+    left        what is said of rules that were not proved
+    """
     print_table(
         "", proving.COLUMNS, proving.rows(every), right=("ranks",),
         spare=("tried at", "executed"), prose=("table", "executed", "confirmed"),
@@ -291,8 +316,8 @@ def _print_proofs(
     cyclic = len(table.rules) - len(table.consecutive().rules)
     counted = (
         (len(proofs) - confirmed - untried, "refuted: the library executed something else."),
-        (untried, "not tried."),
-        (len(every) - len(proofs), "not in the file that was proved: there the library decides."),
+        (untried, unknown),
+        (len(every) - len(proofs), left),
         (cyclic, "for cyclic ranks and left out: no file tells placements."),
     )
     print_cautions(

@@ -67,8 +67,10 @@ def summarise(results: Sequence[LibraryResult]) -> dict[str, Any]:
     return {**_figures(proofs, heldout, every), "verdict": verdict, "libraries": libraries}
 
 
-def proofs_of(table: TuningTable, proofs: Sequence[Record]) -> list[Record]:
-    """One for each rule of a table: those that were proved, and then the others, which were not."""
+def proofs_of(table: TuningTable, proofs: Sequence[Record], reason: str = UNPROVED) -> list[Record]:
+    """Return one for each rule of a table: those that were proved, and then the others, which were
+    not for this reason.
+    """
     proved = {tuple(proof[name] for name in _RULE) for proof in proofs}
     others: list[Record] = [
         {
@@ -76,7 +78,7 @@ def proofs_of(table: TuningTable, proofs: Sequence[Record]) -> list[Record]:
             "nodes": rule.key.nodes, "ppn": rule.key.ppn,
             "operators": rule.key.operators, "lo": rule.lo, "nbytes": rule.lo, "sizes": [],
             "hi": "inf" if rule.hi == math.inf else int(rule.hi), "expected": str(rule.choice),
-            "executed": "", "confirmed": False, "reason": UNPROVED,
+            "executed": "", "confirmed": False, "reason": reason,
         }
         for rule in table.rules
     ]  # fmt: skip

@@ -1,0 +1,250 @@
+"""Which algorithm each collective of a program ran, as NCCL's log or Inspector plugin tells it.
+
+    n1:47:47 [0] NCCL INFO comm 0x55ac rank 0 nRanks 8 nNodes 1 localRanks 8 localRank 0 MNNVL 0
+    n1:47:47 [0] NCCL INFO AllGather: opCount 1a sendbuff 0x7f00 recvbuff 0x7f80 count 4096
+        datatype 7 op 0 root 0 comm 0x55ac [nranks=8] stream 0x55ad
+    n1:47:47 [0] NCCL INFO AllGather: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..3}
+
+The first line is of the subsystem INIT, the second of COLL, the third of TUNING, which rank 0 alone
+writes. It names no communicator: where a process is rank 0 of communicators of several shapes, the
+line of COLL before it tells which one it was. Bytes are those of one rank's part (allgather,
+reduce-scatter), but of the whole buffer where a line ends in `time` (2.22, 2.23). Before 2.22 the
+collective is not named, and a call that a tuner plugin decided has no line.
+
+Source: `src/init.cc`, `src/enqueue.cc`, `src/scheduler` of NVIDIA/nccl 2.18 to 2.31.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tuner.collective import Collective
+from tuner.errors import InputError
+from tuner.libraries.nccl.logged import (
+    COLLECTIVES,
+    PER_RANK,
+    TYPE_BYTES,
+    algorithm_of,
+    whole_bytes,
+)
+from tuner.results.inspector import Record
+from tuner.results.streaming import Line
+from tuner.table import Choice
+
+CHANNELS = "channels"
+MOST_CALLS = 1_000_000  # different ones
+UNKNOWN_NODES = 0
+_RANKS, _NUMBER = rb"[0-9]{1,9}", rb"[0-9]{1,19}"
+_PREFIX = rb"(?P<host>[^\s:]+):(?P<pid>[0-9]{1,9}):[0-9]{1,9} \[[0-9]{1,9}\] NCCL INFO "
+_SHAPED = re.compile(
+    _PREFIX
+    + rb"comm (?P<comm>\S{1,40}) rank (?P<rank>%b) nRanks (?P<p>%b) nNodes (?P<nodes>%b)\b"
+    % (_RANKS, _RANKS, _RANKS)
+)
+_INITIALISED = re.compile(
+    _PREFIX
+    + rb".*\bcomm (?P<comm>\S{1,40}) rank (?P<rank>%b) nranks (?P<p>%b) .*Init COMPLETE"
+    % (_RANKS, _RANKS)
+)
+_ENDED = re.compile(_PREFIX + rb".*\bcomm (?P<comm>\S{1,40}) rank .*(?:Destroy|Abort) COMPLETE")
+_CALLED = re.compile(
+    _PREFIX + rb"(?P<function>[A-Za-z]{1,40}): opCount \S+ sendbuff \S+ recvbuff \S+"
+    rb" count (?P<count>%b) datatype (?P<type>[0-9]{1,3}) op -?%b root -?%b comm (?P<comm>\S{1,40})"
+    rb" \[nranks=(?P<p>%b)\] stream \S+(?: task %b globalrank %b)?\s*$"
+    % (_NUMBER, _NUMBER, _NUMBER, _RANKS, _NUMBER, _NUMBER)
+)
+_RAN = re.compile(
+    _PREFIX + rb"(?:(?P<function>[A-Za-z]{1,40}): )?(?P<bytes>%b) Bytes ->"
+    rb" Algo (?P<algorithm>[A-Za-z0-9_]{1,40}) proto (?P<protocol>[A-Za-z0-9_]{1,40})"
+    rb"(?: time (?P<time>[0-9.]+)| channel\{Lo\.\.Hi\}=\{(?P<first>%b)\.\.(?P<last>%b)\})"
+    % (_NUMBER, _RANKS, _RANKS)
+)
+_WITHOUT = re.compile(
+    _PREFIX + rb"(?P<function>[A-Za-z]{1,40}) \[(?P<by>Symmetric|Copy Engine|Hierarchical CE)\]:"
+    rb" (?P<bytes>%b) Bytes -> \S+(?:.* nWorks (?P<calls>%b))?" % (_NUMBER, _RANKS)
+)
+_VERSION = re.compile(rb"\b([NR]CCL) version ([0-9]+(?:\.[0-9]+)+)")
+
+Shape = tuple[int, int]  # ranks and nodes
+_Ran = tuple[Collective, Shape, int, str, int]  # ..., bytes, algorithm, channels or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """A collective that ran, with `nbytes` of the whole buffer; its choice names the channels where
+    they are known.
+    """
+
+    collective: Collective
+    nodes: int
+    p: int
+    nbytes: int
+    choice: Choice
+
+
+@dataclass
+class _Process:
+    """The communicators of a process, and its calls of which no line has told yet what ran.
+
+    known       rank and shape by the address that the log prints
+    called      shapes of these calls, by collective and bytes as the log tells them
+    shapes      all that any call had
+    """
+
+    known: dict[bytes, tuple[int, Shape]] = field(default_factory=dict)
+    called: dict[tuple[Collective, int], Counter[Shape]] = field(default_factory=dict)
+    shapes: set[Shape] = field(default_factory=set)
+
+    def call(self, collective: Collective, nbytes: int, shape: Shape) -> None:
+        """Note a call of which a line will tell what ran."""
+        self.called.setdefault((collective, nbytes), Counter())[shape] += 1
+        self.shapes.add(shape)
+
+    def take(self, collective: Collective, nbytes: int, per_rank: bool) -> set[Shape]:
+        """Return the shapes that a call may have had of which a line tells what ran."""
+        if not self.shapes:
+            return {shape for rank, shape in self.known.values() if rank == 0 and shape[0] > 1}
+        found = set[Shape]()
+        for shape in self.shapes:
+            parts = 1 if per_rank or collective not in PER_RANK else shape[0]
+            called = self.called.get((collective, nbytes // parts), Counter())
+            if nbytes % parts == 0 and called[shape] > 0:
+                found.add(shape)
+                called[shape] -= 1
+        return found
+
+
+@dataclass
+class Evidence:
+    """What ran, counted, and how many calls could not be told.
+
+    shape       of communicators of which the log does not say it
+    versions    of the libraries that wrote the logs, such as `nccl 2.29.7`
+    lines       that tell of a call
+    nameless    of these, without a word on the collective, the size or the algorithm
+    shapeless   of these, without a word on the communicator
+    damaged     of these, not to be read
+    """
+
+    shape: Shape | None = None
+    versions: set[str] = field(default_factory=set)
+    lines: int = 0
+    nameless: int = 0
+    shapeless: int = 0
+    damaged: int = 0
+    _processes: dict[tuple[bytes, bytes], _Process] = field(default_factory=dict, repr=False)
+    _times: Counter[_Ran] = field(default_factory=Counter, repr=False)
+
+    def executed(self) -> Iterator[tuple[Executed, int]]:
+        """Yield what ran and how often it was told; the Inspector tells a call once per rank."""
+        for (collective, (p, nodes), nbytes, algorithm, channels), times in self._times.items():
+            choice = Choice(algorithm, {CHANNELS: channels} if channels else {})
+            yield Executed(collective, nodes, p, nbytes, choice), times
+
+    def read_log(self, lines: Iterable[Line]) -> None:
+        """Take in a log. Raises InputError for more different calls than any program makes."""
+        for line in lines:
+            content = line.content
+            if b" Bytes -> " in content:
+                self._ran(content)
+            elif b"opCount" in content:
+                self._called(content)
+            elif b"comm " in content:
+                self._communicator(content)
+            elif b"CCL version " in content and (found := _VERSION.search(content)):
+                self.versions.add(f"{found[1].decode().lower()} {found[2].decode()}")
+
+    def read_record(self, record: Record) -> None:
+        """Take in what the Inspector recorded of a call on one rank."""
+        collective, communicator = COLLECTIVES.get(record.function), record.communicator
+        if collective is None or communicator.p == 1:
+            return
+        self.lines += 1
+        if not record.algorithm or record.nbytes is None:
+            self.nameless += 1
+            return
+        shape = (communicator.p, communicator.nodes)
+        self._count((collective, shape, record.nbytes, record.algorithm, 0))
+
+    def _process(self, found: re.Match[bytes]) -> _Process:
+        return self._processes.setdefault((found["host"], found["pid"]), _Process())
+
+    def _communicator(self, line: bytes) -> None:
+        if found := _SHAPED.search(line):
+            shape = (int(found["p"]), int(found["nodes"]))
+            self._process(found).known[found["comm"]] = (int(found["rank"]), shape)
+        elif found := _INITIALISED.search(line):
+            told = (int(found["rank"]), (int(found["p"]), UNKNOWN_NODES))
+            self._process(found).known.setdefault(found["comm"], told)
+        elif found := _ENDED.search(line):
+            self._process(found).known.pop(found["comm"], None)
+
+    def _called(self, line: bytes) -> None:
+        found = _CALLED.search(line)
+        if found is None:  # damaged: of which call the next line tells is not known any more
+            for process in self._processes.values():
+                process.called.clear()
+            return
+        collective = COLLECTIVES.get(found["function"].decode())
+        if collective is None or int(found["type"]) >= len(TYPE_BYTES):
+            return
+        process, p = self._process(found), int(found["p"])
+        rank, shape = process.known.get(found["comm"], (0, (p, UNKNOWN_NODES)))
+        if rank == 0 and p > 1:  # of other ranks no line tells what ran
+            nbytes = int(found["count"]) * TYPE_BYTES[int(found["type"])]
+            process.call(collective, nbytes, shape)
+
+    def _ran(self, line: bytes) -> None:
+        if found := _RAN.search(line):
+            channels = 0 if found["time"] else int(found["last"]) - int(found["first"]) + 1
+            words = found["algorithm"].decode(), found["protocol"].decode()
+            self._call(found, found["time"] is None, algorithm_of(*words), max(channels, 0))
+        elif found := _WITHOUT.search(line):
+            together = found["calls"] not in (None, b"1")  # then no size is that of one call
+            name = found["by"].decode().lower().replace(" ", "_")
+            self._call(found, True, name, together=together)
+        else:
+            self.lines += 1
+            self.damaged += 1
+
+    def _call(
+        self, found: re.Match[bytes], per_rank: bool, algorithm: str, channels: int = 0,
+        together: bool = False,
+    ) -> None:  # fmt: skip
+        """Count a call as far as it is told which one it was.
+
+        per_rank    whether the bytes are those of one rank's part
+        together    whether the line tells of several calls
+        """
+        function = found["function"]
+        collective = COLLECTIVES.get(function.decode()) if function else None
+        if function and collective is None:
+            return
+        self.lines += 1
+        if collective is None or together:
+            self.nameless += 1
+            return
+        nbytes = int(found["bytes"])
+        shapes = {
+            self._completed(s) for s in self._process(found).take(collective, nbytes, per_rank)
+        }
+        shape = next(iter(shapes or {self.shape})) if len(shapes) < 2 else None
+        if shape is None:
+            self.shapeless += 1
+            return
+        whole = whole_bytes(collective, nbytes, shape[0]) if per_rank else nbytes
+        self._count((collective, shape, whole, algorithm, channels))
+
+    def _completed(self, shape: Shape) -> Shape | None:
+        """Return a shape with its nodes, None where nobody says how many these are."""
+        if shape[1] != UNKNOWN_NODES:
+            return shape
+        return self.shape if self.shape is not None and self.shape[0] == shape[0] else None
+
+    def _count(self, ran: _Ran) -> None:
+        self._times[ran] += 1
+        if len(self._times) > MOST_CALLS:
+            raise InputError(f"more than {MOST_CALLS} different calls: give fewer files at a time")

@@ -1,0 +1,106 @@
+"""Rules of a table for NCCL against what programs that followed it ran, by logs and the Inspector.
+
+A rule is confirmed at the sizes at which it was seen at work, and at no others. One seen to run
+something else, even once, is refuted; one of which no call was seen is neither. Rules that leave
+the choice to NCCL are passed over: no log tells whether it was NCCL that chose. A number of
+channels is the most that NCCL may use, so that fewer confirm a rule, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.errors import InputError
+from tuner.export.nccl.logs import CHANNELS, Evidence, Executed, Shape
+from tuner.export.prove import RuleProof
+from tuner.progress import Counted, quietly
+from tuner.results.inspector_files import begins_inspector, reader_of
+from tuner.results.streaming import streamed_files
+from tuner.table import Choice, Key, Rule, TuningTable
+from tuner.units import format_size, plural
+
+UNSEEN = "no such call is in the files"
+NO_CHANNELS = "the files do not say on how many channels; NCCL's own log does"
+
+
+def read_evidence(
+    files: Sequence[Path], shape: Shape | None = None, progress: Counted = quietly
+) -> Evidence:
+    """Return what logs of NCCL and files of its Inspector tell.
+
+    shape       ranks and nodes of communicators of which a log does not say it
+    progress    in bytes
+
+    Raises InputError for what cannot be read, and where nothing tells of any call.
+    """
+    evidence = Evidence(shape)
+    for path, begin, lines in streamed_files(files, progress):
+        try:
+            if begins_inspector(begin.lstrip()):
+                for record in reader_of(begin).records(lines):
+                    evidence.read_record(record)
+            else:
+                evidence.read_log(lines)
+        except InputError as reason:
+            raise InputError(f"{path}: {reason}") from None
+    if not evidence.lines:
+        raise InputError(
+            f"{files[0]}: no line tells what NCCL ran: run the program with NCCL_DEBUG=INFO"
+            " NCCL_DEBUG_SUBSYS=INIT,TUNING and give what rank 0 wrote"
+        )
+    return evidence
+
+
+def prove(table: TuningTable, evidence: Evidence) -> list[RuleProof]:
+    """Return what is known of each rule that names an algorithm."""
+    seen: dict[Rule, list[tuple[Executed, int]]] = defaultdict(list)
+    ladders: dict[tuple[str, int, int], list[Key]] = defaultdict(list)
+    for key in table.keys:
+        ladders[key.collective, key.nodes, key.p].append(key)
+    for executed, times in evidence.executed():
+        for key in ladders.get((executed.collective, executed.nodes, executed.p), ()):
+            rule = table.lookup(key, executed.nbytes)
+            if rule is not None:
+                seen[rule].append((executed, times))
+    return [_proof(rule, seen[rule]) for rule in table.rules if not rule.choice.is_default]
+
+
+def _proof(rule: Rule, calls: Sequence[tuple[Executed, int]]) -> RuleProof:
+    bound = rule.choice.params.get(CHANNELS, 0)
+    unsure = [call for call, _ in calls if _agrees(rule.choice, call.choice) is None]
+    seen = Counter[tuple[int, Choice]]()
+    wrong = Counter[tuple[int, Choice]]()
+    for call, times in calls:
+        if (agrees := _agrees(rule.choice, call.choice)) is not None:
+            ran = call.choice if bound else Choice(call.choice.algorithm)
+            seen[call.nbytes, ran] += times
+            wrong[call.nbytes, ran] += 0 if agrees else times
+    if not seen:
+        return RuleProof.untried(rule, NO_CHANNELS if unsure else UNSEEN)
+    ordered = sorted(seen, key=lambda each: (each[0], str(each[1])))
+    sizes, executed = tuple(size for size, _ in ordered), tuple(ran for _, ran in ordered)
+    reason = _reason(ordered, seen, wrong) if wrong.total() else ""
+    return RuleProof(rule, sizes, executed, not reason, reason)
+
+
+def _agrees(wanted: Choice, ran: Choice) -> bool | None:
+    """Return whether a call ran as wanted, None where that cannot be told."""
+    if wanted.algorithm != ran.algorithm:
+        return False
+    bound = wanted.params.get(CHANNELS, 0)
+    if bound and CHANNELS not in ran.params:
+        return None
+    return not bound or ran.params[CHANNELS] <= bound
+
+
+def _reason(
+    ordered: Sequence[tuple[int, Choice]], seen: Counter[tuple[int, Choice]],
+    wrong: Counter[tuple[int, Choice]],
+) -> str:  # fmt: skip
+    size, ran = next(each for each in ordered if wrong[each])
+    return (
+        f"{ran} at {format_size(size)}; otherwise than the rule says {wrong.total()} of"
+        f" {plural(seen.total(), 'time')}"
+    )
