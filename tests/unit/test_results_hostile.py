@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.inspector import call, dump, metric
 from tests.unit.test_results_imb import ROW, block, whole
 from tests.unit.test_results_nccl import ROW as NCCL_ROW
 from tests.unit.test_results_nccl import record, table
@@ -29,7 +30,7 @@ TOLD = Told(collective="bcast", nodes=2)
 TEXTS = (
     ALLREDUCE + FULL, whole(block("Bcast", 2, ROW, ROW)), table(NCCL_ROW, NCCL_ROW),
     str(record()).replace("'", '"'), f"{HEAD}\n{TABLE_ROW}\n{TABLE_ROW}\n",
-    f"{SUMMARY}\n{SUMMARIZED}\n", ITERATIONS,
+    f"{SUMMARY}\n{SUMMARIZED}\n", ITERATIONS, dump([call(), call(2)]), metric() * 2,
 )  # fmt: skip
 
 READ = """
@@ -88,6 +89,14 @@ BOMBS = [
     (r"b'# Benchmarking ' + b'x' * 900_000 + b'\n' + b'1 1\n' * 200_000", "read 200000"),
     (r"b'highest\n' + b'7\n' * 1_000_000", "the name of the file"),
     (r"(b'#' + b' ' * 900_000 + b'\n') * 60", "none of the known forms"),
+    ("""b'{"coll_perf":' + b'[' * 1_000_000""", "line 1: "),
+    (r"""b'{"header":1}\n' + b'x' * (2 << 20)""", "line 1: none of coll_perf"),
+    ("""b'{"header":{"id":"' + b'x' * (2 << 20)""", "line 1: longer than 1048576 characters"),
+    ("""b'{"coll_perf":{"coll_sn":' + b'9' * 1_000_000 + b'}}'""", "line 1: "),
+    (r"b'nccl_bus_bandwidth_gbs{' + b'a' * 900_000 + b'\n' * 2", "there is no collective in it"),
+    (r"(b'nccl_collective_exec_time_microseconds{' + b'a=\"' * 1_000 + b'\n') * 20",
+     "line 1: damaged: no metric"),
+    ("""__import__('gzip').compress(b'{"header":' + b' ' * (1 << 28), 1)""", "line 1: longer than"),
     (r"(b'# OSU ' + b'a ' * 400_000 + b'\n') * 60", "none of the known forms"),
 ]  # fmt: skip
 
