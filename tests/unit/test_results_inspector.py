@@ -302,7 +302,7 @@ def test_without_such_calls_all_are_taken_and_that_is_said(tmp_path: Path) -> No
     texts = [dump([call(1, 60 - 10 * r), call(2 + r, 90)], rank=r) for r in range(3)]
     (reading,), (note,) = read_all([job(tmp_path / "job", *texts)])
     assert reading.samples == pytest.approx((40e-6, 90e-6, 90e-6, 90e-6))
-    assert note.startswith("4 calls recorded by some of their ranks alone: ")
+    assert note.startswith("4 calls recorded by some of the ranks alone: ")
 
 
 def test_a_complete_call_of_another_communicator_counts_too(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_a_file_and_its_copy_are_one(tmp_path: Path) -> None:
     folder = job(tmp_path / "job", *[dump([call(1, 50)], rank=0)] * 4)
     (reading,), (note,) = read_all([folder, folder / "node0-pid0.log"])
     assert reading.iterations == 1
-    assert "1 call recorded by some of their ranks" in note
+    assert "1 call recorded by some of the ranks" in note
 
 
 def test_jobs_in_several_folders_are_several_launches(tmp_path: Path) -> None:

@@ -140,6 +140,6 @@ def _incomplete(cut: Sequence[str], lost: int) -> Iterable[str]:
 def _partial(calls: InspectorCalls) -> Iterable[str]:
     if calls.partial:
         yield (
-            f"{plural(calls.partial, 'call')} recorded by some of their ranks alone: these times"
+            f"{plural(calls.partial, 'call')} recorded by some of the ranks alone: these times"
             " may include waiting for ranks that arrived later; give the files of all processes"
         )
