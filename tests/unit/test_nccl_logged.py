@@ -62,7 +62,7 @@ def chose(
     nbytes: int, algorithm: str = "RING", protocol: str = "LL", function: str = "AllReduce",
     channels: str = "0..3", process: int = 47,
 ) -> str:  # fmt: skip
-    """A line of the subsystem TUNING, from 2.24 on."""
+    """A line of the subsystem TUNING, as newer versions write it."""
     return said(f"{function}: {nbytes} Bytes -> Algo {algorithm} proto {protocol}"
                 f" channel{{Lo..Hi}}={{{channels}}}", process)  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_a_call_and_its_whole_buffer(collective: Collective, whole: int, tmp_pat
 
 
 @pytest.mark.parametrize("collective", [ALLREDUCE, ALLGATHER])
-def test_until_2_23_bytes_are_of_the_whole_buffer(collective: Collective, tmp_path: Path) -> None:
+def test_older_lines_tell_the_whole_buffer(collective: Collective, tmp_path: Path) -> None:
     text = said(f"{NAMES[collective]}: 16384 Bytes -> Algo 1 proto 2 time 28.208008")
     found = one(read(began() + text, tmp_path))
     assert found == Executed(collective, 2, 16, 16384, Choice("ring_simple"))
@@ -141,9 +141,16 @@ def test_several_calls_in_one_kernel_have_no_size(tmp_path: Path) -> None:
     assert (executed(evidence), evidence.nameless) == ({}, 1)
 
 
-def test_before_2_22_no_collective_is_named(tmp_path: Path) -> None:
-    evidence = read(began() + said("256 Bytes -> Algo 0 proto 0 time 25.229528"), tmp_path)
+def test_the_oldest_lines_name_no_collective(tmp_path: Path) -> None:
+    ran = said("6400 Bytes -> Algo 0 proto 0 time 25.229528")
+    evidence = read(began() + ran, tmp_path)
     assert (executed(evidence), evidence.nameless, evidence.lines) == ({}, 1, 1)
+    for function, count in (("AllReduce", 1600), ("AllGather", 100), ("Broadcast", 1600)):
+        found = one(read(began() + called(count, function) + ran, tmp_path))
+        assert (NAMES[found.collective], found.nbytes) == (function, 6400)
+    both = called(1600) + called(100, "AllGather")
+    evidence = read(began() + both + ran + ran, tmp_path)
+    assert (executed(evidence), evidence.shapeless) == ({}, 2)
 
 
 def test_other_functions_pass_by(tmp_path: Path) -> None:
@@ -241,7 +248,7 @@ def test_the_call_before_tells_the_communicator(
     assert {(each.p, times) for each, times in found.items()} == {(4, 2), (16, 1)}
 
 
-def test_until_2_23_too(tmp_path: Path) -> None:
+def test_it_tells_that_of_older_lines_too(tmp_path: Path) -> None:
     text = began(comm="0x1") + began(comm="0x2", p=4)
     for comm, p in (("0x2", 4), ("0x1", 16)):
         text += called(100, "AllGather", comm, p)
@@ -267,6 +274,9 @@ def test_a_communicator_whose_beginning_is_missing_is_not_taken_for_another(
     evidence = read(text, tmp_path)
     assert (executed(evidence), evidence.shapeless) == ({}, 1)
     assert one(read(text, tmp_path, (4, 2))).p == 4
+    assert executed(read(text + chose(400), tmp_path, (4, 2))) == {
+        Executed(ALLREDUCE, 2, 4, 400, Choice("ring_ll", {"channels": 4})): 1
+    }
 
 
 def test_calls_of_other_ranks_and_of_one_rank_wait_for_nothing(tmp_path: Path) -> None:

@@ -109,8 +109,9 @@ def _noticed(table: TuningTable, evidence: Evidence) -> Iterator[str]:
         )
     if evidence.nameless:
         yield (
-            f"{evidence.nameless} {of} are told without their collective, size or algorithm: NCCL"
-            " tells them from 2.22 on, its Inspector from format v4.2 on"
+            f"{evidence.nameless} {of} are told without their collective, size or algorithm: older"
+            " versions of NCCL name the collective only in COLL, the Inspector tells the algorithm"
+            " from format v4.2 on"
         )
     if evidence.damaged:
         yield f"{evidence.damaged} {of} cannot be read: their lines are damaged"

@@ -10,7 +10,7 @@ From v4.1 on a line with `dump_stats` begins each batch and counts its lines; fr
 header. Sizes of allgather and reduce-scatter are those of one rank's part. Every process writes a
 file, and one that was killed leaves its last line or batch cut off.
 
-Source: plugins/profiler/inspector of NVIDIA/nccl 2.28 to 2.31 (until 2.29 ext-profiler/inspector).
+Source: plugins/profiler/inspector of NVIDIA/nccl, earlier ext-profiler/inspector.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 The first versions name call, rank and size, the size to three digits. From v5.1 on a line is the
 mean over all calls of a range of sizes (`message_size="4-5GB"`), which is no measurement of a call:
-it is read, and left out. Source: inspector_prom.cc of NVIDIA/nccl 2.28 to 2.31.
+it is read, and left out. Source: inspector_prom.cc beside it.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
 The first line is of the subsystem INIT, the second of COLL, the third of TUNING, which rank 0 alone
 writes. It names no communicator: where a process is rank 0 of communicators of several shapes, the
 line of COLL before it tells which one it was. Bytes are those of one rank's part (allgather,
-reduce-scatter), but of the whole buffer where a line ends in `time` (2.22, 2.23). Before 2.22 the
-collective is not named, and a call that a tuner plugin decided has no line.
+reduce-scatter), but of the whole buffer in older lines, which end in `time`. The oldest do not name
+the collective: the line of COLL before them does.
 
 Source: `src/init.cc`, `src/enqueue.cc`, `src/scheduler` of NVIDIA/nccl 2.18 to 2.31.
 """
@@ -125,7 +125,7 @@ class Evidence:
     versions    of the libraries that wrote the logs, such as `nccl 2.29.7`
     lines       that tell of a call
     nameless    of these, without a word on the collective, the size or the algorithm
-    shapeless   of these, without a word on the communicator
+    shapeless   of these, without a word on which communicator's call it was
     damaged     of these, not to be read
     """
 
@@ -219,19 +219,19 @@ class Evidence:
         per_rank    whether the bytes are those of one rank's part
         together    whether the line tells of several calls
         """
-        function = found["function"]
-        collective = COLLECTIVES.get(function.decode()) if function else None
-        if function and collective is None:
+        function = found["function"].decode() if found["function"] else ""
+        if function and function not in COLLECTIVES:
             return
         self.lines += 1
-        if collective is None or together:
+        process, nbytes = self._process(found), int(found["bytes"])
+        if together or not (function or process.shapes):
             self.nameless += 1
             return
-        nbytes = int(found["bytes"])
-        shapes = {
-            self._completed(s) for s in self._process(found).take(collective, nbytes, per_rank)
-        }
-        shape = next(iter(shapes or {self.shape})) if len(shapes) < 2 else None
+        named = [COLLECTIVES[function]] if function else list(COLLECTIVES.values())
+        calls = {(c, self._completed(s)) for c in named for s in process.take(c, nbytes, per_rank)}
+        if not calls and not process.shapes:
+            calls = {(named[0], self.shape)}
+        collective, shape = calls.pop() if len(calls) == 1 else (named[0], None)
         if shape is None:
             self.shapeless += 1
             return
