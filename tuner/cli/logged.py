@@ -18,7 +18,8 @@ from tuner.table import TuningTable
 from tuner.units import format_size, plural
 
 LIBRARIES = ("nccl", "rccl")
-LEFT = "the choice is left to NCCL, and no log tells whether it was NCCL that chose"
+LEFT = "left to NCCL"
+PASSED = "passed over: the choice is left to NCCL, and no log tells who chose."
 LARGE = 32 << 20  # bytes; reading more takes seconds
 _STARTING = (
     "hosts", "hostfile", "launch", "python", "generic", "otherwise", "ranks", "commutative_only",

@@ -291,7 +291,7 @@ def _prove_logged(table: TuningTable, options: argparse.Namespace) -> int:
     proofs = logged.prove(held, options)
     every = proofs_of(held, proofs, logged.LEFT)
     emit(options, every, lambda: _print_proofs(
-        table, proofs, every, "not seen in the logs.", f"passed over: {logged.LEFT}."
+        table, proofs, every, "not seen in the logs.", logged.PASSED, ("operators", "executed")
     ))  # fmt: skip
     return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
 
@@ -300,16 +300,18 @@ def _print_proofs(
     table: TuningTable, proofs: Sequence[Mapping[str, Any]], every: Sequence[Mapping[str, Any]],
     unknown: str = "not tried.",
     left: str = "not in the file that was proved: there the library decides.",
+    spare: Sequence[str] = ("tried at", "executed"),
 ) -> None:  # fmt: skip
     """Print what is known of each rule.
 
     every       those that were not proved, too
     unknown     what is said of rules without a trial
     left        what is said of rules that were not proved
+    spare       columns that a narrow terminal leaves out
     """
     print_table(
         "", proving.COLUMNS, proving.rows(every), right=("ranks",),
-        spare=("tried at", "executed"), prose=("table", "executed", "confirmed"),
+        spare=spare, prose=("table", "executed", "confirmed"),
     )  # fmt: skip
     confirmed = sum(bool(proof["confirmed"]) for proof in proofs)
     untried = sum(not proof["confirmed"] and not proof["sizes"] for proof in proofs)

@@ -21,7 +21,7 @@ from tuner.results.streaming import streamed_files
 from tuner.table import Choice, Key, Rule, TuningTable
 from tuner.units import format_size, plural
 
-UNSEEN = "no such call is in the files"
+UNSEEN = "not seen"
 NO_CHANNELS = "the files do not say on how many channels; NCCL's own log does"
 
 
@@ -101,6 +101,6 @@ def _reason(
 ) -> str:  # fmt: skip
     size, ran = next(each for each in ordered if wrong[each])
     return (
-        f"{ran} at {format_size(size)}; otherwise than the rule says {wrong.total()} of"
-        f" {plural(seen.total(), 'time')}"
+        f"{ran} at {format_size(size)}; {wrong.total()} of {plural(seen.total(), 'time')} not as"
+        " the rule says"
     )
