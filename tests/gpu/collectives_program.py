@@ -18,6 +18,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tests.support.cuda_messages import open_during_messages
 from tests.support.device import FakeDevice, resident
 from tuner import algorithms
 from tuner.collective import Collective
@@ -186,4 +187,5 @@ def main(kind: str) -> None:
         print(f"{calls} calls, {'direct' if direct else 'staged'}: all equal")
 
 
+open_during_messages()
 main(sys.argv[1])

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import numpy as np
 from mpi4py import MPI
 
+from tests.support.cuda_messages import open_during_messages
 from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
 from tuner import algorithms, libraries
@@ -221,6 +222,7 @@ def main(seed: int, calls: int, *, on_device: bool) -> None:
         print(f"{number} calls", flush=True)
 
 
+open_during_messages()
 if sys.argv[3:] == ["device"]:
     # The stand-in for CuPy brings no driver, without which no buffer is looked at for long.
     with patch("tuner.runtime.shortcuts.driver_loads", return_value=True):

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from tests.support.device import FakeDevice, Resident, resident
 from tuner.cost import Estimate, ReductionCost
+from tuner.errors import InputError
 from tuner.locality import CUDA, HOST
-from tuner.runtime import tune
+from tuner.runtime import nccl, tune
 from tuner.runtime.buffers import datatype_of
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import loaded_library
@@ -539,3 +540,38 @@ def test_where_no_gpu_can_be_memory_behind_its_interface_is_the_hosts(
     monkeypatch.setattr("tuner.runtime.devices.gpu_possible", lambda: possible)
     buffer = OnStream(np.zeros(3), 1)
     assert memory_of(buffer) == memory_of([buffer, 3, MPI.DOUBLE]) == where
+
+
+class Raising:
+    """Shows DLPack, as PyTorch's tensors do whose elements CUDA's array interface cannot name."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        raise KeyError("float8_e4m3fn")
+
+    def __dlpack__(self, **named: Any) -> Any:
+        return self._array.__dlpack__(**named)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        found: tuple[int, int] = self._array.__dlpack_device__()
+        return found
+
+
+def test_what_raises_when_it_is_asked_for_an_interface_is_a_buffer_none_the_less() -> None:
+    content = np.arange(5.0)
+    assert memory_of(Raising(content)) == HOST
+    comm = tune(MPI.COMM_SELF.Dup())
+    comm.Bcast(Raising(content), 0)
+    comm.Free()
+
+
+@pytest.mark.parametrize(("given", "said"), [("abc", "is not a time"), ("0s", "expected a time")])
+def test_a_time_limit_for_nccl_that_is_none_is_an_objection(
+    monkeypatch: pytest.MonkeyPatch, given: str, said: str
+) -> None:
+    monkeypatch.setenv("TUNER_NCCL_TIMEOUT", given)
+    with pytest.raises(InputError, match=rf"TUNER_NCCL_TIMEOUT: .*{said}"):
+        nccl._limit()

@@ -18,6 +18,7 @@ from tuner.algorithms import build
 from tuner.collective import Collective
 from tuner.errors import InputError, TunerError
 from tuner.libraries.products import base_of
+from tuner.runtime.accesses import buffers_of
 from tuner.runtime.agreement import library_name
 from tuner.runtime.consensus import Consensus, attempt_all
 from tuner.runtime.devices import cuda_aware, cuda_messages
@@ -158,6 +159,20 @@ class Backend:
         """
         self._private = self._forcing = self._nccl = None
 
+    def with_device_memory(self, collective: Collective, library: Action) -> Action:
+        """Return what makes a call of the library with buffers of a device: through the host where
+        it takes only that.
+        """
+        if cuda_aware():
+            return library
+
+        def call(*arguments: Any) -> None:
+            buffers = buffers_of(collective, self.comm.rank, arguments)
+            others = arguments[len(buffers) :]
+            self.device_memory.staging(lambda *host: library(*host, *others), *buffers)
+
+        return call
+
     def _held(self, consensus: Consensus) -> MPI.Intracomm:
         if self._private is None:
             self._private = hold(consensus)
@@ -169,8 +184,10 @@ class Backend:
     ) -> Runner:  # fmt: skip
         staged = build(collective, choice.algorithm, private.size, params=choice.params).staged
         library = partial(self._library, collective, choice)
+        ways: tuple[Action, Action] = library, self.with_device_memory(collective, library)
         host, device = (
-            Scheduled(private, library, collective, choice, spaces) for spaces in self._spaces
+            Scheduled(private, way, collective, choice, spaces)
+            for way, spaces in zip(ways, self._spaces, strict=True)
         )
         # Staged algorithms go through the host on purpose, also where MPI takes device buffers.
         direct = device.call if cuda_messages() and not staged else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 import weakref
+from functools import cache
 from typing import Any
 
 import cupy
@@ -18,7 +19,14 @@ from numpy.typing import NDArray
 from tuner.errors import InputError
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.compatibility import handle_of
-from tuner.runtime.devices import NO_DEVICE, DeviceArray, Kernel, PointerCache, device_of
+from tuner.runtime.devices import (
+    NO_DEVICE,
+    DeviceArray,
+    Kernel,
+    PointerCache,
+    device_of,
+    interface_of,
+)
 from tuner.runtime.nvidia import driver, nvlink_between
 
 _INTEGERS, _FLOATS, _COMPLEX, _BOOLEAN = "iu", "f", "c", "b"  # kinds of numpy's dtypes
@@ -45,7 +53,7 @@ class CupyDevice:
 
     def __init__(self) -> None:
         try:
-            cupy.cuda.runtime.memGetInfo()  # makes the context, without which pointers are unknown
+            cupy.cuda.runtime.getDeviceCount()
         except cupy.cuda.runtime.CUDARuntimeError as reason:
             raise InputError(f"no NVIDIA GPU: {reason}") from None
         self.pointers = PointerCache(_device_at)
@@ -206,11 +214,19 @@ def _wait_for_filling(buffer: Any) -> None:
 
     From version 3 on the interface names it, or says that nobody need wait.
     """
-    interface = getattr(buffer, "__cuda_array_interface__", None) or {}
+    interface = interface_of(buffer) or {}
     if interface.get("version", 0) < _NAMES_STREAMS:
         cupy.cuda.runtime.deviceSynchronize()
     elif interface.get("stream"):  # a number; 1 and 2 are the default streams, as for the runtime
         cupy.cuda.runtime.streamSynchronize(interface["stream"])
+
+
+@cache
+def _make_context(_device: int) -> None:
+    """Make that of the current device, without which the driver knows no pointer. Only now: some
+    hundred MB go with it, and whoever selects another device never needs it.
+    """
+    cupy.cuda.runtime.memGetInfo()
 
 
 def _device_at(pointer: int) -> int:
@@ -220,6 +236,7 @@ def _device_at(pointer: int) -> int:
     """
     runtime = cupy.cuda.runtime
     try:
+        _make_context(runtime.getDevice())
         found = runtime.pointerGetAttributes(pointer)
     except runtime.CUDARuntimeError:
         return int(runtime.getDevice())

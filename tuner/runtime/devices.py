@@ -185,11 +185,23 @@ def device_of(spec: Any, pointers: PointerCache | None = None) -> int:
     return NO_DEVICE if kind in ON_HOST else int(number)
 
 
+def interface_of(buffer: Any) -> Any:
+    """Return CUDA's array interface of an object; None where it shows none.
+
+    PyTorch's raises for elements that it cannot name, and for tensors that need a gradient: mpi4py
+    takes the former by DLPack, and refuses the latter itself.
+    """
+    try:
+        return getattr(buffer, "__cuda_array_interface__", None)
+    except Exception:  # noqa: BLE001 - whatever a property raises
+        return None
+
+
 def _place(buffer: Any) -> tuple[int, int] | None:
     """Pointer and bytes of what shows CUDA's array interface."""
     if type(buffer).__module__ == "cupy":  # the interface would be a new dictionary every time
         return buffer.data.ptr, buffer.nbytes
-    interface = getattr(buffer, "__cuda_array_interface__", None)
+    interface = interface_of(buffer)
     if interface is None:
         return None
     item = int(interface["typestr"][2:])

@@ -145,7 +145,9 @@ class Dispatch:
 
         kind        of this rank's buffers: 0 for the host's, 1 for a device's
         """
-        backend, library = self.backend, partial(self._by_library(collective)[0], *arguments)
+        backend, library = self.backend, self._by_library(collective)[0]
+        if kind:
+            library = backend.with_device_memory(collective, library)
         made, failure = run_together(
             self._comm, partial(self._prepared, collective, choice, kind, arguments)
         )
@@ -162,7 +164,7 @@ class Dispatch:
             return backend.watch(move) if backend.shared else move()
         if self._tally is not None:
             self._tally.leave(collective, choice)
-        return library()
+        return library(*arguments)
 
     def _prepared(
         self, collective: Collective, choice: Choice, kind: int, arguments: tuple[Any, ...],

@@ -82,13 +82,14 @@ class Folding:
         device, kernel = self._staging.device, self._kernel(op, datatype, like)
         assert kernel is not None
         first, second = _extremes(like.dtype)
-        there, result = device.copied(second), np.empty_like(second)
+        result = np.empty_like(second)
         try:
+            there = device.copied(second)
             kernel(device.copied(first), there)
+            device.fetch(there, result)
         except Exception as reason:  # noqa: BLE001 - of CuPy, NVRTC or the driver
             warn_once(f"tuner: reductions of device memory are done by the host: {reason}")
             return False
-        device.fetch(there, result)
         op.Reduce_local([first, COMPARED, datatype], [second, COMPARED, datatype])
         return result.tobytes() == second.tobytes()
 
@@ -111,7 +112,10 @@ class Folding:
         device, kernel = self._staging.device, self._kernel(op, datatype, like)
         assert kernel is not None
         ones = np.ones(SIZES[-1] // like.dtype.itemsize, like.dtype)
-        first, second = device.copied(ones), device.copied(ones)
+        try:
+            first, second = device.copied(ones), device.copied(ones)
+        except Exception:  # noqa: BLE001 - there is no room for them on the device
+            return math.inf
         gains = []
         for nbytes in SIZES:
             part = slice(0, nbytes // like.dtype.itemsize)

@@ -6,15 +6,17 @@ signature, the root and the operator.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from mpi4py import MPI
 from numpy import ndarray
 
 from tuner.runtime import shortcuts
+from tuner.runtime.accesses import both
 from tuner.runtime.arguments import commutative, rank_of
-from tuner.runtime.buffers import in_place, nbytes_of
-from tuner.runtime.devices import NO_DEVICE, buffer_of, device_of, present
+from tuner.runtime.buffers import contiguous, in_place, nbytes_of
+from tuner.runtime.devices import NO_DEVICE, buffer_of, cuda_aware, device_of, present
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.ladders import Action, Ladder
 from tuner.runtime.staging import READ, UNUSED, WRITE, Access
@@ -54,13 +56,13 @@ class Methods:
         if type(recvbuf) is ndarray and type(sendbuf) in shortcuts.PLAIN:
             ladder.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
         else:
-            self._call("Allreduce", ladder, nbytes_of(recvbuf), _both(sendbuf, recvbuf), op)
+            self._call("Allreduce", ladder, nbytes_of(recvbuf), both(sendbuf, recvbuf), op)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM, root: int = 0) -> None:
         """As `Comm.Reduce`."""
         ladder = self._reduce_commutative if commutative(op) else self._reduce_any
         nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf)
-        buffers = _both(sendbuf, recvbuf, takes=self.plain.rank == rank_of(root))
+        buffers = both(sendbuf, recvbuf, takes=self.plain.rank == rank_of(root))
         self._call("Reduce", ladder, nbytes, buffers, op, root)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
@@ -68,17 +70,17 @@ class Methods:
         reorders = commutative(op)
         ladder = self._reduce_scatter_commutative if reorders else self._reduce_scatter_any
         nbytes = nbytes_of(recvbuf if in_place(sendbuf) else sendbuf, self.plain.size)
-        self._call("Reduce_scatter_block", ladder, nbytes, _both(sendbuf, recvbuf), op)
+        self._call("Reduce_scatter_block", ladder, nbytes, both(sendbuf, recvbuf), op)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """As `Comm.Allgather`."""
         nbytes = self._gathered(sendbuf, recvbuf)
-        self._call("Allgather", self._allgather_any, nbytes, _both(sendbuf, recvbuf))
+        self._call("Allgather", self._allgather_any, nbytes, both(sendbuf, recvbuf))
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """As `Comm.Gather`."""
         nbytes = self._gathered(sendbuf, recvbuf)
-        buffers = _both(sendbuf, recvbuf, takes=self.plain.rank == rank_of(root))
+        buffers = both(sendbuf, recvbuf, takes=self.plain.rank == rank_of(root))
         self._call("Gather", self._gather_any, nbytes, buffers, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
@@ -101,16 +103,17 @@ class Methods:
         specs = [spec for spec, _ in buffers]
         if nbytes is None:  # no rule: this rank's would not be that of the others
             return cast(Action, getattr(self.plain, method))(*specs, *others)
-        numbers = [device_of(spec) for spec in specs]
-        if max(numbers) == NO_DEVICE:
+        used = [(spec, device_of(spec)) for spec, access in buffers if access]
+        if all(number == NO_DEVICE for _, number in used):
             return ladder.action(nbytes)(*specs, *others)
         device, direct = present(), None
-        if device is None or {*numbers} <= {NO_DEVICE, device.number}:
-            on_host = (spec for spec, n in zip(specs, numbers, strict=True) if n == NO_DEVICE)
-            direct = ladder.device_action(nbytes, mixed=any(map(nbytes_of, on_host)))
+        near = {NO_DEVICE} if device is None else {NO_DEVICE, device.number}
+        if device is None or (near.issuperset(n for _, n in used) and _reached(used)):
+            mixed = any(nbytes_of(spec) for spec, number in used if number == NO_DEVICE)
+            direct = ladder.device_action(nbytes, mixed=mixed)
         if direct is not None:
-            if device is not None:
-                device.settle(*map(buffer_of, specs))  # MPI knows nothing of streams
+            if device is not None:  # MPI knows nothing of streams
+                device.settle(*(buffer_of(spec) for spec, _ in used))
             return direct(*specs, *others)
         act, dispatch = ladder.action(nbytes), cast(Dispatch, self._dispatch)
         if device is None and ladder.leaves(nbytes, dispatch.library(method)):
@@ -120,12 +123,13 @@ class Methods:
         return dispatch.staging(lambda *host: act(*host, *others), *buffers)
 
 
-def _both(
-    sendbuf: Any, recvbuf: Any, *, takes: bool = True
-) -> tuple[tuple[Any, Access], tuple[Any, Access]]:
-    """What is done with each: in place, the receive buffer is read as well.
+def _reached(used: Iterable[tuple[Any, int]]) -> bool:
+    """Return whether MPI can take these buffers as they are, where its messages take device memory:
+    those with gaps are packed by its own code, which may reach the host's memory alone.
 
-    takes   this rank gets a result; the receive buffer of others may be anything
+    used    buffer arguments, and the number of the device that each is on
     """
-    written = READ | WRITE if in_place(sendbuf) else WRITE
-    return (sendbuf, READ), (recvbuf, written if takes else UNUSED)
+    return cuda_aware() or all(
+        contiguous(spec, writable=False) is not None
+        for spec, number in used if number != NO_DEVICE
+    )  # fmt: skip

@@ -10,13 +10,14 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from tuner.collective import Collective
+from tuner.errors import InputError
 from tuner.locality import CUDA
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import View, contiguous, describe, in_place
@@ -43,6 +44,7 @@ _NO_NUMBERS = (MPI.BYTE, MPI.PACKED)  # have a number's size, but MPI reduces th
 _MOST_BYTES = 1 << 30  # of one broadcast: older CuPy counts in 32 bits
 _TIMEOUT = "60s"  # for all ranks to find one another; TUNER_NCCL_TIMEOUT says otherwise
 _SPINNING = 0.001  # seconds for which the end of a call is awaited without a pause
+_NOT_READY = 600  # cudaErrorNotReady in driver_types.h: what an event answers that is not over
 _PAUSE = 5e-5  # seconds from one look to the next afterwards
 _SHARING, _SHARES_FROM = "NCCL_MULTI_RANK_GPU_ENABLE", (2, 32)  # lets ranks share a GPU
 
@@ -118,10 +120,28 @@ def _offer() -> Place | Cannot:
     device = cuda()
     if not device.nccl:
         return Cannot("CuPy finds no NCCL: install the nvidia-nccl package of its CUDA version")
-    _communicator(device.number, 1, _unique_identity(), 0).destroy()
+    _try_alone(device.number, _limit())
     able = tuple(map(int, device.nccl.split(".")[:2])) >= _SHARES_FROM
     shares = able and os.environ.get(_SHARING) == "1"
     return Place(MPI.Get_processor_name(), device.bus, device.nccl, shares)
+
+
+@cache
+def _try_alone(device: int, limit: float) -> None:
+    join = partial(_communicator, device, 1, _unique_identity(), 0)
+    Deadline(limit).run(join, "NCCL on this rank alone").destroy()
+
+
+def _limit() -> float:
+    """Return the seconds that ranks have to meet; raise InputError for what is no such time."""
+    given = os.environ.get("TUNER_NCCL_TIMEOUT") or _TIMEOUT
+    try:
+        limit = parse_duration(given)
+    except InputError as reason:
+        raise InputError(f"TUNER_NCCL_TIMEOUT: {reason}") from None
+    if limit <= 0:
+        raise InputError(f"TUNER_NCCL_TIMEOUT: expected a time such as {_TIMEOUT}, got {given!r}")
+    return limit
 
 
 def _unique_identity() -> object:
@@ -154,8 +174,7 @@ class Nccl:
         self.size: int = comm.size
         self.staging = Staging(self._device)  # for calls that NCCL does not have
         join = partial(_communicator, self._device.number, comm.size, identity, comm.rank)
-        limit = parse_duration(os.environ.get("TUNER_NCCL_TIMEOUT") or _TIMEOUT)
-        self._communicator = Deadline(limit).run(join, "the first meeting of the ranks")
+        self._communicator = Deadline(_limit()).run(join, "the first meeting of the ranks")
 
     def can(self, collective: Collective, op: MPI.Op, datatype: MPI.Datatype) -> bool:
         """Whether NCCL has this call; `op` and `datatype` matter where something is reduced."""
@@ -213,16 +232,23 @@ class Nccl:
             self._device.fetch(second, target.array)
 
     def _wait(self) -> None:
-        """Wait for what was begun; raises NCCL's error when it learns that a rank is lost."""
+        """Wait for what was begun; raise NCCL's error when it learns that a rank is lost, and the
+        driver's for what failed on this rank. No call is possible afterwards.
+        """
         import cupy
 
         event = cupy.cuda.Event(disable_timing=True)
         event.record()
         begun = time.monotonic()
-        while not event.done:
-            self._communicator.check_async_error()
-            if time.monotonic() - begun > _SPINNING:
-                time.sleep(_PAUSE)
+        try:
+            while cupy.cuda.runtime.eventQuery(event.ptr) == _NOT_READY:
+                self._communicator.check_async_error()
+                if time.monotonic() - begun > _SPINNING:
+                    time.sleep(_PAUSE)
+            event.synchronize()  # raises what else ended it
+        except Exception:
+            attempt(self.abort)  # else what waits for the other ranks keeps the stream for ever
+            raise
 
     def _read(self, spec: Any, view: View) -> DeviceArray:
         """The elements of a buffer argument, on the device."""

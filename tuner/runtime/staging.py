@@ -75,7 +75,7 @@ class Staging:
         Written copies go back when the call has returned; when it raises, nothing is written.
         """
         with ExitStack() as lent:
-            self.device.settle(*(buffer_of(spec) for spec, _ in arguments))
+            self.device.settle(*(buffer_of(spec) for spec, access in arguments if access))
             staged = [self._stage(spec, access, lent) for spec, access in arguments]
             self.device.synchronise()
             result = call(*(spec for spec, _ in staged))

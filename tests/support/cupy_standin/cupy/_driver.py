@@ -13,14 +13,15 @@ import mmap
 import os
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-# Whether MPI may touch device memory, as CUDA-aware MPI does.
+# Whether MPI may touch device memory at any time, as CUDA-aware MPI does.
 OPEN = os.environ.get("CUPY_STANDIN_ADDRESSES") == "open"
 DEVICES = int(os.environ.get("CUPY_STANDIN_DEVICES", "1"))
 LEGACY = 0  # the default stream, which waits for all others but those that do not block
@@ -28,12 +29,14 @@ NONE, USUAL = 0, mmap.PROT_READ | mmap.PROT_WRITE
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype, _libc.munmap.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 _libc.mmap.argtypes = (
     ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
 )  # fmt: skip
 
 queries = waits = 0  # how often the driver was asked about a pointer, and waited for
 blocks: dict[int, weakref.ref[Block]] = {}  # by address
+events: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by number
 _addresses: list[int] = []
 _numbers, _streams = count(1), count(16)
 
@@ -71,6 +74,22 @@ def _unmap(address: int, size: int, file: int) -> None:
     _addresses.remove(address)
     _libc.munmap(address, size)
     os.close(file)
+
+
+@contextmanager
+def opened() -> Iterator[None]:
+    """Let the host touch all memory of devices meanwhile, as messages do in some MPI libraries."""
+    _protect(USUAL)
+    try:
+        yield
+    finally:
+        _protect(NONE)
+
+
+def _protect(protection: int) -> None:
+    for block in [found for each in blocks.values() if (found := each()) is not None]:
+        if block.kind != "managed":
+            _libc.mprotect(block.address, len(block.content), protection)
 
 
 def block_at(pointer: int) -> Block | None:

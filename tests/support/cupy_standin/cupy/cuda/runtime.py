@@ -65,6 +65,12 @@ def streamSynchronize(stream: int) -> None:  # noqa: N802
     _driver.queue_at(stream).wait()
 
 
+def eventQuery(event: int) -> int:  # noqa: N802
+    """Whoever asks waits."""
+    _driver.events[event].synchronize()
+    return 0
+
+
 def pointerGetAttributes(ptr: int) -> Any:  # noqa: N802
     _driver.queries += 1
     block = _driver.block_at(ptr)
