@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Tests and measures the device path on a computer with an NVIDIA GPU and without a network, in three
+# Tests and measures the device path on a computer with an NVIDIA GPU and without a network, in four
 # steps that take less than ten minutes each:
 #
 #   tests/gpu/run_on_gpu.sh wheels          where there is a network: fetch packages into gpu-wheels/
 #   tests/gpu/run_on_gpu.sh tests OUT       1: what the GPU is, tests/gpu, kernels against numpy
 #   tests/gpu/run_on_gpu.sh messages OUT    2: device memory in messages (Open MPI over UCX), NCCL with
-#                                           ranks that share the GPU, PyTorch's tensors, a training
-#   tests/gpu/run_on_gpu.sh measure OUT     3: copies, kernels and staging timed; a probe of the GPU, its
+#                                           ranks that share the GPU
+#   tests/gpu/run_on_gpu.sh training OUT    3: PyTorch's tensors, and a training with gradients that are
+#                                           copied, staged and sent as they are
+#   tests/gpu/run_on_gpu.sh measure OUT     4: copies, kernels and staging timed; a probe of the GPU, its
 #                                           calibration and a table
 #
 # PYTHON (python3 by default) is an interpreter with CuPy, NumPy, pytest and PyTorch; an environment
@@ -14,7 +16,8 @@
 # printed goes into files of OUT, too. A part that fails does not stop the others; the exit status is
 # the number of those that failed.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
+USAGE=$(sed -n '2,17p' "$0" | cut -c3-)
+cd "$(dirname "$0")/../.." || exit 1
 PYTHON=${PYTHON:-python3}
 WHEELS=${TUNER_GPU_WHEELS:-gpu-wheels}
 ENVIRONMENT=${TUNER_GPU_ENVIRONMENT:-/tmp/tuner-gpu}
@@ -69,15 +72,19 @@ facts() {
     uname -r
     nvidia-smi --format=csv --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,pcie.link.gen.max,pcie.link.width.max
     nvidia-smi topo -m
-    python -c 'import cupy, mpi4py, numpy; cupy.show_config(); print(mpi4py.__version__, numpy.__version__)'
-    ompi_info --version
-    git rev-parse HEAD 2>/dev/null
+    python -c 'import cupy, mpi4py, numpy; cupy.show_config(); print(mpi4py.__version__, numpy.__version__)' &&
+        ompi_info --version
 }
 
 over_ucx() { # NAME SECONDS COMMAND...: messages by a UCX with CUDA in place of Open MPI's own
     local name=$1 seconds=$2 directory library preload=
     shift 2
     directory=$(python -c 'import libucx, os; print(os.path.dirname(libucx.__file__))')/lib
+    if [ ! -e "$directory/libucs.so" ]; then
+        echo "== $name: left out, there is no libucx among the wheels"
+        failed=$((failed + 1))
+        return
+    fi
     for library in ucs uct ucm ucp; do preload+="$directory/lib$library.so "; done
     part "$name" "$seconds" env LD_PRELOAD="$preload" OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any \
         OMPI_MCA_pml_ucx_devices=any TUNER_CUDA_AWARE=messages "$@"
@@ -99,7 +106,10 @@ messages() {
     part shared_nccl 120 env NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_DEBUG=WARN \
         bash -c 'ranks 2 python tests/gpu/nccl_program.py shared && ranks 4 python tests/gpu/nccl_program.py shared'
     over_ucx ucx_collectives 150 bash -c 'ranks 2 python tests/gpu/collectives_program.py cuda'
-    over_ucx ucx_agreement 120 bash -c 'ranks 3 python tests/mpi/mixed_program.py 7 40 device'
+    over_ucx ucx_agreement 150 bash -c 'ranks 3 python tests/mpi/mixed_program.py 7 40 device'
+}
+
+training() {
     part torch 60 python -m pytest -rs -p no:cacheprovider tests/torch
     part training_copied 40 bash -c 'ranks 2 python tests/torch/training_program.py copied 200'
     part training_staged 40 bash -c 'ranks 2 python tests/torch/training_program.py given 200'
@@ -117,15 +127,16 @@ measure() {
 
 case ${1:-} in
 wheels) wheels ;;
-tests | messages | measure)
-    OUT=$(mkdir -p "${2:?where the results go}" && cd "$2" && pwd)
+tests | messages | training | measure)
+    [ -n "${2:-}" ] || { echo "say where the results go: $1 OUT"; exit 2; }
+    OUT=$(mkdir -p "$2" && cd "$2" && pwd) || exit 1
     environment
     "$1"
     echo "$failed parts failed"
     exit "$failed"
     ;;
 *)
-    sed -n '2,16p' "$0" | cut -c3-
+    echo "$USAGE"
     exit 2
     ;;
 esac
