@@ -60,15 +60,15 @@ class LibraryLoop:
 
     @property
     def expected(self) -> float:
-        """Seconds that the loop of this library still takes: all of it, or the stages that an
-        earlier run has not finished.
+        """Return the seconds that the loop of this library still takes: all of it, or the stages
+        that an earlier run has not finished.
         """
         rest = dropwhile(self._finished, FILES)
         return self._probing + sum(SECONDS[name] for name in rest)
 
     @property
     def _probing(self) -> float:
-        """Seconds that the probe still takes."""
+        """Return the seconds that the probe still takes."""
         return 0.0 if self._finished("calibrate") else self.budget + SECONDS["start"]
 
     @property

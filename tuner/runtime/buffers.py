@@ -148,7 +148,7 @@ def whole(spec: Any, p: int) -> Any:
 
 
 def memory_behind(spec: Any, *, writable: bool) -> Bytes:
-    """All memory of the buffer in an argument, as bytes at its address; wherever it lies.
+    """Return all memory of the buffer in an argument, as bytes at its address; wherever it lies.
 
     Raises BufferError where mpi4py does: for gaps, and for read-only memory that is to be written.
     """
@@ -158,7 +158,7 @@ def memory_behind(spec: Any, *, writable: bool) -> Bytes:
 
 
 def moved(spec: Any, memory: Bytes) -> Any:
-    """The same argument with a copy of all its memory in the place of that.
+    """Return the same argument with a copy of all its memory in the place of that.
 
     Raises an exception where mpi4py does.
     """

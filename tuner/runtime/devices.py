@@ -50,7 +50,7 @@ class PointerCache:
         self._changing = Lock()  # all communicators share the cache, and threads may call on each
 
     def device(self, pointer: int, nbytes: int, owner: object) -> int:
-        """The number of the device whose memory is at `pointer`; NO_DEVICE for the host's."""
+        """Return the number of the device whose memory this is; NO_DEVICE for the host's."""
         known = self._answers.get((pointer, nbytes))
         if known is not None and known[0]() is owner:
             return known[1]
@@ -73,7 +73,7 @@ class Device(Protocol):
 
     @property
     def number(self) -> int:
-        """Which of the host's GPUs is this process's own now."""
+        """Return the number of the host's GPU that is current in this process."""
 
     def select(self, number: int) -> None:
         """Make this GPU of the host this process's own; numbers go round."""
@@ -157,7 +157,7 @@ def memory_of(spec: Any, pointers: PointerCache | None = None) -> str:
 
 
 def device_of(spec: Any, pointers: PointerCache | None = None) -> int:
-    """The number of the device in whose memory a buffer argument is; NO_DEVICE for the host.
+    """Return the number of the device in whose memory a buffer is; NO_DEVICE for the host.
 
     pointers    whose answers to use, by default those of `cuda()`; without one nobody can be
                 asked, and what shows CUDA's array interface is taken at its word where a GPU can be
@@ -253,5 +253,7 @@ def cuda_aware() -> bool:
 
 @cache
 def cuda_messages() -> bool:
-    """Whether the library's messages take device pointers, which is all that our schedules need."""
+    """Return whether the library's messages take device pointers, which is all that our schedules
+    need.
+    """
     return cuda_aware() or os.environ.get("TUNER_CUDA_AWARE") == MESSAGES

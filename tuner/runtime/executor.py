@@ -209,13 +209,13 @@ class Bound:
 
 
 def span(part: Bytes) -> Span:
-    """Where it begins and ends, on whatever kind of memory."""
+    """Return where it begins and ends, on whatever kind of memory."""
     begin = address_of(part)
     return begin, begin + len(part)
 
 
 def meet(one: Span, other: Span) -> bool:
-    """Whether two spans have a byte in common."""
+    """Return whether two spans have a byte in common."""
     return one[0] < other[1] and other[0] < one[1]
 
 

@@ -74,7 +74,7 @@ class Folding:
         return self._from[key]
 
     def _alike(self, op: MPI.Op, datatype: MPI.Datatype, like: DeviceArray) -> bool:
-        """Whether kernel and library give the same bits for the largest and smallest elements.
+        """Return whether kernel and library give the same bits, also for extreme elements.
 
         A kernel that cannot be compiled here, for want of NVRTC, gives none: what the device then
         cannot do, the host does.
@@ -136,7 +136,7 @@ class Folding:
 
 
 def _extremes(dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Operands of which all pairs of the largest, the smallest and some other elements are."""
+    """Return operands that pair the largest, the smallest and some other elements with all."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         chosen = [limits.min, limits.max, 1, 2, limits.max // 2 + 1]
