@@ -1,4 +1,6 @@
-"""How many errors planted in the device path the tests find: python -m tests.bench.device_mutants
+"""How many errors planted in the device path the tests find.
+
+    python -m tests.bench.device_mutants [NUMBER ...]      all of them, or those with these numbers
 
 One error after the other (a wait that is missing, a copy the wrong way round, a wrong stream, an
 offset, a cache that keeps too much) is planted in a copy of the checkout, in which the unit tests
@@ -177,8 +179,9 @@ def passes(tests: str, place: Path) -> bool:
     return done.returncode == 0
 
 
-def main() -> int:
-    """Plant every error; return 1 where too few are found."""
+def main(numbers: set[int]) -> int:
+    """Plant errors, all where no numbers are given; return 1 where too many are not found."""
+    chosen = [one for one in enumerate(MUTANTS, 1) if one[0] in numbers or not numbers]
     with tempfile.TemporaryDirectory(prefix="tuner-mutants-") as scratch:
         place = Path(scratch, "checkout")
         ignored = shutil.ignore_patterns(".venv*", ".git", "build", "tuner-out", "__pycache__")
@@ -187,14 +190,14 @@ def main() -> int:
             if not passes(tests, place):
                 raise SystemExit(f"{tests}: fails without any error planted")
         found = 0
-        for number, mutant in enumerate(MUTANTS, 1):
+        for number, mutant in chosen:
             who = found_by(mutant, place)
             found += bool(who)
             first = mutant.before.strip().splitlines()[0]
             print(f"{number:2} {who or 'NOT FOUND':45} {mutant.path}: {first}", flush=True)
-    print(f"{found} of {len(MUTANTS)} errors are found")
-    return int(found < MUST)
+    print(f"{found} of {len(chosen)} errors are found")
+    return int(len(chosen) - found > len(MUTANTS) - MUST)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(set(map(int, sys.argv[1:]))))
