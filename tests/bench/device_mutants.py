@@ -79,7 +79,9 @@ MUTANTS = (
         "                pass",
     ),
     Mutant(
-        STAGING, "            self.device.settle(*(buffer_of(spec) for spec, _ in arguments))\n", ""
+        STAGING,
+        "            self.device.settle(*(buffer_of(spec) for spec, access in arguments if access))\n",
+        "",
     ),
     Mutant(
         STAGING, "            self.device.synchronise()\n            result", "            result"
@@ -90,13 +92,19 @@ MUTANTS = (
         "                bring_back()\n",
     ),
     Mutant(
-        METHODS, "                device.settle(*map(buffer_of, specs))", "                pass"
+        METHODS,
+        "                device.settle(*(buffer_of(spec) for spec, _ in used))",
+        "                pass",
     ),
     Mutant(MEMORY, "return (self.staging.device.synchronise,)", "return ()"),
     Mutant(EXECUTOR, "self._under_way = [EVERYWHERE]", "self._under_way = []"),
     Mutant(EXECUTOR, "        self._under_way += map(span, folded)\n", "        del folded\n"),
     Mutant(EXECUTOR, "            ending += self._memory.waits\n", "            pass\n"),
-    Mutant(NCCL, "        while not event.done:", "        while False:"),
+    Mutant(
+        NCCL,
+        "            event.synchronize()  # raises what else ended it\n",
+        "            return\n",
+    ),
     # the wrong way round, the wrong stream, the wrong place
     Mutant(
         CUDA,
@@ -139,7 +147,8 @@ MUTANTS = (
     ),
     Mutant(FOLDING, "return result.tobytes() == second.tobytes()", "return True"),
     Mutant(CUDA, "return int(found.device) if on_device else NO_DEVICE", "return 0"),
-    Mutant(METHODS, "{*numbers} <= {NO_DEVICE, device.number}", "True"),
+    Mutant(METHODS, "near.issuperset(n for _, n in used)", "True"),
+    Mutant(METHODS, "and _reached(used)", "and True"),
     Mutant(NCCL, "        if place.version != places[0].version:", "        if False:"),
 )
 
