@@ -148,6 +148,16 @@ def test_a_compiler_that_fails(
             "nbytes < rule->last",
             "bcast of 18446744073709551615 bytes: the rule is",
         ),
+        (
+            "if (rule->channels > 0) *channels = rule->channels;",
+            "",
+            "allreduce of 65536 bytes: the rule is allreduce,65536",
+        ),
+        (
+            "if (rule->channels > 0) *channels",
+            "*channels",
+            "bcast of 0 bytes: the rule is broadcast,0",
+        ),
         ("*cost = 0.0f;", "abort();", "ended with status -6"),
         ("ncclTunerPlugin_v5", "ncclTunerPlugin_v15", "undefined symbol"),
         ('"rules.csv"', '"rules.txt"', "bytes: the rule is"),
@@ -164,6 +174,29 @@ def test_a_plugin_that_does_otherwise_is_not_installed(
     with pytest.raises(InputError, match=message):
         install(TABLE, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+UNLIMITED = on_shapes(
+    {(ALLREDUCE, (nodes, 8)): [
+        (0, Choice("nvls_simple", {"channels": 8})),
+        (4096, Choice("collnet_direct_simple", {"channels": 8})),
+     ] for nodes in (1, 2)}
+)  # fmt: skip
+
+
+def test_channels_are_tried_where_nccl_limits_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for CollNet, nor for NVLS on several nodes, where the plugin must not ask for any."""
+    assert install(UNLIMITED, tmp_path / "own").checked == 12
+    own = "if (!may_say_channels(own, added->algorithm)) added->channels = 0;"
+    text = SOURCE.read_text()
+    assert text.count(own) == 1
+    (tmp_path / "own.c").write_text(text.replace(own, "(void)may_say_channels;"))
+    compile_own = f'exec {compiler()[0]} -shared -fPIC -o "$7" {tmp_path / "own.c"} -ldl'
+    monkeypatch.setenv("CC", script(tmp_path / "cc", compile_own))
+    with pytest.raises(InputError, match="the rule is allreduce,4096,"):
+        install(UNLIMITED, tmp_path / "out")
 
 
 def test_words_in_cc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
-from collections.abc import Iterable, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -319,6 +323,27 @@ def test_each_rule_is_confirmed_refuted_or_not_seen(tmp_path: Path) -> None:
     assert last.reason == "tree_simple at 1MiB; 1 of 3 times not as the rule says"
 
 
+def both_operators() -> TuningTable:
+    """Rules for any operator, and others for commutative ones, which NCCL's file holds."""
+    own = table(LADDER).rules
+    commutative = [
+        replace(rule, key=replace(rule.key, operators="commutative"), choice=choice)
+        for rule, choice in zip(own, (Choice("ring_ll"), Choice(), Choice("ring_ll")), strict=True)
+    ]
+    return TuningTable(CLUSTER, "nccl 2.30.7", (*own, *commutative))
+
+
+def test_rules_that_are_not_in_the_file_are_not_proved(tmp_path: Path) -> None:
+    both = both_operators()
+    evidence = read(began() + chose(512) + chose(4096), tmp_path)
+    first, last = proof.prove(both, evidence)
+    assert (first.rule.key.operators, first.confirmed, last.confirmed) == (
+        "commutative", True, True,
+    )  # fmt: skip
+    assert [each.rule for each in proof.replaced(both)] == list(table(LADDER).rules)
+    assert {each.reason for each in proof.replaced(both)} == {proof.REPLACED}
+
+
 @pytest.mark.parametrize("nbytes", [1023, 1024, 4095, 4096])
 def test_the_bounds_of_a_rule_are_its_own(nbytes: int, tmp_path: Path) -> None:
     first, last = proofs(began() + chose(nbytes, "PAT", "SIMPLE"), tmp_path, LADDER)
@@ -396,6 +421,68 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
         read("x" * (2 << 20), tmp_path)
 
 
+HOSTILE = """
+import sys
+from tuner.export.nccl.logs import Evidence
+from tuner.results.streaming import Line
+prefix, told = b"n1:1:1 [0] NCCL INFO ", b"comm 0x1 rank 1 nranks 1 "
+units = [
+    (b"", b"a", b" comm "), (prefix, told, b""), (b"", prefix + told, b""), (b"", b"1:", b" comm "),
+    (prefix, b"comm x rank ", b""), (b"", b"a", b" Bytes -> "), (b"", b"a", b" opCount "),
+    (prefix + b"AllReduce: opCount ", b"a", b" sendbuff "), (b"", b"1:1:1 [1] ", b" Bytes -> "),
+    (prefix + b"AllReduce [Symmetric]: 1 Bytes -> ", b" nWorks ", b""),
+    (b"NCCL version ", b"1.", b""),
+]
+for length in (1 << 20, 4000):
+    for begin, unit, end in units:
+        line = begin + unit * ((length - len(begin + end)) // len(unit)) + end
+        Evidence().read_log(Line(i, line) for i in range((1 << 20) // length))
+"""
+
+
+def test_hostile_lines_take_no_time() -> None:
+    """Of 1 MiB each, and as many shorter ones of as many bytes together."""
+    subprocess.run([sys.executable, "-c", HOSTILE], check=True, timeout=30)
+
+
+def test_lines_that_are_too_long_are_damaged(tmp_path: Path) -> None:
+    line = "x" * 5000 + " " + chose(64)
+    evidence = read(began() + chose(64) + line, tmp_path)
+    assert (one(evidence).nbytes, evidence.damaged, evidence.lines) == (64, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "many",
+    [
+        lambda i: began(process=i, comm="0x1"), lambda i: began(comm=f"0x{i}"),
+        lambda i: began() + called(i), lambda i: called(1, p=i + 2),
+        lambda i: f"NCCL version 2.{i}\n", lambda i: began() + chose(i),
+        lambda i: said("comm 0x1 rank 0 nranks 8 - Init COMPLETE", i),
+    ],
+)  # fmt: skip
+def test_what_is_remembered_is_bounded(
+    many: Callable[[int], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "MOST_CALLS", 50)
+    with pytest.raises(InputError, match=r"train.log: more than 50 different calls"):
+        read("".join(map(many, range(60))), tmp_path)
+
+
+def test_what_is_over_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MOST_CALLS", 50)
+    text = "".join(began(comm=f"0x{i}") + ended(f"0x{i}") for i in range(200))
+    text += began() + "".join(called(i) + said("opCount cut") for i in range(200))
+    assert one(read(text + called(16) + chose(64), tmp_path)).p == 16
+
+
+def test_shapes_of_a_process_are_bounded(tmp_path: Path) -> None:
+    for many in (lambda i: began(i + 2, 1, f"0x{i}"), lambda i: called(1, p=i + 2)):
+        with pytest.raises(InputError, match="communicators of more than 1000 shapes"):
+            read("".join(map(many, range(1001))), tmp_path)
+    text = "".join(began(i + 2, 1, "0x1") for i in range(1001)) + began(comm="0x1")
+    assert one(read(text + chose(64), tmp_path)).p == 16
+
+
 @given(st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_damaged_line_never_confirms_what_did_not_run(data: st.DataObject) -> None:
@@ -446,7 +533,7 @@ def test_a_proof_by_a_log(
     assert asked(written, "--log", log) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert "1 rule is refuted: the library executed something else." in shown
-    assert "1 rule is passed over: the choice is left to NCCL" in shown
+    assert "1 rule is passed over: left to NCCL, where no log tells who chose" in shown
     assert shown.endswith("1 of 3 rules confirmed in nccl 2.30.7")
     log.write_text(log.read_text().replace("TREE proto SIMPLE", "RING proto SIMPLE"))
     assert asked(written, "--log", log) == 0
@@ -464,6 +551,50 @@ def test_folders_and_several_files(written: Path, tmp_path: Path) -> None:
     other.write_text(dump([call(size=8192, **ran("RING", "SIMPLE"))], p=16))
     assert asked(written, "--log", folder) == 1
     assert asked(written, "--log", folder, other) == 0
+
+
+def test_rules_that_are_not_in_the_file_are_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, log = tmp_path / "both.json", tmp_path / "train.log"
+    write_table(both_operators(), path)
+    log.write_text(began() + chose(512) + chose(4096))
+    assert asked(path, "--log", log, "--json") == 0
+    records = json.loads(capsys.readouterr().out)
+    reasons = [record["reason"] for record in records]
+    assert reasons == ["", "", *[proof.REPLACED] * 3, "left to NCCL"]
+    assert asked(path, "--log", log) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "4 rules are passed over: left to NCCL" in shown
+    assert "or not in NCCL's file. 2 of 6 rules confirmed" in shown
+
+
+def test_what_is_no_log_in_a_folder_is_passed_over(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "a.ckpt").write_bytes(b"PK\3\4" + bytes(3 << 20))
+    packed = gzip.compress(began().encode() * 9)
+    (folder / "b.gz").write_bytes(packed[:15])
+    (folder / "c.txt").write_text("x" * (2 << 20))
+    (folder / "d.log").write_text(
+        began() + chose(512, "TREE", "LL") + chose(4096, "RING", "SIMPLE")
+    )
+    (folder / "e.json").write_text(dump([call(**ran())]) + "{damaged\n")
+    assert asked(written, "--log", folder) == 0
+    errors = " ".join(capsys.readouterr().err.split())
+    assert "2 files passed over: no text, or damaged" in errors
+    assert "c.txt: line 1: longer than" in errors
+    assert "(and 1 other file): what is before it was read" in errors
+    for name in ("a.ckpt", "b.gz", "c.txt", "e.json"):
+        assert asked(written, "--log", folder / name) == 1
+        assert capsys.readouterr().err.count("\n") == 1
+    (folder / "d.log").unlink()
+    (folder / "c.txt").unlink()
+    (folder / "e.json").unlink()
+    assert asked(written, "--log", folder) == 1
+    assert "job is a folder without logs" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_logs_leave_open_is_said(
@@ -506,6 +637,7 @@ def test_mistakes_are_one_sentence(
         ((written, "--log", log, "--commutative-only"), "leave --commutative-only out"),
         ((written, "--log", tmp_path / "empty"), "is a folder without files"),
         ((written, "--log", tmp_path / "no"), "there is no file"),
+        ((written, "--log", tmp_path / ("n" * 300)), "cannot be read: File name too long"),
         ((written, "--log-shape", "2x8"), "give them, too (--log FILE)"),
         ((written,), "nothing is proved: "), ((written,), "--log FILE"),
     ):  # fmt: skip

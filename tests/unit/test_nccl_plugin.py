@@ -294,7 +294,8 @@ def test_a_damaged_file_leaves_everything_to_nccl(caller: Caller, name: str) -> 
     assert said.results == ("0 nothing", "1 nothing", "-1 -1 -1")
     ((level, text),) = said.messages  # one warning, of however many communicators
     assert level == WARN
-    assert text.startswith(f"TUNER/tuner: {caller.rules}:")
+    place = " is larger" if name == "a million lines" else ":"  # and the number of a line
+    assert text.startswith(f"TUNER/tuner: {caller.rules}{place}")
     assert text.endswith(": NCCL decides itself on this rank")
 
 
@@ -346,6 +347,14 @@ def test_any_text_under_the_right_digest(caller: Caller, rows: list[str], count:
     said = caller.run(["open 5 16 2 8 8", "ask 0 4 9 7 0", "close 0"])
     levels = [level for level, _ in said.messages]
     assert (said.results[0], levels) in [("0 context", [INFO]), ("0 nothing", [WARN])]
+
+
+def test_without_rules_no_line_is_named(caller: Caller) -> None:
+    caller.rules.unlink(missing_ok=True)
+    ((level, text),) = caller.run(["open 5 16 2 8 8"]).messages
+    assert (level, text) == (
+        WARN, f"TUNER/tuner: {caller.rules} cannot be read: NCCL decides itself on this rank"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])

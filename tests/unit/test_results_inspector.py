@@ -30,8 +30,18 @@ from tests.support.inspector import (
 from tuner.cli.main import main
 from tuner.errors import InputError
 from tuner.measurement import read_measurements
-from tuner.results import Reading, Shape, Told, parse_results, read_all, read_results
+from tuner.results import (
+    Reading,
+    Shape,
+    Told,
+    inspector,
+    inspector_calls,
+    parse_results,
+    read_all,
+    read_results,
+)
 from tuner.results.inspector_calls import MOST_SAMPLES
+from tuner.results.streaming import Line
 
 
 def only(text: str, told: Told | None = None) -> Reading:
@@ -396,6 +406,23 @@ def test_a_folder_stands_for_the_plugin_s_files_in_it(tmp_path: Path) -> None:
     (reading,) = read_results(folder)
     assert reading.samples == pytest.approx((20e-6,))
     assert reading.source == str(folder / "node0-pid0.log")
+
+
+def test_records_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspector_calls, "MOST_RECORDS", 10)
+    folder = job(tmp_path / "job", dump(map(call, range(6))), dump(map(call, range(6)), rank=1))
+    with pytest.raises(InputError, match=r"pid1.log: line .*: more than 10 records: give fewer"):
+        read_results(folder)
+
+
+def test_what_is_known_of_communicators_is_bounded() -> None:
+    lines = (own(comm=f"0x{i}", coll_perf=call()) for i in range(10_500))
+    reader = inspector.InspectorFile()
+    records = reader.records(Line(i, words.encode()) for i, words in enumerate(lines, 1))
+    assert len({record.communicator for record in records}) == 10_500
+    assert len(reader._known) <= 10_000
+    with pytest.raises(InputError, match="line 1: the communicator's id cannot be"):
+        parse_results(own(comm="x" * 201, coll_perf=call()))
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read every file")

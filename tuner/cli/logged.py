@@ -13,13 +13,15 @@ from tuner.cli.progress import Display, timed
 from tuner.cli.proving import record_of
 from tuner.errors import InputError
 from tuner.export.nccl import proof
-from tuner.export.nccl.logs import Evidence, Shape
+from tuner.export.nccl.logs import Evidence
+from tuner.export.nccl.processes import Shape
+from tuner.results.streaming import beginning, size_of
 from tuner.table import TuningTable
 from tuner.units import format_size, plural
 
 LIBRARIES = ("nccl", "rccl")
 LEFT = "left to NCCL"
-PASSED = "passed over: the choice is left to NCCL, and no log tells who chose."
+PASSED = "passed over: left to NCCL, where no log tells who chose, or not in NCCL's file."
 LARGE = 32 << 20  # bytes; reading more takes seconds
 _STARTING = (
     "hosts", "hostfile", "launch", "python", "generic", "otherwise", "ranks", "commutative_only",
@@ -33,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--log", type=Path, nargs="+", default=[], metavar="FILE",
         help="nccl, rccl: what programs wrote that ran under the table with NCCL_DEBUG=INFO"
         " NCCL_DEBUG_SUBSYS=INIT,TUNING (with COLL, too, where a process is in communicators of"
-        " several shapes), or files of NCCL's Inspector; a folder stands for its files",
+        " several shapes), or files of NCCL's Inspector; a folder stands for the logs in it",
     )  # fmt: skip
     parser.add_argument(
         "--log-shape",
@@ -52,7 +54,7 @@ def _shape(text: str) -> Shape:
 
 
 def require_alone(options: argparse.Namespace, library: str) -> None:
-    """Raises InputError for logs of another library, and for options that start ranks."""
+    """Refuse logs of another library, and options that start ranks; raise InputError for them."""
     if library not in LIBRARIES:
         raise InputError(
             f"--log is for tables for NCCL and RCCL: rules for {library} are proved in the library"
@@ -64,13 +66,18 @@ def require_alone(options: argparse.Namespace, library: str) -> None:
             raise InputError(f"--log starts no ranks and writes no file: leave --{option} out")
 
 
-def prove(table: TuningTable, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return a record per rule that names an algorithm; what the logs leave open is said."""
+def prove(
+    table: TuningTable, options: argparse.Namespace
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return a record per rule of NCCL's file that names an algorithm, and per rule that is not in
+    it; what the logs leave open is said.
+    """
     if all(rule.choice.is_default for rule in table.rules):
         raise InputError("no rule of the table names an algorithm, so no log can tell of any")
-    files = list(_files(options.log))
-    if sum(file.stat().st_size for file in files) < LARGE:
-        evidence = proof.read_evidence(files, options.log_shape)
+    named, found = _files(options.log)
+    files = [*named, *found]
+    if sum(map(size_of, files)) < LARGE:
+        evidence = proof.read_evidence(files, options.log_shape, found=found)
     else:
         with Display(console(error=True)).stage("reading logs") as report:
             tell = timed(report)
@@ -79,29 +86,52 @@ def prove(table: TuningTable, options: argparse.Namespace) -> list[dict[str, Any
                 lambda done, total: tell(
                     done / total, f"{format_size(done)} of {format_size(total)}"
                 ),
+                found,
             )  # fmt: skip
     for sentence in _noticed(table, evidence):
         warn(sentence)
-    return [record_of(each) for each in proof.prove(table, evidence)]
+    proved, replaced = proof.prove(table, evidence), proof.replaced(table)
+    return [record_of(each) for each in proved], [record_of(each) for each in replaced]
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
+def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Return the files that are named, and those that may be logs in the folders that are named.
+
+    Raises InputError for what cannot be read, and for a folder without any log.
+    """
+    named, found = list[Path](), list[Path]()
     for path in paths:
         try:
-            found = sorted(path.iterdir()) if path.is_dir() else [path]
+            if not path.is_dir():
+                named.append(path)
+                continue
+            files = [file for file in sorted(path.iterdir()) if file.is_file()]
         except OSError as reason:
             raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
-        files = [file for file in found if file.is_file()]
-        if not files:
-            raise InputError(f"{path} is a folder without files" if path.is_dir() else
-                             f"there is no file {path}")  # fmt: skip
-        yield from files
+        logs = [file for file in files if _may_be_log(file)]
+        if not logs:
+            raise InputError(f"{path} is a folder without {'logs' if files else 'files'}")
+        if others := len(files) - len(logs):
+            warn(f"{path}: {plural(others, 'file')} passed over: no text, or damaged")
+        found += logs
+    return named, [file for file in found if file not in set(named)]
+
+
+def _may_be_log(file: Path) -> bool:
+    """Return whether a file begins as text, packed by gzip or not."""
+    try:
+        return b"\0" not in beginning(file)
+    except InputError:
+        return False
 
 
 def _noticed(table: TuningTable, evidence: Evidence) -> Iterator[str]:
     """Yield sentences on what the logs leave open."""
     if others := sorted(evidence.versions - {table.library}):
         yield f"the logs are of {', '.join(others)}, but the table is for {table.library}"
+    if unread := evidence.unread:
+        more = f" (and {plural(len(unread) - 1, 'other file')})" if len(unread) > 1 else ""
+        yield f"{unread[0]}{more}: what is before it was read"
     of = f"of {plural(evidence.lines, 'call')} in the logs"
     if evidence.shapeless:
         yield (

@@ -288,8 +288,8 @@ def _prove_logged(table: TuningTable, options: argparse.Namespace) -> int:
     """Hold rules against logs; status 1 unless each that names an algorithm was seen at work."""
     logged.require_alone(options, table.library.partition(" ")[0])
     held = table.consecutive()
-    proofs = logged.prove(held, options)
-    every = proofs_of(held, proofs, logged.LEFT)
+    proofs, replaced = logged.prove(held, options)
+    every = proofs_of(held, [*proofs, *replaced], logged.LEFT)
     emit(options, every, lambda: _print_proofs(
         table, proofs, every, "not seen in the logs.", logged.PASSED, ("operators", "executed")
     ))  # fmt: skip

@@ -37,6 +37,8 @@ BATCHED = (4, 3)  # first version whose lines rely on the line that begins their
 _VERSION = re.compile(r"v([0-9]{1,3})\.([0-9]{1,3})")
 _COUNTED = {"coll_perf": "coll_records", "p2p_perf": "p2p_records", "proxy_trace": "proxy_records"}
 _CPU = "timed by the CPU"
+_MOST_KNOWN = 10_000  # communicators that records share
+_LONGEST_ID = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +163,17 @@ class InspectorFile:
         nodes = _whole(header.get("nnodes"), "nnodes", number, 1, MOST_RANKS)
         rank = _whole(header.get("rank"), "rank", number, 0, p)
         identity = header.get("id")
-        if type(identity) is not str or not identity:
+        if type(identity) is not str or not 0 < len(identity) <= _LONGEST_ID:
             raise InputError(f"line {number}: the communicator's id cannot be {quoted(identity)}")
         if nodes > p:
             raise InputError(f"line {number}: {p} ranks cannot be on {nodes} nodes")
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
         known = self._known.setdefault((identity, p, nodes), Communicator(identity, p, nodes))
         return known, rank
 
     def _require_complete(self, number: int) -> None:
-        """Raises InputError where a batch begins before the last one is complete."""
+        """Refuse a batch that begins before the last one is complete; raise InputError."""
         if missing := self._missing():
             raise InputError(f"line {number}: {missing}: give the file as the plugin wrote it")
 

@@ -24,6 +24,7 @@ from tuner.results.inspector import Communicator, Record
 from tuner.results.reading import COLLECTIVE, Benchmark, Reading, Shape, Told
 from tuner.topology import CUDA
 
+MOST_RECORDS = 100_000_000  # of 20 bytes, which are copied while they are merged
 MOST_GROUPS = 100_000  # different calls of a job on its communicators
 MOST_SAMPLES = 1000  # that are kept of a call, evenly spread over those that were made
 Floats = npt.NDArray[np.float64]
@@ -50,13 +51,19 @@ class InspectorCalls:
     def __init__(self) -> None:
         self.partial = 0
         self._times: dict[_Call, dict[Communicator, _Times]] = {}
-        self._groups = 0
+        self._groups = self._records = 0
 
     def add(self, record: Record, source: str, run: str) -> None:
-        """Take in a record of a file. Raises InputError for more different calls than any job has.
+        """Take in a record of a file. Raises InputError for more calls than can be held.
 
         run     names the job; calls of several jobs are not merged
         """
+        self._records += 1
+        if self._records > MOST_RECORDS:
+            raise InputError(
+                f"{source}: line {record.line}: more than {MOST_RECORDS} records: give fewer files"
+                " at a time"
+            )
         communicator = record.communicator
         even = communicator.p % communicator.nodes == 0
         ppn = communicator.p // communicator.nodes if even else 0

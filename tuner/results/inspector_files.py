@@ -119,7 +119,7 @@ def _is_metrics(begin: bytes) -> bool:
 
 
 def _require_untold(told: Told) -> None:
-    """Raises InputError for options that would contradict what the files say of every call."""
+    """Refuse options that would contradict what the files say of every call; raise InputError."""
     said = [f"--{name}" for name in ("p", "nodes", "ppn", "collective") if getattr(told, name)]
     if said:
         raise InputError(f"files of NCCL's Inspector say what ran on which ranks: leave"

@@ -38,11 +38,9 @@ def streamed_files(
     that does not, for a line that is too long as well.
     """
     different = list({path.resolve(): path for path in paths}.values())
-    total = sum(path.stat().st_size for path in different if path.is_file())
-    done = 0
-    for path in different:
-        if not path.is_file():
-            raise InputError(f"there is no file {path}")
+    sizes = [size_of(path) for path in different]
+    total, done = sum(sizes), 0
+    for path, size in zip(different, sizes, strict=True):
 
         def count(own: int, done: int = done) -> None:
             progress(min(done + own, total), total)
@@ -52,7 +50,17 @@ def streamed_files(
         except InputError as reason:
             raise InputError(f"{path}: {reason}") from None
         yield path, begin, _lines(path, count)
-        done += path.stat().st_size
+        done += size
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file. Raises InputError where there is none, or nobody may ask."""
+    try:
+        if not path.is_file():
+            raise InputError(f"there is no file {path}")
+        return path.stat().st_size
+    except OSError as reason:
+        raise InputError(f"{path}: {_unreadable(reason)}") from None
 
 
 def beginning(path: Path) -> bytes:

@@ -22,10 +22,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tuner.collective import Collective
-from tuner.errors import InputError
+from tuner.export.nccl.processes import Process, Shape, TooManyCallsError
 from tuner.libraries.nccl.logged import (
     COLLECTIVES,
-    PER_RANK,
     TYPE_BYTES,
     algorithm_of,
     whole_bytes,
@@ -35,10 +34,13 @@ from tuner.results.streaming import Line
 from tuner.table import Choice
 
 CHANNELS = "channels"
-MOST_CALLS = 1_000_000  # different ones
+MOST_CALLS = 1_000_000  # different ones, and what is remembered of communicators and processes
+LONGEST_LINE = 4096  # bytes; NCCL's own are shorter
 UNKNOWN_NODES = 0
 _RANKS, _NUMBER = rb"[0-9]{1,9}", rb"[0-9]{1,19}"
-_PREFIX = rb"(?P<host>[^\s:]+):(?P<pid>[0-9]{1,9}):[0-9]{1,9} \[[0-9]{1,9}\] NCCL INFO "
+_PREFIX = (
+    rb"(?<![^\s:])(?P<host>[^\s:]{1,255}):(?P<pid>[0-9]{1,9}):[0-9]{1,9} \[[0-9]{1,9}\] NCCL INFO "
+)
 _SHAPED = re.compile(
     _PREFIX
     + rb"comm (?P<comm>\S{1,40}) rank (?P<rank>%b) nRanks (?P<p>%b) nNodes (?P<nodes>%b)\b"
@@ -46,29 +48,30 @@ _SHAPED = re.compile(
 )
 _INITIALISED = re.compile(
     _PREFIX
-    + rb".*\bcomm (?P<comm>\S{1,40}) rank (?P<rank>%b) nranks (?P<p>%b) .*Init COMPLETE"
+    + rb".{0,80}\bcomm (?P<comm>\S{1,40}) rank (?P<rank>%b) nranks (?P<p>%b) .{0,400}Init COMPLETE"
     % (_RANKS, _RANKS)
 )
-_ENDED = re.compile(_PREFIX + rb".*\bcomm (?P<comm>\S{1,40}) rank .*(?:Destroy|Abort) COMPLETE")
+_ENDED = re.compile(
+    _PREFIX + rb".{0,80}\bcomm (?P<comm>\S{1,40}) rank .{0,400}(?:Destroy|Abort) COMPLETE"
+)
 _CALLED = re.compile(
-    _PREFIX + rb"(?P<function>[A-Za-z]{1,40}): opCount \S+ sendbuff \S+ recvbuff \S+"
+    _PREFIX + rb"(?P<function>[A-Za-z]{1,40}): opCount \S{1,40} sendbuff \S{1,40} recvbuff \S{1,40}"
     rb" count (?P<count>%b) datatype (?P<type>[0-9]{1,3}) op -?%b root -?%b comm (?P<comm>\S{1,40})"
-    rb" \[nranks=(?P<p>%b)\] stream \S+(?: task %b globalrank %b)?\s*$"
+    rb" \[nranks=(?P<p>%b)\] stream \S{1,40}(?: task %b globalrank %b)?\s*$"
     % (_NUMBER, _NUMBER, _NUMBER, _RANKS, _NUMBER, _NUMBER)
 )
 _RAN = re.compile(
     _PREFIX + rb"(?:(?P<function>[A-Za-z]{1,40}): )?(?P<bytes>%b) Bytes ->"
     rb" Algo (?P<algorithm>[A-Za-z0-9_]{1,40}) proto (?P<protocol>[A-Za-z0-9_]{1,40})"
-    rb"(?: time (?P<time>[0-9.]+)| channel\{Lo\.\.Hi\}=\{(?P<first>%b)\.\.(?P<last>%b)\})"
+    rb"(?: time (?P<time>[0-9.]{1,40})| channel\{Lo\.\.Hi\}=\{(?P<first>%b)\.\.(?P<last>%b)\})"
     % (_NUMBER, _RANKS, _RANKS)
 )
 _WITHOUT = re.compile(
     _PREFIX + rb"(?P<function>[A-Za-z]{1,40}) \[(?P<by>Symmetric|Copy Engine|Hierarchical CE)\]:"
-    rb" (?P<bytes>%b) Bytes -> \S+(?:.* nWorks (?P<calls>%b))?" % (_NUMBER, _RANKS)
+    rb" (?P<bytes>%b) Bytes -> \S{1,80}(?:.{0,400} nWorks (?P<calls>%b))?" % (_NUMBER, _RANKS)
 )
-_VERSION = re.compile(rb"\b([NR]CCL) version ([0-9]+(?:\.[0-9]+)+)")
+_VERSION = re.compile(rb"\b([NR]CCL) version ([0-9]{1,9}(?:\.[0-9]{1,9}){1,4})")
 
-Shape = tuple[int, int]  # ranks and nodes
 _Ran = tuple[Collective, Shape, int, str, int]  # ..., bytes, algorithm, channels or 0
 
 
@@ -86,38 +89,6 @@ class Executed:
 
 
 @dataclass
-class _Process:
-    """The communicators of a process, and its calls of which no line has told yet what ran.
-
-    known       rank and shape by the address that the log prints
-    called      shapes of these calls, by collective and bytes as the log tells them
-    shapes      all that any call had
-    """
-
-    known: dict[bytes, tuple[int, Shape]] = field(default_factory=dict)
-    called: dict[tuple[Collective, int], Counter[Shape]] = field(default_factory=dict)
-    shapes: set[Shape] = field(default_factory=set)
-
-    def call(self, collective: Collective, nbytes: int, shape: Shape) -> None:
-        """Note a call of which a line will tell what ran."""
-        self.called.setdefault((collective, nbytes), Counter())[shape] += 1
-        self.shapes.add(shape)
-
-    def take(self, collective: Collective, nbytes: int, per_rank: bool) -> set[Shape]:
-        """Return the shapes that a call may have had of which a line tells what ran."""
-        if not self.shapes:
-            return {shape for rank, shape in self.known.values() if rank == 0 and shape[0] > 1}
-        found = set[Shape]()
-        for shape in self.shapes:
-            parts = 1 if per_rank or collective not in PER_RANK else shape[0]
-            called = self.called.get((collective, nbytes // parts), Counter())
-            if nbytes % parts == 0 and called[shape] > 0:
-                found.add(shape)
-                called[shape] -= 1
-        return found
-
-
-@dataclass
 class Evidence:
     """What ran, counted, and how many calls could not be told.
 
@@ -127,6 +98,7 @@ class Evidence:
     nameless    of these, without a word on the collective, the size or the algorithm
     shapeless   of these, without a word on which communicator's call it was
     damaged     of these, not to be read
+    unread      files that were not read to their end, and why
     """
 
     shape: Shape | None = None
@@ -135,7 +107,10 @@ class Evidence:
     nameless: int = 0
     shapeless: int = 0
     damaged: int = 0
-    _processes: dict[tuple[bytes, bytes], _Process] = field(default_factory=dict, repr=False)
+    unread: list[str] = field(default_factory=list)
+    _processes: dict[tuple[bytes, bytes], Process] = field(default_factory=dict, repr=False)
+    _expecting: set[tuple[bytes, bytes]] = field(default_factory=set, repr=False)
+    _entries: int = field(default=0, repr=False)  # of all processes
     _times: Counter[_Ran] = field(default_factory=Counter, repr=False)
 
     def executed(self) -> Iterator[tuple[Executed, int]]:
@@ -145,7 +120,7 @@ class Evidence:
             yield Executed(collective, nodes, p, nbytes, choice), times
 
     def read_log(self, lines: Iterable[Line]) -> None:
-        """Take in a log. Raises InputError for more different calls than any program makes."""
+        """Take in a log. Raises TooManyCallsError for more than any program makes."""
         for line in lines:
             content = line.content
             if b" Bytes -> " in content:
@@ -154,8 +129,11 @@ class Evidence:
                 self._called(content)
             elif b"comm " in content:
                 self._communicator(content)
-            elif b"CCL version " in content and (found := _VERSION.search(content)):
+            elif b"CCL version " in content and (found := _found(_VERSION, content)):
                 self.versions.add(f"{found[1].decode().lower()} {found[2].decode()}")
+            else:
+                continue
+            self._require_few()
 
     def read_record(self, record: Record) -> None:
         """Take in what the Inspector recorded of a call on one rank."""
@@ -167,26 +145,46 @@ class Evidence:
             self.nameless += 1
             return
         shape = (communicator.p, communicator.nodes)
-        self._count((collective, shape, record.nbytes, record.algorithm, 0))
+        self._times[collective, shape, record.nbytes, record.algorithm, 0] += 1
+        self._require_few()
 
-    def _process(self, found: re.Match[bytes]) -> _Process:
-        return self._processes.setdefault((found["host"], found["pid"]), _Process())
+    def _require_few(self) -> None:
+        """Refuse to remember more than any program needs; raise TooManyCallsError."""
+        held = self._entries + len(self._processes) + len(self._times) + len(self.versions)
+        if held > MOST_CALLS:
+            raise TooManyCallsError(
+                f"more than {MOST_CALLS} different calls and communicators: give fewer files at a"
+                " time"
+            )
+
+    def _process(self, found: re.Match[bytes]) -> Process:
+        return self._processes.setdefault((found["host"], found["pid"]), Process())
 
     def _communicator(self, line: bytes) -> None:
-        if found := _SHAPED.search(line):
-            shape = (int(found["p"]), int(found["nodes"]))
-            self._process(found).known[found["comm"]] = (int(found["rank"]), shape)
-        elif found := _INITIALISED.search(line):
-            told = (int(found["rank"]), (int(found["p"]), UNKNOWN_NODES))
-            self._process(found).known.setdefault(found["comm"], told)
-        elif found := _ENDED.search(line):
-            self._process(found).known.pop(found["comm"], None)
+        if found := _found(_SHAPED, line):
+            process = self._process(found)
+            before, shape = process.entries, (int(found["p"]), int(found["nodes"]))
+            process.know(found["comm"], int(found["rank"]), shape)
+        elif found := _found(_INITIALISED, line):
+            process = self._process(found)
+            before, shape = process.entries, (int(found["p"]), UNKNOWN_NODES)
+            if found["comm"] not in process.known:
+                process.know(found["comm"], int(found["rank"]), shape)
+        elif found := _found(_ENDED, line):
+            process = self._process(found)
+            before = process.entries
+            process.forget(found["comm"])
+        else:
+            return
+        self._entries += process.entries - before
 
     def _called(self, line: bytes) -> None:
-        found = _CALLED.search(line)
+        found = _found(_CALLED, line)
         if found is None:  # damaged: of which call the next line tells is not known any more
-            for process in self._processes.values():
-                process.called.clear()
+            for name in self._expecting:
+                self._entries -= len(self._processes[name].called)
+                self._processes[name].called.clear()
+            self._expecting.clear()
             return
         collective = COLLECTIVES.get(found["function"].decode())
         if collective is None or int(found["type"]) >= len(TYPE_BYTES):
@@ -195,14 +193,17 @@ class Evidence:
         rank, shape = process.known.get(found["comm"], (0, (p, UNKNOWN_NODES)))
         if rank == 0 and p > 1:  # of other ranks no line tells what ran
             nbytes = int(found["count"]) * TYPE_BYTES[int(found["type"])]
+            before = process.entries
             process.call(collective, nbytes, shape)
+            self._entries += process.entries - before
+            self._expecting.add((found["host"], found["pid"]))
 
     def _ran(self, line: bytes) -> None:
-        if found := _RAN.search(line):
+        if found := _found(_RAN, line):
             channels = 0 if found["time"] else int(found["last"]) - int(found["first"]) + 1
             words = found["algorithm"].decode(), found["protocol"].decode()
             self._call(found, found["time"] is None, algorithm_of(*words), max(channels, 0))
-        elif found := _WITHOUT.search(line):
+        elif found := _found(_WITHOUT, line):
             together = found["calls"] not in (None, b"1")  # then no size is that of one call
             name = found["by"].decode().lower().replace(" ", "_")
             self._call(found, True, name, together=together)
@@ -236,7 +237,7 @@ class Evidence:
             self.shapeless += 1
             return
         whole = whole_bytes(collective, nbytes, shape[0]) if per_rank else nbytes
-        self._count((collective, shape, whole, algorithm, channels))
+        self._times[collective, shape, whole, algorithm, channels] += 1
 
     def _completed(self, shape: Shape) -> Shape | None:
         """Return a shape with its nodes, None where nobody says how many these are."""
@@ -244,7 +245,7 @@ class Evidence:
             return shape
         return self.shape if self.shape is not None and self.shape[0] == shape[0] else None
 
-    def _count(self, ran: _Ran) -> None:
-        self._times[ran] += 1
-        if len(self._times) > MOST_CALLS:
-            raise InputError(f"more than {MOST_CALLS} different calls: give fewer files at a time")
+
+def _found(pattern: re.Pattern[bytes], line: bytes) -> re.Match[bytes] | None:
+    """Return where a line matches; None for one that is longer than any of NCCL's."""
+    return pattern.search(line) if len(line) <= LONGEST_LINE else None

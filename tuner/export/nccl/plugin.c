@@ -362,9 +362,11 @@ static bool load(const char *path, struct communicator *own, logger_t log) {
             " ranks, %" PRIu64 " nodes%s",
             kept, rows, digest, own->ranks, own->nodes,
             own->blind ? ", of those for ring and tree in ll and simple, without channels" : "");
-    else if (first_to_speak())
-        say(log, LOG_WARN, "%s:%lu %s: NCCL decides itself on this rank", path, text.line,
-            text.flaw);
+    else if (first_to_speak()) {
+        char place[32] = ""; /* none for a file of which no line was read */
+        if (text.line > 0) snprintf(place, sizeof place, ":%lu", text.line);
+        say(log, LOG_WARN, "%s%s %s: NCCL decides itself on this rank", path, place, text.flaw);
+    }
     return sound;
 }
 

@@ -2,36 +2,44 @@
 
 A rule is confirmed at the sizes at which it was seen at work, and at no others. One seen to run
 something else, even once, is refuted; one of which no call was seen is neither. Rules that leave
-the choice to NCCL are passed over: no log tells whether it was NCCL that chose. A number of
-channels is the most that NCCL may use, so that fewer confirm a rule, too.
+the choice to NCCL are passed over: no log tells whether it was NCCL that chose. So are rules for
+any operator where the table has others for commutative ones, which stand in NCCL's file instead. A
+number of channels is the most that NCCL may use, so that fewer confirm a rule, too.
 """
 
 from __future__ import annotations
 
+import bisect
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tuner.errors import InputError
-from tuner.export.nccl.logs import CHANNELS, Evidence, Executed, Shape
+from tuner.export.ladders import by_place
+from tuner.export.nccl.logs import CHANNELS, Evidence, Executed
+from tuner.export.nccl.processes import Shape, TooManyCallsError
 from tuner.export.prove import RuleProof
 from tuner.progress import Counted, quietly
 from tuner.results.inspector_files import begins_inspector, reader_of
 from tuner.results.streaming import streamed_files
-from tuner.table import Choice, Key, Rule, TuningTable
+from tuner.table import Choice, Rule, TuningTable
 from tuner.units import format_size, plural
 
 UNSEEN = "not seen"
+REPLACED = "not in NCCL's file: the rules for commutative operators are"
 NO_CHANNELS = "the files do not say on how many channels; NCCL's own log does"
 
 
 def read_evidence(
-    files: Sequence[Path], shape: Shape | None = None, progress: Counted = quietly
-) -> Evidence:
+    files: Sequence[Path], shape: Shape | None = None, progress: Counted = quietly,
+    found: Collection[Path] = (),
+) -> Evidence:  # fmt: skip
     """Return what logs of NCCL and files of its Inspector tell.
 
     shape       ranks and nodes of communicators of which a log does not say it
     progress    in bytes
+    found       those of the files that nobody named: where one is no log, or a damaged one, its
+                rest is passed over and `unread` of the evidence says why
 
     Raises InputError for what cannot be read, and where nothing tells of any call.
     """
@@ -44,7 +52,9 @@ def read_evidence(
             else:
                 evidence.read_log(lines)
         except InputError as reason:
-            raise InputError(f"{path}: {reason}") from None
+            if path not in found or isinstance(reason, TooManyCallsError):
+                raise InputError(f"{path}: {reason}") from None
+            evidence.unread.append(f"{path}: {reason}")
     if not evidence.lines:
         raise InputError(
             f"{files[0]}: no line tells what NCCL ran: run the program with NCCL_DEBUG=INFO"
@@ -54,17 +64,27 @@ def read_evidence(
 
 
 def prove(table: TuningTable, evidence: Evidence) -> list[RuleProof]:
-    """Return what is known of each rule that names an algorithm."""
+    """Return what is known of each rule in NCCL's file, which are those that name an algorithm."""
     seen: dict[Rule, list[tuple[Executed, int]]] = defaultdict(list)
-    ladders: dict[tuple[str, int, int], list[Key]] = defaultdict(list)
-    for key in table.keys:
-        ladders[key.collective, key.nodes, key.p].append(key)
+    ladders: dict[tuple[str, int, int], list[tuple[Rule, ...]]] = defaultdict(list)
+    for key, ladder in by_place(table).items():
+        ladders[key.collective, key.nodes, key.p].append(ladder)
     for executed, times in evidence.executed():
-        for key in ladders.get((executed.collective, executed.nodes, executed.p), ()):
-            rule = table.lookup(key, executed.nbytes)
-            if rule is not None:
-                seen[rule].append((executed, times))
-    return [_proof(rule, seen[rule]) for rule in table.rules if not rule.choice.is_default]
+        for ladder in ladders.get((executed.collective, executed.nodes, executed.p), ()):
+            place = bisect.bisect_right(ladder, executed.nbytes, key=lambda rule: rule.lo) - 1
+            seen[ladder[place]].append((executed, times))
+    return [_proof(rule, seen[rule]) for rule in _in_file(table) if not rule.choice.is_default]
+
+
+def replaced(table: TuningTable) -> list[RuleProof]:
+    """Return those rules in whose place NCCL's file has rules for commutative operators."""
+    held = set(_in_file(table))
+    return [RuleProof.untried(rule, REPLACED) for rule in table.rules if rule not in held]
+
+
+def _in_file(table: TuningTable) -> list[Rule]:
+    held = {rule for ladder in by_place(table).values() for rule in ladder}
+    return [rule for rule in table.rules if rule in held]
 
 
 def _proof(rule: Rule, calls: Sequence[tuple[Executed, int]]) -> RuleProof:

@@ -33,6 +33,7 @@ COLLECTIVES = (
 )  # fmt: skip
 ALGORITHMS = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
 BEYOND = {-1, LARGEST + 1}  # sizes that no call has
+UNTOUCHED = -2  # channels that no plugin asks for
 _COSTS = c.c_float * (len(ALGORITHMS) * len(PROTOCOLS))
 
 
@@ -61,20 +62,31 @@ def sizes(rows: Sequence[Row]) -> Iterator[tuple[int, Row | None]]:
             yield nbytes, rows[place] if place >= 0 and nbytes <= rows[place].last else None
 
 
-def decision(plugin: Plugin, context: c.c_void_p, collective: Collective, nbytes: int) -> list[int]:
-    """Return the entries of the cost table that the plugin prefers for a call."""
-    costs, channels = _COSTS(*[1.0] * len(_COSTS())), c.c_int(0)
+Decision = tuple[list[int], int]
+
+
+def decision(plugin: Plugin, context: c.c_void_p, collective: Collective, nbytes: int) -> Decision:
+    """Return the entries of the cost table that the plugin prefers for a call, and the channels
+    that it asks for."""
+    costs, channels = _COSTS(*[1.0] * len(_COSTS())), c.c_int(UNTOUCHED)
     plugin.decide(context, COLLECTIVES.index(collective), nbytes, 1, c.byref(costs),
                   len(ALGORITHMS), len(PROTOCOLS), 0, c.byref(channels))  # fmt: skip
-    return [i for i, cost in enumerate(costs) if cost == 0]
+    return [i for i, cost in enumerate(costs) if cost == 0], channels.value
 
 
-def entry(row: Row | None) -> list[int]:
-    """Return the entries of the cost table that a row asks for."""
+def wanted(row: Row | None) -> Decision:
+    """Return the entries of the cost table and the channels that a row asks for.
+
+    NCCL limits channels neither for CollNet nor for NVLS on several nodes, which runs over CollNet.
+    """
     if row is None:
-        return []
+        return [], UNTOUCHED
     way = row.way
-    return [ALGORITHMS.index(way.algorithm) * len(PROTOCOLS) + PROTOCOLS.index(way.protocol)]
+    unlimited = way.algorithm in (COLLNET_DIRECT, COLLNET_CHAIN) or (
+        way.algorithm == NVLS and row.nodes > 1
+    )
+    entry = ALGORITHMS.index(way.algorithm) * len(PROTOCOLS) + PROTOCOLS.index(way.protocol)
+    return [entry], UNTOUCHED if unlimited or row.channels < 1 else row.channels
 
 
 def tried(plugin: Plugin, rows: Sequence[Row]) -> int:
@@ -85,7 +97,7 @@ def tried(plugin: Plugin, rows: Sequence[Row]) -> int:
     for collective, mine in groupby(rows, lambda row: row.collective):
         for nbytes, row in sizes(tuple(mine)):
             calls += 1
-            if decision(plugin, context, collective, nbytes) != entry(row):
+            if decision(plugin, context, collective, nbytes) != wanted(row):
                 raise ValueError(f"{collective} of {nbytes} bytes: the rule is {row}")
     plugin.finalize(context)
     return calls
