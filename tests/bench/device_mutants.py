@@ -80,8 +80,8 @@ MUTANTS = (
     ),
     Mutant(
         STAGING,
-        "            self.device.settle(*(buffer_of(spec) for spec, access in arguments if access))",
-        "            pass",
+        "self.device.settle(*(buffer_of(spec) for spec, access in arguments if access))",
+        "pass",
     ),
     Mutant(
         STAGING, "            self.device.synchronise()\n            result", "            result"
