@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tuner.runtime.executor import Bound
-
 
 def open_during_messages() -> None:
     """Let the host touch the stand-in's device memory while schedules send and receive, and at no
@@ -15,6 +13,8 @@ def open_during_messages() -> None:
     if os.environ.get("CUPY_STANDIN_ADDRESSES") != "messages":
         return
     from cupy import _driver
+
+    from tuner.runtime.executor import Bound  # programs put devices in its place before
 
     run = Bound.run
 
