@@ -51,8 +51,6 @@ def require_target(path: Path, *read: Path) -> None:
 
     Raises InputError; writes nothing.
     """
-    import tempfile  # brings so much with it that every MPI program would notice
-
     for other in read:
         if _are_same(path, other) and not _is_stream(path):
             raise InputError(f"{path} is read as well: give another name to write to")
@@ -62,20 +60,26 @@ def require_target(path: Path, *read: Path) -> None:
         if not os.access(path, os.W_OK):
             raise InputError(f"{path}: cannot be written: {os.strerror(errno.EACCES)}")
         return
-    folder = Path(os.path.realpath(path)).parent
-    while not os.path.lexists(folder):
-        folder = folder.parent
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as reason:
-        raise InputError(f"{path}: cannot be written: {reason.strerror}") from None
+    _require_writable(path, Path(os.path.realpath(path)).parent)
 
 
 def require_folder(path: Path) -> None:
     """Likewise a folder, there or to be made, into which files are to be written."""
     if _found(path) is not None and not _is_folder(path):
         raise InputError(f"{path} is a file: give the name of a folder")
-    require_target(path / "any")
+    _require_writable(path, Path(os.path.realpath(path)))
+
+
+def _require_writable(path: Path, folder: Path) -> None:
+    """Refuse a path if nothing can be written into its folder, or the nearest one above it."""
+    import tempfile  # brings so much with it that every MPI program would notice
+
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as reason:
+        raise InputError(f"{path}: cannot be written: {reason.strerror}") from None
 
 
 def _found(path: Path) -> os.stat_result | None:

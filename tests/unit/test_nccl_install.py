@@ -71,7 +71,7 @@ def test_json(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
             "library": str(folder / LIBRARY), "rules": str(folder / RULES), "rows": 3,
             "digest": fnv1a((folder / RULES).read_bytes().partition(b"\n")[2]), "checked": 8,
             "usage": f"export NCCL_TUNER_PLUGIN={folder / LIBRARY}", "left_to_library": 1,
-            "cyclic_left_out": 0,
+            "cyclic_left_out": 0, "cautions": [],
         }  # fmt: skip
 
 
@@ -95,6 +95,39 @@ def test_other_rules_are_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"rules.csv holds other rules: .* hang; choose another"):
         install(other, tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", [b"hello", b"", b"-"])
+def test_rules_that_were_changed_are_no_other_rules(tmp_path: Path, damage: bytes) -> None:
+    install(TABLE, tmp_path)
+    whole = (tmp_path / RULES).read_bytes()
+    (tmp_path / RULES).write_bytes(whole.replace(b"ring", b"tree") if damage == b"-" else damage)
+    with pytest.raises(InputError, match=r"rules.csv was changed since .* delete the folder"):
+        install(TABLE, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("library", "choice", "caution"),
+    [
+        ("nccl 2.19.3", Choice("ring_ll"), "nccl 2.19.3 does not load this plugin: NCCL 2.21 is"),
+        ("nccl 2.21.5", Choice("ring_ll"), ""),
+        ("nccl 2.21.5", Choice("tree_ll128"), "rules for tree_ll128 are left to NCCL 2.21"),
+        ("rccl 2.21.5", Choice("tree_ll128"), ""),
+        ("nccl 2.27.5", Choice(), "no rule names an algorithm: NCCL decides everything"),
+        ("nccl 2.27.5", Choice("nvls_simple", {"channels": 16}), "the channels of 1 rule are not"),
+        ("nccl 2.27.5", Choice("collnet_direct_simple", {"channels": 8}), "the channels of 1 rule"),
+        ("nccl 2.27.5", Choice("ring_simple", {"channels": 8}), ""),
+    ],
+)
+def test_what_nccl_will_not_follow_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], library: str, choice: Choice, caution: str
+) -> None:
+    table = on_shapes({(ALLREDUCE, (2, 8)): [(0, choice)]}, library=library)
+    write_table(table, tmp_path / "table.json")
+    words = ["nccl", "install", str(tmp_path / "table.json"), "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"caution: {caution}" in printed if caution else "caution" not in printed
 
 
 def script(path: Path, text: str) -> str:

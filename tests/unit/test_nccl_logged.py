@@ -22,7 +22,9 @@ from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.nccl import logs, proof
+from tuner.export.nccl.emitter import emit_sparse
 from tuner.export.nccl.logs import Executed
+from tuner.export.nccl.plugin import sealed
 from tuner.export.prove import RuleProof
 from tuner.libraries.nccl.constants import PROTOCOLS
 from tuner.libraries.nccl.logged import TYPE_BYTES, algorithm_of
@@ -615,10 +617,41 @@ def test_what_logs_leave_open_is_said(
         "1 of 3 calls in the logs cannot be read",
     ):
         assert words in errors
-    log.write_text(chose(512, "TREE", "LL") + chose(4096, "RING", "SIMPLE"))
+    log.write_text(
+        followed(table(LADDER)) + chose(512, "TREE", "LL") + chose(4096, "RING", "SIMPLE")
+    )
     assert asked(written, "--log", log, "--log-shape", "2x8") == 0
     assert asked(written, "--log", log, "--log-shape", "1x16") == 1
     assert capsys.readouterr().err == ""
+
+
+def followed(of: TuningTable) -> str:
+    digest = sealed(emit_sparse(of)).partition("\n")[0].split()[-1]
+    return said(f"TUNER/tuner: 2 of 2 rules (fnv1a64 {digest}) are followed on 16 ranks, 2 nodes")
+
+
+def test_whether_the_rules_were_at_work_is_told_by_the_plugin(
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, log = table(LADDER), tmp_path / "train.log"
+    ran = began() + chose(512, "TREE", "LL") + chose(4096, "RING", "SIMPLE")
+    other = table([(0, Choice("ring_simple"))])
+    spread = said("TUNER/tuner: 12 ranks are spread unevenly over 2 nodes: no rules are for them")
+    aside = said("TUNER/tuner: NCCL_ALGO is set: no rules are followed")
+    broken = said("TUNER/tuner: /x/rules.csv cannot be read: NCCL decides itself on this rank")
+    for lines, status, words in (
+        (followed(own) + spread, 0, ""),
+        ("", 0, "no line of tuner's plugin (TUNER/tuner: ...) is in the logs"),
+        (followed(other), 1, "some ranks followed other rules (fnv1a64"),
+        (followed(own) + followed(other), 1, "some ranks followed other rules (fnv1a64"),
+        (aside, 1, "on some ranks the plugin left calls to NCCL: NCCL_ALGO is set"),
+        (followed(own) + broken, 1, "on some ranks the plugin left calls to NCCL: /x/rules.csv"),
+    ):
+        log.write_text(lines + ran)
+        assert asked(written, "--log", log) == status, lines
+        errors = " ".join(capsys.readouterr().err.split())
+        assert words in errors
+        assert bool(words) == bool(errors)
 
 
 def test_mistakes_are_one_sentence(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from tuner.cli.progress import Display, timed
 from tuner.cli.proving import record_of
 from tuner.errors import InputError
 from tuner.export.nccl import proof
+from tuner.export.nccl.emitter import emit_sparse
 from tuner.export.nccl.logs import Evidence
+from tuner.export.nccl.plugin import fnv1a
 from tuner.export.nccl.processes import Shape
 from tuner.results.streaming import beginning, size_of
 from tuner.table import TuningTable
@@ -21,6 +24,7 @@ from tuner.units import format_size, plural
 
 LIBRARIES = ("nccl", "rccl")
 LEFT = "left to NCCL"
+OTHERS = "not these rules were followed on all ranks"
 PASSED = "passed over: left to NCCL, where no log tells who chose, or not in NCCL's file."
 LARGE = 32 << 20  # bytes; reading more takes seconds
 _STARTING = (
@@ -88,10 +92,27 @@ def prove(
                 ),
                 found,
             )  # fmt: skip
-    for sentence in _noticed(table, evidence):
+    doubts = list(_doubts(table, evidence))
+    for sentence in (*_noticed(table, evidence), *doubts):
         warn(sentence)
     proved, replaced = proof.prove(table, evidence), proof.replaced(table)
+    if doubts and evidence.said:
+        proved = [replace(each, confirmed=False, reason=OTHERS) for each in proved]
     return [record_of(each) for each in proved], [record_of(each) for each in replaced]
+
+
+def _doubts(table: TuningTable, evidence: Evidence) -> Iterator[str]:
+    """Yield sentences on whether the rules were at work, by what tuner's plugin logged."""
+    own = fnv1a(emit_sparse(table).encode())
+    if not evidence.said:
+        yield (
+            "no line of tuner's plugin (TUNER/tuner: ...) is in the logs: they tell what ran, not"
+            " that rules were followed"
+        )
+    for digest in sorted(evidence.digests - {own}):
+        yield f"some ranks followed other rules (fnv1a64 {digest}) than this table's ({own})"
+    for said in sorted(evidence.left):
+        yield f"on some ranks the plugin left calls to NCCL: {said}"
 
 
 def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:

@@ -10,19 +10,29 @@ from typing import Any
 
 from tuner.cli import parsing
 from tuner.cli.native import left_out
-from tuner.cli.output import add_action, emit, print_command, print_table, print_text, warn
+from tuner.cli.output import (
+    add_action,
+    emit,
+    print_cautions,
+    print_command,
+    print_table,
+    print_text,
+    warn,
+)
 from tuner.collective import Collective
 from tuner.errors import InputError
 from tuner.export.formats import FORMATS
-from tuner.export.nccl.plugin import install, summary, usage
+from tuner.export.nccl.plugin import Installed, install, summary, usage
 from tuner.libraries import nccl
 from tuner.runtime import client
 from tuner.runtime.request import request_for
 from tuner.table import TuningTable, parse_table, read_table
 from tuner.topologies.machines import load_machine
 from tuner.topology import GPU, Placement
-from tuner.units import format_size, format_time
+from tuner.units import format_size, format_time, plural
 
+FIRST = (2, 21)  # release of NCCL that loads the plugin; it takes what it is told unchecked
+UNCHECKED = ("ring_ll", "ring_simple", "tree_ll", "tree_simple")  # that it is therefore told
 EXAMPLES = """examples:
   tuner nccl install table.json --out ~/tuner-nccl
   tuner nccl install --service http://head:8000 --library "nccl 2.30.7" --out ~/tuner-nccl
@@ -94,20 +104,56 @@ def run_install(options: argparse.Namespace) -> None:
     FORMATS["nccl"].require(table)
     held = table.consecutive()
     installed = install(held, options.out)
+    cautions = list(_cautions(held, installed))
     record = {name: str(value) if isinstance(value, Path) else value
               for name, value in asdict(installed).items()}  # fmt: skip
     record |= {
         "usage": usage(installed),
         "left_to_library": sum(rule.choice.is_default for rule in held.rules),
         "cyclic_left_out": len(table.rules) - len(held.rules),
+        "cautions": cautions,
     }
 
     def show() -> None:
         print_text(f"{summary(installed)}{left_out(table)}")
+        print_cautions(cautions)
         print_command("use it, on every node:", usage(installed))
         print_text(f"(with NCCL_DEBUG=INFO each rank logs the rules' digest, {installed.digest})")
 
     emit(options, record, show)
+
+
+def _cautions(table: TuningTable, installed: Installed) -> Iterator[str]:
+    """Yield sentences on rules that NCCL of the table's version will not follow as they are."""
+    name, _, words = table.library.partition(" ")
+    version = tuple(int(word) for word in words.split(".")[:2] if word.isdigit())
+    rules = [rule for rule in table.rules if not rule.choice.is_default]
+    if not installed.rows:
+        yield "no rule names an algorithm: NCCL decides everything"
+    if name == "nccl" and version < FIRST:
+        yield f"{table.library} does not load this plugin: NCCL {_dotted(FIRST)} is the first"
+    elif name == "nccl" and version == FIRST:
+        few = sorted({rule.choice.algorithm for rule in rules} - {*UNCHECKED})
+        if few:
+            yield (
+                f"rules for {', '.join(few)} are left to NCCL {_dotted(FIRST)}, which is told"
+                f" {', '.join(UNCHECKED)} alone"
+            )
+    unlimited = sum(
+        "channels" in rule.choice.params
+        and (rule.choice.algorithm.startswith("collnet")
+             or (rule.choice.algorithm == "nvls_simple" and rule.key.nodes > 1))
+        for rule in rules
+    )  # fmt: skip
+    if unlimited:
+        yield (
+            f"the channels of {plural(unlimited, 'rule')} are not set: NCCL does not limit them for"
+            " CollNet, and for NVLS on several nodes"
+        )
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def _table(options: argparse.Namespace) -> TuningTable:

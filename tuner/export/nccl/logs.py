@@ -70,6 +70,11 @@ _WITHOUT = re.compile(
     _PREFIX + rb"(?P<function>[A-Za-z]{1,40}) \[(?P<by>Symmetric|Copy Engine|Hierarchical CE)\]:"
     rb" (?P<bytes>%b) Bytes -> \S{1,80}(?:.{0,400} nWorks (?P<calls>%b))?" % (_NUMBER, _RANKS)
 )
+_PLUGIN = re.compile(
+    rb"TUNER/tuner: (?:[0-9]{1,9} of [0-9]{1,9} rules \(fnv1a64 (?P<digest>[0-9a-f]{16})\)"
+    rb" are followed"
+    rb"|(?P<left>.{1,300}(?:no rules are followed|NCCL decides itself on this rank)))"
+)
 _VERSION = re.compile(rb"\b([NR]CCL) version ([0-9]{1,9}(?:\.[0-9]{1,9}){1,4})")
 
 _Ran = tuple[Collective, Shape, int, str, int]  # ..., bytes, algorithm, channels or 0
@@ -99,6 +104,8 @@ class Evidence:
     shapeless   of these, without a word on which communicator's call it was
     damaged     of these, not to be read
     unread      files that were not read to their end, and why
+    digests     of the rules that our plugin followed
+    left        what it said instead where it left all calls to NCCL
     """
 
     shape: Shape | None = None
@@ -108,10 +115,17 @@ class Evidence:
     shapeless: int = 0
     damaged: int = 0
     unread: list[str] = field(default_factory=list)
+    digests: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
     _processes: dict[tuple[bytes, bytes], Process] = field(default_factory=dict, repr=False)
     _expecting: set[tuple[bytes, bytes]] = field(default_factory=set, repr=False)
     _entries: int = field(default=0, repr=False)  # of all processes
     _times: Counter[_Ran] = field(default_factory=Counter, repr=False)
+
+    @property
+    def said(self) -> bool:
+        """Return whether our plugin wrote a word."""
+        return bool(self.digests or self.left)
 
     def executed(self) -> Iterator[tuple[Executed, int]]:
         """Yield what ran and how often it was told; the Inspector tells a call once per rank."""
@@ -125,6 +139,8 @@ class Evidence:
             content = line.content
             if b" Bytes -> " in content:
                 self._ran(content)
+            elif b"TUNER/tuner: " in content and (found := _found(_PLUGIN, content)):
+                self._followed(found)
             elif b"opCount" in content:
                 self._called(content)
             elif b"comm " in content:
@@ -151,11 +167,19 @@ class Evidence:
     def _require_few(self) -> None:
         """Refuse to remember more than any program needs; raise TooManyCallsError."""
         held = self._entries + len(self._processes) + len(self._times) + len(self.versions)
+        held += len(self.digests) + len(self.left)
         if held > MOST_CALLS:
             raise TooManyCallsError(
                 f"more than {MOST_CALLS} different calls and communicators: give fewer files at a"
                 " time"
             )
+
+    def _followed(self, found: re.Match[bytes]) -> None:
+        """Note what our plugin says of a communicator."""
+        if found["digest"]:
+            self.digests.add(found["digest"].decode())
+        else:
+            self.left.add(found["left"].decode(errors="replace").strip())
 
     def _process(self, found: re.Match[bytes]) -> Process:
         return self._processes.setdefault((found["host"], found["pid"]), Process())

@@ -89,12 +89,24 @@ def _require_free(library: Path, rules: Path, text: str) -> None:
             f"{library}: longer than {LONGEST_PATH} bytes, which NCCL would cut: choose another"
             " folder"
         )
-    if _content(rules) not in (None, text.encode()):
+    content = _content(rules)
+    if content not in (None, text.encode()):
+        if not _is_sound(content):
+            raise InputError(
+                f"{rules} was changed since it was installed, so ranks leave all calls to NCCL:"
+                " delete the folder and install again"
+            )
         raise InputError(
             f"{rules} holds other rules: ranks that start while they are replaced would read"
             " different ones and hang; choose another folder, or delete this one when no job uses"
             " it"
         )
+
+
+def _is_sound(content: bytes) -> bool:
+    """Return whether the plugin would take rules for whole: by the digest in the first line."""
+    header, _, rows = content.partition(b"\n")
+    return header.split()[-1:] == [fnv1a(rows).encode()]
 
 
 def _content(rules: Path) -> bytes | None:
@@ -141,7 +153,8 @@ def compile_plugin(target: Path) -> None:
         raise InputError(f"the plugin was not compiled: {reason}") from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise InputError(f"the plugin was not compiled by {command[0]}: {said[0]}")
+        first = next((line for line in said if "error" in line), said[0])
+        raise InputError(f"the plugin was not compiled by {command[0]}: {first}")
 
 
 def _try(library: Path) -> int:
