@@ -236,6 +236,16 @@ def test_a_killed_job_leaves_what_is_before_the_last_line(version: str, tmp_path
             assert "1 line missing of those that line 1 announces, as a job" in notes[0]
 
 
+@pytest.mark.parametrize(("version", "later"), [("v4.4", False), ("v4.5", True), ("v4.10", True)])
+def test_a_later_version_is_read_with_a_caution(version: str, later: bool, tmp_path: Path) -> None:
+    (reading,), notes = read_all([job(tmp_path / "job", dump([call(1, 50)], version))])
+    assert reading.samples == pytest.approx((50e-6,))
+    assert [note for note in notes if "format" in note] == [
+        f"format {version} of NCCL's Inspector is later than v4.4, the last one known here:"
+        " compare some times with the files before you rely on them"
+    ] * later  # fmt: skip
+
+
 def test_a_damaged_line_with_its_line_break_is_no_killed_job(tmp_path: Path) -> None:
     folder = job(tmp_path / "job", own(coll_perf=call()), own(coll_perf=call())[:-9] + "\n")
     with pytest.raises(InputError, match=r"node1-pid1.log: line 1: damaged or cut off at char"):

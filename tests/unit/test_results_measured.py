@@ -271,7 +271,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
             'no version of mine: add it, as in --library "mine 5.0.11"',
         ),
         ([str(tmp_path / "nothing")], "there is no file"),
-        ([str(tmp_path)], "is a folder: name the files in it"),
+        ([str(tmp_path)], "is a folder without files of NCCL's Inspector: name the files in it"),
         ([str(tmp_path / "b.out"), "--collective", "x"], "there is no collective 'x'"),
         ([str(tmp_path / "b.out"), "--form", "imb"], "no title such as `# Benchmarking"),
     ):

@@ -33,6 +33,7 @@ from tuner.units import plural
 
 FIRST_LINE = re.compile(rb'\s*\{\s*"(?:header|coll_perf|p2p_perf|proxy_trace)"\s*:')
 MAJOR = 4  # of the versions that are read
+NEWEST = (4, 4)  # version whose lines are known
 BATCHED = (4, 3)  # first version whose lines rely on the line that begins their batch
 _VERSION = re.compile(r"v([0-9]{1,3})\.([0-9]{1,3})")
 _COUNTED = {"coll_perf": "coll_records", "p2p_perf": "p2p_records", "proxy_trace": "proxy_records"}
@@ -90,10 +91,12 @@ class InspectorFile:
 
     lost        collectives that the plugin itself dropped before it could write them
     cut         why the end of the file is missing; "" for a whole file
+    newer       version of its format, such as `v4.7`, if later than any known; "" otherwise
     """
 
     lost: int = 0
     cut: str = ""
+    newer: str = ""
     _batch: _Batch | None = field(default=None, repr=False)
     _known: dict[tuple[Any, ...], Communicator] = field(default_factory=dict, repr=False)
 
@@ -135,7 +138,7 @@ class InspectorFile:
             stats.get("coll_dropped_since_last_dump", 0), "coll_dropped_since_last_dump", number
         )
         self._batch = _Batch(
-            number, _mapping(content, "header", number), _version(number, content) >= BATCHED,
+            number, _mapping(content, "header", number), self._version(number, content) >= BATCHED,
             Counter(counts),
         )  # fmt: skip
 
@@ -149,7 +152,7 @@ class InspectorFile:
         if batch is not None and counted:
             batch.remaining[kind] -= 1
         if "header" in content:
-            _version(number, content)
+            self._version(number, content)
             return _mapping(content, "header", number)
         if batch is None or not counted:
             raise InputError(
@@ -157,6 +160,18 @@ class InspectorFile:
                 " it does: lines were removed; give the file as the plugin wrote it"
             )
         return batch.header
+
+    def _version(self, number: int, content: Mapping[str, Any]) -> tuple[int, int]:
+        """Return (4, 3) of `v4.3`. Raises InputError for another major version."""
+        written = _mapping(content, "metadata", number).get("inspector_output_format_version")
+        found = _VERSION.fullmatch(written) if type(written) is str else None
+        if found is None or int(found[1]) != MAJOR:
+            raise InputError(f"line {number}: format {quoted(written)} of NCCL's Inspector, of"
+                             f" which versions v{MAJOR}.x are read")  # fmt: skip
+        version = int(found[1]), int(found[2])
+        if version > NEWEST:
+            self.newer = found[0]
+        return version
 
     def _place(self, number: int, header: Mapping[str, Any]) -> tuple[Communicator, int]:
         p = _whole(header.get("n_ranks"), "n_ranks", number, 1, MOST_RANKS)
@@ -242,16 +257,6 @@ def _algorithm(number: int, call: Mapping[str, Any]) -> str:
         if type(word) is not str or not re.fullmatch(r"[A-Za-z0-9_]{1,40}", word):
             raise InputError(f"line {number}: no algorithm or protocol is {quoted(word)}")
     return "" if UNKNOWN in words else algorithm_of(*words)
-
-
-def _version(number: int, content: Mapping[str, Any]) -> tuple[int, int]:
-    """Return (4, 3) of `v4.3`. Raises InputError for another major version."""
-    written = _mapping(content, "metadata", number).get("inspector_output_format_version")
-    found = _VERSION.fullmatch(written) if type(written) is str else None
-    if found is None or int(found[1]) != MAJOR:
-        raise InputError(f"line {number}: format {quoted(written)} of NCCL's Inspector, of which"
-                         f" versions v{MAJOR}.x are read")  # fmt: skip
-    return int(found[1]), int(found[2])
 
 
 def _mapping(content: Mapping[str, Any], name: str, number: int) -> Mapping[str, Any]:

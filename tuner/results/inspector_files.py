@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.errors import InputError
 from tuner.progress import Counted, quietly
 from tuner.results import inspector, inspector_metrics
-from tuner.results.inspector import InspectorFile, Record
+from tuner.results.inspector import NEWEST, InspectorFile, Record
 from tuner.results.inspector_calls import InspectorCalls
 from tuner.results.inspector_metrics import MetricsFile
 from tuner.results.reading import Reading, Told
@@ -63,7 +63,8 @@ def files_of(folder: Path) -> list[Path]:
     except OSError as reason:
         raise InputError(f"{folder}: cannot be read: {reason.strerror}") from None
     if not found:
-        raise InputError(f"{folder} is a folder: name the files in it")
+        raise InputError(f"{folder} is a folder without files of NCCL's Inspector: name the files"
+                         " in it")  # fmt: skip
     return found
 
 
@@ -78,18 +79,19 @@ def read_job(
     Raises InputError that names file and line for what is damaged.
     """
     calls = InspectorCalls()
-    cut, lost = list[str](), 0
+    cut, lost, newer = list[str](), 0, ""
     for record, reader, path in records_of(paths, progress):
         if record is not None:
             calls.add(record, str(path), str(path.parent))
             continue
         lost += reader.lost
         cut += [f"{path}: {reader.cut}"] if reader.cut else []
+        newer = reader.newer or newer
     if not calls:
         raise InputError(f"{paths[0]}: {_NOTHING}")
     _require_untold(told)
     readings = list(calls.readings(told))
-    return readings, [*_incomplete(cut, lost), *_partial(calls)]
+    return readings, [*_incomplete(cut, lost), *_later(newer), *_partial(calls)]
 
 
 def records_of(
@@ -134,6 +136,15 @@ def _incomplete(cut: Sequence[str], lost: int) -> Iterable[str]:
         yield (
             f"{plural(lost, 'collective')} dropped by the plugin before it could write them"
             " (NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
+        )
+
+
+def _later(newer: str) -> Iterable[str]:
+    if newer:
+        known = f"v{NEWEST[0]}.{NEWEST[1]}"
+        yield (
+            f"format {newer} of NCCL's Inspector is later than {known}, the last one known here:"
+            " compare some times with the files before you rely on them"
         )
 
 

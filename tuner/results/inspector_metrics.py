@@ -41,10 +41,12 @@ class MetricsFile:
 
     lost        0: a file of metrics does not say what was dropped
     cut         why the end of the file is missing; "" for a whole file
+    newer       "": metrics do not say the version of their format
     """
 
     lost: int = 0
     cut: str = ""
+    newer: str = ""
 
     def records(self, lines: Iterable[Line]) -> Iterator[Record]:
         """Yield each collective. Raises InputError naming the line for what is damaged."""
