@@ -27,9 +27,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Tests that launch ranks share one queue: two launches at once starve each other's ranks."""
+    """Return one that gives each test to whoever is free, but for what has to stay together.
+
+    Tests that launch ranks share a queue, since two launches at once starve each other's ranks.
+    So do those of the probe of GPUs, of which there is one for all of them.
+    """
+    together = ("tests/mpi/", "tests/gpu/test_probe.py")
     scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = lambda test: "launches" if test.startswith("tests/mpi/") else test
+    scheduler._split_scope = lambda test: next(filter(test.startswith, together), test)
     return scheduler
 
 

@@ -6,8 +6,6 @@ from tests.support.programs import printed
 from tuner.runtime.devices import Device, cuda_aware
 from tuner.runtime.launch import Launcher
 
-pytestmark = pytest.mark.xdist_group("mpi")  # one queue with the other tests that launch ranks
-
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_collectives_on_device_buffers_are_the_librarys(
@@ -25,8 +23,7 @@ def test_collectives_on_device_buffers_under_mpich(
     assert said.endswith(": all equal\n")
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("aware", ["1", "messages"])
+@pytest.mark.parametrize(("aware", "ranks"), [("1", 2), ("1", 3), ("messages", 3)])
 def test_schedules_run_on_device_memory(
     stands_in: bool, launcher: Launcher, ranks: int, aware: str
 ) -> None:

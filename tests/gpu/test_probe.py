@@ -10,8 +10,6 @@ from tuner.probe.device_points import COPIES
 from tuner.probe.run import probe
 from tuner.runtime.launch import Launcher
 
-pytestmark = pytest.mark.xdist_group("mpi")  # one queue with the other tests that launch ranks
-
 
 @pytest.fixture(scope="module")
 def measured(
@@ -19,7 +17,7 @@ def measured(
 ) -> Measurements:
     return probe(
         tmp_path_factory.mktemp("probe") / "gpus.ndjson", ranks=2, launches=1,
-        budget=15.0 if stands_in else 30.0, sizes=(1024, 1 << 20), parts=("devices",),
+        budget=10.0 if stands_in else 30.0, sizes=(1024, 1 << 20), parts=("devices",),
     )  # fmt: skip
 
 
