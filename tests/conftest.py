@@ -10,7 +10,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tuner.errors import ProbeError
+from tuner.base.errors import ProbeError
 from tuner.runtime.launch import CompletedRun, Launcher
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import InputError, UnpricedError
-from tuner.files import finite, from_record, json_of, write_atomically
+from tuner.base.atomic_io import finite, from_record, json_of, write_atomically
+from tuner.base.errors import InputError, UnpricedError
 
 BORROWED = "borrowed"  # in the provenance of a calibration: which costs were not measured
 REDUCTIONS = ""  # stands there for the costs of reductions, as a path class would

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
-from tuner.statistics import LEVEL, NORMAL_95, midmean
+from tuner.base.statistics import LEVEL, NORMAL_95, midmean
 
 # Relative standard deviation of what a launch measures, times and gains alike. Measured on emulated
 # clusters: two launches of the same calls differ by 1 % in the median and by 1 to 3 % where nothing

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import ScheduleError
+from tuner.base.errors import ScheduleError
 from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Schedule
 
 Buffer = NDArray[Any]

@@ -6,7 +6,7 @@ Programs and ranks of a probe, which load hardly more than numpy and mpi4py, kno
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.errors import quoted
+from tuner.base.errors import quoted
 
 HOST, CUDA = "host", "cuda"  # kinds of memory
 

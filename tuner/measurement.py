@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tuner.errors import InputError
-from tuner.files import from_record
+from tuner.base.atomic_io import from_record
+from tuner.base.errors import InputError
 from tuner.locality import CONSECUTIVE, HOST, Placed, placed_record
 
 FORMAT_VERSION = 1

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tuner.base.errors import ScheduleError
 from tuner.collective import Collective
-from tuner.errors import ScheduleError
 
 Ints = NDArray[np.int32]
 

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuner.base.atomic_io import finite, from_record, json_of, write_atomically
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
-from tuner.files import finite, from_record, json_of, write_atomically
 from tuner.locality import CONSECUTIVE, Placed, placed_record
 from tuner.measurement import Cluster
 
@@ -65,7 +65,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a rule says what it says. Times in seconds, typical ones (`tuner.statistics.midmean`).
+    """Why a rule says what it says. Times in seconds, typical ones (`tuner.base.statistics.midmean`).
 
     basis       measured | learned (from other calls, measured and simulated) | simulated (alone) |
                 none (nothing speaks for this range)

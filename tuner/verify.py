@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.errors import ScheduleError
 from tuner.collective import Collective
-from tuner.errors import ScheduleError
 from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
 
 Array = NDArray[np.int64]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 
 from tuner.algorithms import build
+from tuner.base.units import format_size, format_time
 from tuner.cli.output import print_table
 from tuner.collective import Collective
 from tuner.cost import Calibration
@@ -12,7 +13,6 @@ from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topology import Link, Node, Placement, Topology
-from tuner.units import format_size, format_time
 
 LATENCY, BANDWIDTH = 1e-6, 12.5e9  # per link, s and bytes/s
 CASES: tuple[tuple[Collective, str, int, int, dict[str, int]], ...] = (

@@ -21,14 +21,14 @@ import numpy as np
 
 from tests.bench.predictions import LEAST
 from tuner import libraries
+from tuner.base.errors import InputError
+from tuner.base.units import format_size
 from tuner.cli.output import print_table
-from tuner.errors import InputError
 from tuner.measurement import Measurements, read_measurements
 from tuner.select.dataset import Point, by_point, label
 from tuner.select.lookup import lookup
 from tuner.select.regret import summary
 from tuner.table import MEASURED, Choice, TuningTable, read_table
-from tuner.units import format_size
 
 NOISE = 0.02  # relative; medians of one call differ by so much from run to run
 MUCH = 0.1  # regret of calls that are listed

@@ -15,15 +15,15 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.support.device import FakeDevice, resident
+from tuner.base.errors import InputError
+from tuner.base.units import format_size, format_time
 from tuner.cli.output import print_table
 from tuner.cost import Estimate, ReductionCost
-from tuner.errors import InputError
 from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import contiguous, nbytes_of
 from tuner.runtime.devices import Device, PointerCache, cuda, cuda_aware, memory_of
 from tuner.runtime.folding import Folding
 from tuner.runtime.staging import READ, WRITE, Staging
-from tuner.units import format_size, format_time
 
 SIZES = tuple(1 << exponent for exponent in range(10, 29, 3))  # bytes
 REPETITIONS = 20

@@ -11,14 +11,14 @@ import time
 from heapq import nlargest
 
 from tuner import algorithms
+from tuner.base.errors import InputError
+from tuner.base.units import format_time
 from tuner.cli.output import print_table
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from
 from tuner.topology import Placement
-from tuner.units import format_time
 
 MOST, NBYTES = 257, (1 << 20) + 8  # divisible by hardly any number of chunks
 LIMIT = 1.0  # s

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.unit.test_fabric_importers import fabric
+from tuner.base.errors import InputError
 from tuner.cli.output import print_table
-from tuner.errors import InputError
 from tuner.topologies import parse_topology
 from tuner.topologies.formats import read_text
 

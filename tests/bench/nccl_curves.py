@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from tuner.base.units import format_size
 from tuner.cli.output import print_table
 from tuner.collective import Collective
 from tuner.libraries import nccl
 from tuner.topologies.presets import Machine, preset, with_gpu
 from tuner.topology import GPU, Placement
-from tuner.units import format_size
 
 MIB, GIB, DEFAULT = 1 << 20, 1 << 30, "default"
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER

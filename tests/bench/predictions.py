@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from tuner.base.units import format_size
 from tuner.calibrate import calibrate
 from tuner.calibrate.calls import calls, predict
 from tuner.calibrate.quality import Case, Errors, by_algorithm, errors, ranking
@@ -23,7 +24,6 @@ from tuner.measurement import Measurements, read_measurements
 from tuner.probe.request import Shape, shape
 from tuner.table import DEFAULT, RUNNER
 from tuner.topologies import load_topology
-from tuner.units import format_size
 
 LEAST = 1 << 14  # bytes: below, the processors of a lab set the pace
 ERRORS = ("cases", "median", "mean", "p95", "bias")

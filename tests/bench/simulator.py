@@ -24,16 +24,16 @@ import numpy as np
 
 from tests.support import simgrid
 from tuner import algorithms
+from tuner.base.errors import TunerError
+from tuner.base.units import format_size
 from tuner.collective import Collective
 from tuner.cost import Calibration
-from tuner.errors import TunerError
 from tuner.schedule import Round, Schedule, schedule
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.fabrics import FatTree, OneSwitch, Wire, fabric_topology
 from tuner.topologies.presets import preset
 from tuner.topology import CUDA, Placement, Topology
-from tuner.units import format_size
 
 GRID = ("lr", "rdb", "rab_rdb", "binomial_tree", "scatter_LR_allgather", "scatter_rdb_allgather",
         "ompi_pipeline")  # fmt: skip

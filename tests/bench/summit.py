@@ -32,6 +32,7 @@ from statistics import median
 
 from tuner import algorithms
 from tuner.algorithms import staged
+from tuner.base.units import format_size
 from tuner.cli.output import print_table
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
@@ -40,7 +41,6 @@ from tuner.sim import simulate
 from tuner.sim.study.candidates import build, candidates
 from tuner.topologies.presets import Machine, preset, with_nics
 from tuner.topology import CUDA, HOST, Placement
-from tuner.units import format_size
 
 KIB, MIB = 1 << 10, 1 << 20
 ALLREDUCE = Collective.ALLREDUCE

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
+from tuner.base.statistics import NORMAL_95
 from tuner.cli.output import print_table
 from tuner.measurement import read_measurements
 from tuner.select.dataset import NOISE, label
-from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
 OCTAVES = 4.0

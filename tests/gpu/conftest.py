@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.runtime.devices import Device, cuda
 from tuner.runtime.staging import Staging
 

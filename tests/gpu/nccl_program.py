@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.runtime.devices import cuda
 from tuner.runtime.nccl import Cannot, Nccl, connect
 

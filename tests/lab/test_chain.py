@@ -14,9 +14,9 @@ import pytest
 
 from tests.conftest import MPICH_PYTHON
 from tests.lab.labs import FLAT
+from tuner.base.statistics import midmean
 from tuner.cost import Calibration, read_calibration
 from tuner.measurement import Measurements, read_measurements
-from tuner.statistics import midmean
 from tuner.table import read_table
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")

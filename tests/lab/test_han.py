@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import PATIENCE
 from tests.support.ladders import table_of
-from tuner import processes
+from tuner.base import processes
 from tuner.collective import Collective
 from tuner.export import openmpi
 from tuner.export.openmpi import proof, watching

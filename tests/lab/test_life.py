@@ -12,9 +12,9 @@ import pytest
 
 from tests.conftest import PATIENCE
 from tests.lab.labs import FLAT, RACKS, lab_of
-from tuner import processes
+from tuner.base import processes
+from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.errors import InputError
 from tuner.lab import Lab, emulation, launch, namespaces, prefix_for
 from tuner.topologies import load_topology, parse_topology
 

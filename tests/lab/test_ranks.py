@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import PATIENCE
-from tuner import processes
+from tuner.base import processes
 from tuner.lab import Lab, launch
 from tuner.runtime.launch import Launcher
 

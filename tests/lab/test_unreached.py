@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MPICH_PYTHON
-from tuner import processes
+from tuner.base import processes
 from tuner.lab import namespaces
 
 PROBE = ("-m", "tuner.cli.main", "probe", "run", "--parts", "messages", "--ppn", "1")

@@ -18,8 +18,8 @@ from mpi4py import MPI
 
 from tests.support.ladders import table_of
 from tuner import algorithms, libraries
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.ladders import METHODS

@@ -23,8 +23,8 @@ os.environ["TUNER_CUDA_AWARE"] = "1"  # no check has a device: it is the user's 
 from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
 from tuner import libraries
+from tuner.base.errors import InputError, TunerError
 from tuner.collective import Collective
-from tuner.errors import InputError, TunerError
 from tuner.locality import HOST
 from tuner.runtime import pool, private, tune
 from tuner.runtime.agreement import library_name

@@ -8,8 +8,8 @@ from mpi4py import MPI
 
 from tests.support.calls import ALL, every_schedule, inputs, matrix_product, outputs
 from tuner.algorithms import facts_of
+from tuner.base.errors import ScheduleError
 from tuner.collective import Collective
-from tuner.errors import ScheduleError
 from tuner.runtime.executor import execute
 from tuner.schedule import Round, Schedule, schedule
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from tests.support.ladders import table_of
+from tuner.base.errors import ProbeError
 from tuner.cli.acceptance import settle, side_of
 from tuner.collective import Collective
-from tuner.errors import ProbeError
 from tuner.export import acceptance, mpich
 from tuner.export import heldout as heldout_module
 from tuner.export.acceptance import Acceptance, accept, accepted_table

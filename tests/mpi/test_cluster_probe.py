@@ -8,8 +8,8 @@ import pytest
 
 from tests.conftest import PATIENCE, ROOT
 from tuner import libraries
+from tuner.base.errors import ProbeError
 from tuner.collective import Collective
-from tuner.errors import ProbeError
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.pointtopoint import partners
 from tuner.probe.ranks import NOWHERE

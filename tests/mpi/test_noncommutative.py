@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.ladders import staircase, table_of
 from tuner import libraries
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import mpich, openmpi
 from tuner.export.mpich.proof import activation as mpich_activation
 from tuner.export.openmpi.proof import activation as openmpi_activation

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tuner import libraries
+from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.collective import Collective
-from tuner.errors import InputError, ProbeError
 from tuner.measurement import read_measurements, read_partial
 from tuner.probe.machine import local_cluster
 from tuner.probe.run import LAUNCHES, Progress, carry_out, plan_here, probe
@@ -237,7 +237,7 @@ def test_what_a_parameter_file_decides_is_not_taken_for_the_default(
     ("code", "sentence"),
     [
         ("import os; os.kill(os.getpid(), 9)", "a rank died"),
-        ("from tuner.errors import ProbeError; raise ProbeError('too hot')", "^too hot$"),
+        ("from tuner.base.errors import ProbeError; raise ProbeError('too hot')", "^too hot$"),
         ("raise ValueError('boom')", "a rank failed: ValueError: boom"),
         (
             "import faulthandler, time; faulthandler.dump_traceback_later(0.2, exit=True);"

@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.ladders import Rungs, staircase, table_of
 from tuner import libraries
+from tuner.base.errors import InputError
 from tuner.cli import proving
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import mpich, openmpi, watcher
 from tuner.export.mpich import OwnTrees
 from tuner.export.mpich import proof as mpich_proof

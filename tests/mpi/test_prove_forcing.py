@@ -33,7 +33,7 @@ for collective, settings in json.loads(sys.argv[1]):
 REFUSED = """
 import sys
 from mpi4py import MPI
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.runtime.control_variables import ControlVariables
 variables = ControlVariables()
 for name, value in (("nonsense", 1), (sys.argv[1], 77), (sys.argv[1], "ring")):

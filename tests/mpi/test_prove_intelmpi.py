@@ -9,9 +9,9 @@ import pytest
 
 from tests.mpi.test_prove import Deaf
 from tests.support.ladders import table_of
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import watcher
 from tuner.export.intelmpi import DIALECT, proof
 from tuner.export.prove import Trial, ask

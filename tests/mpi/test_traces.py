@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner import processes
+from tuner.base import processes
 from tuner.export.prove import PROVER
 from tuner.probe.run import Progress, probe
 from tuner.runtime.launch import Launcher

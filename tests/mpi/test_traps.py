@@ -11,8 +11,8 @@ from tests.mpi.test_prove import BCAST
 from tests.support.ladders import table_of
 from tests.support.trees import SMP
 from tuner import libraries
+from tuner.base.errors import InputError, ProbeError
 from tuner.collective import Collective
-from tuner.errors import InputError, ProbeError
 from tuner.export import mpich, openmpi
 from tuner.export.mpich import OwnTrees
 from tuner.export.mpich import proof as mpich_proof

@@ -29,7 +29,7 @@ from tests.service.serving import (
 )
 from tests.service.test_api_access import token
 from tuner.api.settings import Settings
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 SELECT = "/v1/select?collective=bcast&nodes=1&ppn=4&nbytes=1&library=openmpi"
 FIELDS = ["time", "client", "token", "method", "path", "status", "bytes", "ms", "id"]

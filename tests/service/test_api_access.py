@@ -30,8 +30,8 @@ from tuner.api.limits import Buckets
 from tuner.api.problems import Problem
 from tuner.api.server import serve
 from tuner.api.settings import Settings, is_loopback
+from tuner.base.errors import InputError
 from tuner.cli.serve import networks
-from tuner.errors import InputError
 
 READS = ("/v1/clusters", "/v1/tables", "/v1/jobs", "/metrics")
 OPEN = ("/v1/health", "/v1/ready", "/openapi.json")

@@ -12,10 +12,10 @@ from sqlalchemy import Engine, event, text
 
 from tests.support.stored import CLUSTER, LIBRARY, report, table
 from tuner import db
+from tuner.base.errors import InputError
 from tuner.db import ConflictError, NotFoundError
 from tuner.db.content import digest_of
 from tuner.db.mapping import now
-from tuner.errors import InputError
 from tuner.table import TuningTable
 
 

@@ -20,9 +20,9 @@ from tests.support.stored import (
     table,
 )
 from tuner import db
+from tuner.base.errors import InputError
 from tuner.db import ConflictError, NotFoundError
 from tuner.db.mapping import PublicationRow, RuleRow, TableRow
-from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE, CYCLIC
 from tuner.table import TuningTable
 

@@ -9,8 +9,8 @@ from sqlalchemy import Engine, event, func, select
 
 from tests.support.stored import measurements_file, probe
 from tuner import db
+from tuner.base.errors import InputError
 from tuner.db.mapping import ProbeRow, SeriesRow
-from tuner.errors import InputError
 
 SERIES = 25  # of two samples each
 

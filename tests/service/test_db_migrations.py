@@ -20,11 +20,11 @@ from tests.support.children import Child, open_and_check
 from tests.support.postgres import new_database
 from tests.support.stored import LIBRARY, calibration, measurements_file, probe, table
 from tuner import db
+from tuner.base.atomic_io import finite
+from tuner.base.errors import InputError
 from tuner.db import UnavailableError
 from tuner.db.mapping import Base, now
 from tuner.db.migrate import migration_settings
-from tuner.errors import InputError
-from tuner.files import finite
 from tuner.locality import CYCLIC
 from tuner.table import Evidence
 

@@ -32,7 +32,7 @@ from tests.service.serving import (
 )
 from tests.support.postgres import new_database
 from tuner import db
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 # Parts of URLs that occur nowhere else.
 USER, PASSWORD, NAME, FOLDER = "uumarkeruu", "ppmarkerpp", "ddmarkerdd", "ffmarkerff"

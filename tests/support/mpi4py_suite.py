@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tests.support.ladders import Rungs, table_of
 from tuner import algorithms, libraries
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.runtime.launch import Launcher
 from tuner.table import SCHEDULE, Choice, TuningTable, write_table
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner.errors import ProbeError
+from tuner.base.errors import ProbeError
 from tuner.runtime.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("torch_program.py")

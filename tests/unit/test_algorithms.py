@@ -16,8 +16,8 @@ from tests.support.calls import (
 )
 from tuner import algorithms
 from tuner.algorithms.registry import VERIFIED_SLOTS
+from tuner.base.errors import InputError, ScheduleError
 from tuner.collective import Collective
-from tuner.errors import InputError, ScheduleError
 from tuner.interpret import interpret
 from tuner.schedule import Schedule
 from tuner.sim import simulate

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tuner import algorithms
+from tuner.base.errors import InputError
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate, PathCost
-from tuner.errors import InputError
 from tuner.measurement import Cluster
 from tuner.sim import simulate
 from tuner.topologies import as_probed, described, parse_topology, single_node

@@ -18,6 +18,7 @@ from mpi4py import MPI
 from tests.unit.test_design import candidates as candidates_of_grid
 from tests.unit.test_design import simulated
 from tests.unit.test_probe_rounds import REQUEST, Ranks
+from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.cli import time_limit
 from tuner.cli.candidates import candidates, coarse_first
@@ -25,7 +26,6 @@ from tuner.cli.guided import Callbacks, Goal, Guided, guided
 from tuner.cli.launches import Launches
 from tuner.cli.time_limit import Scheduled, TimeLimit, process_age, scheduled, slowdown
 from tuner.cost import Calibration, PathCost, calibration_from_record, calibration_record
-from tuner.errors import InputError, ProbeError
 from tuner.locality import CROSS_SOCKET, HOST, NETWORK, NODE, placed_record
 from tuner.measurement import WANTED, Measurement, Measurements, read_measurements, read_partial
 from tuner.probe import pointtopoint

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.ladders import CLUSTER
 from tests.support.services import GOOD, Reply, Service, always, good, serving, wanted
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.runtime import cache, client
 from tuner.runtime.request import digest_of
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tests.support.probed import LIMIT, LONG, OVERHEAD, RATE, SHORT, UPLINK, Machine, racks, truth
+from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.calibrate.compare import compare
 from tuner.cost import Calibration, Estimate
-from tuner.errors import InputError
 from tuner.gain import BETWEEN_LAUNCHES
 from tuner.measurement import Measurement
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.probed import Machine, racks, truth
 from tests.support.stored import measurements_file
+from tuner.base.units import format_time
 from tuner.calibrate import calibrate, fit
 from tuner.cli.main import main
 from tuner.cli.parameters import figure, print_calibration
@@ -21,7 +22,6 @@ from tuner.measurement import (
 )
 from tuner.report.fit_plots import save_fit
 from tuner.topology import Topology
-from tuner.units import format_time
 
 MACHINE = Machine(racks(2), truth())
 

@@ -11,12 +11,12 @@ from types import ModuleType
 import pytest
 
 from tuner import algorithms
+from tuner.base.errors import InputError
 from tuner.cli import quickstart, tune, whatif
 from tuner.cli.main import INTERRUPTED, NOTHING, RESUME, VERBS, main
 from tuner.cli.output import print_table
 from tuner.collective import Collective
 from tuner.cost import Calibration
-from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurements
 from tuner.select.make import make_table
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table

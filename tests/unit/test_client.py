@@ -28,8 +28,8 @@ from tests.support.services import (
     text_of,
     wanted,
 )  # fmt: skip
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.runtime import cache, client, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.request import Request, request_for

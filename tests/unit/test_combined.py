@@ -9,7 +9,7 @@ import yaml
 
 from tests.unit.test_fabric_importers import DOWN, NAMES, UP, fabric
 from tests.unit.test_importers import adapter, card, nccl
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies import combine, load_topology, parse_topology
 from tuner.topology import Link, Topology
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.select.compaction import LOSS, fewest, lean, leaving, limited, plans, thinned
 from tuner.select.contest import Contest, hold
 from tuner.select.dataset import Point, Row

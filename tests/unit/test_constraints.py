@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.select.constraints import Constraints, same_order
 from tuner.table import Choice
 

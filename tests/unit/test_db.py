@@ -12,9 +12,10 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 
 from tests.support.stored import CLUSTER, probe
-from tuner import db, resources
+from tuner import db
+from tuner.base import resources
+from tuner.base.errors import InputError
 from tuner.db import UnavailableError
-from tuner.errors import InputError
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ FILL = """
 import resource, sys
 sys.path.insert(0, sys.argv[2])
 from tuner import db
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tests.support.stored import probe
 engine = db.open_database(sys.argv[1])
 limit = 512 * 1024

@@ -9,10 +9,10 @@ import pytest
 from tests.support.ladders import table_of
 from tests.unit.test_probe_rounds import REQUEST, Ranks
 from tuner import libraries
+from tuner.base.errors import InputError
 from tuner.cli import acceptance
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.probe.cluster import check_probe, probe_cluster
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice

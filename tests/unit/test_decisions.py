@@ -11,11 +11,11 @@ import pytest
 from tests.support.trees import BINOMIAL, DENSE, GENERIC, RING
 from tests.unit.test_probe_rounds import CALL, HOSTS, REQUEST, Ranks
 from tests.unit.test_select_predict import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
+from tuner.base.errors import InputError
 from tuner.cli.candidates import Offered, candidates
 from tuner.cli.decisions import known_decisions, switches
 from tuner.collective import Collective
 from tuner.cost import PathCost
-from tuner.errors import InputError
 from tuner.export.mpich import OwnTrees
 from tuner.export.mpich import decisions as mpich_decisions
 from tuner.libraries.decisions import (

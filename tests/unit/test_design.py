@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.replays import Grid, replay
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.select.contest import expect
 from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.design import PER_CALL, REPETITIONS, Design, price

@@ -15,8 +15,8 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tests.support.device import FakeDevice, Resident, resident
+from tuner.base.errors import InputError
 from tuner.cost import Estimate, ReductionCost
-from tuner.errors import InputError
 from tuner.locality import CUDA, HOST
 from tuner.runtime import nccl, tune
 from tuner.runtime.buffers import datatype_of

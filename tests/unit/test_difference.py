@@ -11,9 +11,9 @@ import pytest
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.measurement import Cluster
 from tuner.report.changes import MOST_ROWS, draw_changes, picture, save_changes
 from tuner.report.figures import GAIN, INK, LOSS

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.stored import measurements_file
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.results import parse_results, read_results
 from tuner.select.baselines import nearest

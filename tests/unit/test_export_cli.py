@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.ladders import CLUSTER, table_of
 from tuner import libraries
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export.formats import FORMATS
 from tuner.runtime.launch import Launcher
 from tuner.table import Choice, TuningTable, read_table, write_table

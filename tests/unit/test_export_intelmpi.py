@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import intelmpi
 from tuner.export.intelmpi import DIALECT
 from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of

@@ -26,8 +26,8 @@ from tests.support.trees import (
     composition,
 )
 from tuner import libraries
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import mpich
 from tuner.export.mpich import Call
 from tuner.table import Choice, TuningTable

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.ladders import CLUSTER, table_of
 from tests.support.trees import BELOW, GENERIC, SHARED, Node, composition
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import mpich
 from tuner.export.formats import FORMATS
 from tuner.export.mpich import Call

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import Rungs, table_of
 from tests.support.numbers import MISREAD
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import mvapich2
 from tuner.export.formats import FORMATS, Wish
 from tuner.export.mvapich2 import DIALECT

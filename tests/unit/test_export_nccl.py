@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import nccl
 from tuner.export.nccl import Call
 from tuner.export.nccl.rows import LARGEST

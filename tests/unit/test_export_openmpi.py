@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.support.ladders import CLUSTER, table_of
 from tests.support.numbers import MISREAD
 from tuner import algorithms, libraries
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import openmpi
 from tuner.export.openmpi.rules import Row, render
 from tuner.libraries.openmpi import ALGORITHMS

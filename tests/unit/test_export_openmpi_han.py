@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import Rungs, table_of
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export.openmpi import han
 from tuner.export.openmpi.han import HAN, TUNED
 from tuner.table import Choice, TuningTable

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner import libraries
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import openmpi
 from tuner.export.openmpi import json_rules
 from tuner.table import Choice, Rule, TuningTable

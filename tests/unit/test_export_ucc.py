@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export import ucc
 from tuner.export.ucc import Team
 from tuner.export.ucc.tune import INFINITE

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import InputError
-from tuner.hostlist import expanded
+from tuner.base.errors import InputError
+from tuner.base.hostlist import expanded
 from tuner.topologies import load_topology, parse_topology
 from tuner.topology import Link, Topology
 

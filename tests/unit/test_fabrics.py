@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies.fabrics import (
     Dragonfly,
     Fabric,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import InputError
-from tuner.files import require_target, write_atomically
+from tuner.base.atomic_io import require_target, write_atomically
+from tuner.base.errors import InputError
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_standard_output_is_written_to_in_order(tmp_path: Path, into: str) -> No
     link = tmp_path / "stdout"
     link.symlink_to("/proc/self/fd/1")
     program = (
-        "import sys; from pathlib import Path; from tuner.files import write_atomically\n"
+        "import sys; from pathlib import Path; from tuner.base.atomic_io import write_atomically\n"
         "print('before'); write_atomically(Path(sys.argv[1]), 'content\\n'); print('after')\n"
     )
     command = [sys.executable, "-c", program, str(link)]

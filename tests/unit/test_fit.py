@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.calibrate.draws import Draws
 from tuner.calibrate.ladders import MOST_SIZES, ladder
 from tuner.calibrate.piecewise import breaks, fit_lines
 from tuner.calibrate.series import Series
 from tuner.cost import Calibration, Estimate, read_calibration, write_calibration
-from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.probe.planning import PINGPONG_SIZES, REDUCTION_SIZES
 

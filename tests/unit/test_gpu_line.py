@@ -14,9 +14,9 @@ from tests.support.calls import inputs, matrix_product, outputs
 from tuner import algorithms
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.shares import Shares
+from tuner.base.errors import InputError
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
-from tuner.errors import InputError
 from tuner.interpret import interpret
 from tuner.schedule import Schedule
 from tuner.sim import simulate

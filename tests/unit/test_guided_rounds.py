@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.unit.test_probe_rounds import REQUEST, Ranks
+from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.cli.guided import Goal, guided
 from tuner.cli.launches import ROUGH
 from tuner.cost import calibration_record
-from tuner.errors import InputError
 from tuner.measurement import WANTED, read_measurements
 from tuner.probe.cluster import probe_cluster
 from tuner.probe.request import Shape

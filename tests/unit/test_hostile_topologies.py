@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.unit.test_combined import NODE
 from tests.unit.test_fabric_importers import DOWN, NAMES, TREE, UP, fabric
 from tests.unit.test_importers import SWITCHED, computer, eight
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies import parse_topology
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ SECONDS = 20  # of processor time; the slowest takes a few
 
 READ = """
 import os, sys
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies import parse_topology
 for expression in sys.argv[1:]:
     if os.fork():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies import load_topology, parse_topology
 from tuner.topologies.nvidia_smi import parse_nvidia_smi
 from tuner.topology import Interior, Link, Topology

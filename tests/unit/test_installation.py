@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import ProbeError
+from tuner.base.errors import ProbeError
 from tuner.libraries.capabilities import Capabilities
 from tuner.libraries.products import identify
 from tuner.runtime.control_variables import described_values

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.errors import InputError
 from tuner.lab import Emulation, Lab, emulation, launch, prefix_for, programs, take_down
 from tuner.lab.counters import BINS, read_counters
 from tuner.lab.environment import environment

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import InputError, ProbeError, UnendedError
+from tuner.base.errors import InputError, ProbeError, UnendedError
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment
 from tuner.runtime.launch.failures import CompletedRun, explain
 from tuner.runtime.launch.hosts import expand, listed, read
@@ -212,7 +212,7 @@ def test_ranks_must_fit_the_hosts() -> None:
          "^permission denied for /opt/py/bin/python: the user"),
         ("srun: error: Unable to create step for job 5: Access/permission denied\n",
          "^srun refused: Unable to create step"),
-        ("[1,3]<stderr>: tuner.errors.ProbeError: too hot", "^too hot$"),
+        ("[1,3]<stderr>: tuner.base.errors.ProbeError: too hot", "^too hot$"),
         ("", "before the ranks were done"),
     ],
 )  # fmt: skip

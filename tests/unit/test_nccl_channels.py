@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.libraries.nccl import Rings, rings
 from tuner.libraries.nccl.channels import MOST_EXTENSIONS, brick, generation, pack, vendor
 from tuner.topologies.presets import preset

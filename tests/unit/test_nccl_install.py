@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.ladders import table_of
 from tests.support.nccl import CALLER, Caller, on_shapes
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export.nccl import emit_sparse, install, parse
 from tuner.export.nccl.plugin import LIBRARY, RULES, SOURCE, compiler, fnv1a, sealed
 from tuner.table import Choice, TuningTable, write_table

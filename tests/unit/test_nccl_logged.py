@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from tests.support.inspector import VERSIONS, call, dump, metric, ran
 from tests.support.ladders import CLUSTER
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export.nccl import logs, proof
 from tuner.export.nccl.emitter import emit_sparse
 from tuner.export.nccl.logs import Executed

@@ -8,8 +8,8 @@ from statistics import median
 import numpy as np
 import pytest
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.libraries import nccl
 from tuner.libraries.nccl import Fleet, Graph, Line, Way
 from tuner.topologies.presets import preset

@@ -12,9 +12,9 @@ from tuner import algorithms
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.nccl import ring_order
 from tuner.algorithms.pat import spread
+from tuner.base.errors import InputError
 from tuner.collective import Collective
 from tuner.cost import Estimate, ReductionCost
-from tuner.errors import InputError
 from tuner.interpret import interpret
 from tuner.schedule import Schedule
 from tuner.sim import simulate

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from tests.support.ladders import CLUSTER, table_of
 from tests.support.probed import racks, truth
 from tests.support.stored import measurements_file
+from tuner.base.errors import InputError
 from tuner.calibrate.calls import calls, predict
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export.formats import FORMATS, Wish
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
 from tuner.libraries.schedules import schedule_of

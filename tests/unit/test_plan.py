@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.capable import everything
-from tuner.errors import InputError, ProbeError
+from tuner.base.errors import InputError, ProbeError
 from tuner.libraries.capabilities import Capabilities
 from tuner.measurement import (
     Measurement,

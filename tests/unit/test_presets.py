@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.locality import PATH_CLASSES
 from tuner.topologies.calibrated import given_calibration
 from tuner.topologies.fabrics import OneSwitch, Wire, fabric_topology

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tuner.base.errors import InputError, ProbeError
 from tuner.cli.main import main
-from tuner.errors import InputError, ProbeError
 from tuner.locality import CYCLIC
 from tuner.measurement import (
     Cluster,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.probed import UPLINK, Machine, racks, truth
+from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.cli.main import main
-from tuner.errors import InputError
 from tuner.measurement import Measurement
 from tuner.probe.cluster import plan_cluster
 from tuner.probe.messages import COARSE

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.capable import everything
+from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.collective import Collective
-from tuner.errors import InputError, ProbeError
 from tuner.libraries.capabilities import Capabilities
 from tuner.measurement import Measurement, read_measurements, read_partial, series_line
 from tuner.probe.cluster import plan_chosen, plan_cluster, probe_chosen, probe_cluster

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from tuner import libraries
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.libraries import mpich, openmpi
 from tuner.libraries.capabilities import Capabilities, Variable
 from tuner.libraries.products import base_of, identify, title_of

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.ladders import table_of
+from tuner.base.errors import ProbeError, UnendedError
 from tuner.collective import Collective
-from tuner.errors import ProbeError, UnendedError
 from tuner.export.prove import (
     LARGEST,
     START,

@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.ladders import table_of
 from tests.support.trees import GENERIC, Node
+from tuner.base.errors import InputError, ProbeError, UnendedError
 from tuner.cli import native, proving
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError, ProbeError, UnendedError
 from tuner.export import mpich
 from tuner.export.mpich import OwnTrees
 from tuner.export.mpich.emitter import POISON

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.support.probed import RATE, Machine, racks, truth
+from tuner.base.errors import InputError
 from tuner.calibrate.calls import calls, predict, thinned
 from tuner.calibrate.quality import Case, by_algorithm, errors, ranking
 from tuner.calibrate.refine import refine
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate
-from tuner.errors import InputError
 from tuner.libraries.schedules import schedule_of
 from tuner.measurement import Measurement, Measurements
 from tuner.sim import simulate

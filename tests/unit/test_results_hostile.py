@@ -20,7 +20,7 @@ from tests.unit.test_results_nccl import record, table
 from tests.unit.test_results_osu import ALLREDUCE, FULL
 from tests.unit.test_results_tables import HEAD, ITERATIONS, SUMMARIZED, SUMMARY
 from tests.unit.test_results_tables import ROW as TABLE_ROW
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.results import FORMS, Told, parse_results, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ TEXTS = (
 READ = """
 import os, sys
 from pathlib import Path
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.results import Told, read_results
 told = Told(p=2, nodes=1, collective="bcast")
 path = Path(sys.argv[1])

@@ -27,8 +27,8 @@ from tests.support.inspector import (
     own,
     ran,
 )
+from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.errors import InputError
 from tuner.measurement import read_measurements
 from tuner.results import (
     Reading,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.measurement import Measurement, read_measurements
 from tuner.results import (
     Reading,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.results import Reading, Shape, Told, parse_results
 
 TIMES = "     time   algbw   busbw #wrong"

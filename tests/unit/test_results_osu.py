@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.results import Reading, Shape, Told, parse_results, read_results
 
 ALLREDUCE = """

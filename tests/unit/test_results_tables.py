@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.errors import InputError
 from tuner.results import Reading, Shape, Told, parse_results, read_results
 from tuner.results.names import algorithm_name, library_name
 from tuner.results.tidy import COLUMNS, STEMS

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.base.errors import InputError
 from tuner.cli.tune import few_launches
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.select.baselines import Pick
 from tuner.select.cases import SIZE, Case, cases_of_measurements

@@ -10,9 +10,9 @@ import pytest
 
 from tests.unit.test_paths import cluster, interior
 from tuner import algorithms
+from tuner.base.errors import InputError
 from tuner.collective import Collective
 from tuner.cost import Calibration, PathCost
-from tuner.errors import InputError
 from tuner.locality import PLACEMENTS
 from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.select import predict

@@ -19,11 +19,11 @@ import pytest
 import skops.io
 from sklearn.linear_model import LinearRegression
 
-from tuner import resources
+from tuner.base import resources
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.cli.select import _print_asked, arguments, shape_of
 from tuner.cli.train import CARD, card
-from tuner.errors import InputError
 from tuner.select import store
 from tuner.select.cases import Case
 from tuner.select.dataset import Point, Row

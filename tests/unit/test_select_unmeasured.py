@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tests.support.stored import measurements_file
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.cost import Calibration, PathCost, write_calibration
-from tuner.errors import InputError
 from tuner.gain import over_launches
 from tuner.locality import placed_record
 from tuner.measurement import WANTED, Cluster, Measurement, Measurements

@@ -22,6 +22,7 @@ from tests.unit.test_budgets import (
     tuned,
 )
 from tests.unit.test_probe_rounds import Ranks
+from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.cli import rounds
 from tuner.cli.candidates import Offered, candidates
@@ -30,7 +31,6 @@ from tuner.cli.launches import Launches
 from tuner.cli.rounds import Rounds
 from tuner.cli.time_limit import TimeLimit
 from tuner.collective import Collective
-from tuner.errors import InputError, ProbeError
 from tuner.locality import NODE
 from tuner.measurement import Cluster, Measurement, read_measurements, read_partial
 from tuner.probe.cluster import probe_cluster

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.locality import PATH_CLASSES
 from tuner.topologies import load_topology, parse_topology, topology_from_record, topology_record
 from tuner.topologies.machines import load_machine

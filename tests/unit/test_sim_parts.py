@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.unit.test_paths import cluster, interior
 from tuner import algorithms
+from tuner.base.errors import TooLargeError
 from tuner.collective import Collective
 from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
-from tuner.errors import TooLargeError
 from tuner.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
 from tuner.sim import agenda, fast, finish_times, simulate
 from tuner.sim.distinct import distinct

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.support.machines import calibrations, calls, memories, placements, tangles
 from tuner import algorithms, libraries
+from tuner.base.errors import UnpricedError
 from tuner.collective import Collective
-from tuner.errors import UnpricedError
 from tuner.libraries.schedules import schedule_of
 from tuner.sim import simulate, simulations
 from tuner.sim.simulations import Simulations

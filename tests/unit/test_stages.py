@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tuner.base.errors import InputError
 from tuner.cli.loop import FILES, SECONDS, LibraryLoop
 from tuner.cli.output import console
 from tuner.cli.progress import Display
 from tuner.cli.stages import RECORD, Stages
-from tuner.errors import InputError
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner import algorithms
+from tuner.base.errors import InputError, ScheduleError
 from tuner.cli.main import main
 from tuner.collective import Collective
 from tuner.cost import (
@@ -24,7 +25,6 @@ from tuner.cost import (
     calibration_record,
     write_calibration,
 )
-from tuner.errors import InputError, ScheduleError
 from tuner.measurement import Cluster
 from tuner.schedule import Schedule
 from tuner.sim import simulate, study

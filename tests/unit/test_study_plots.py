@@ -16,9 +16,9 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.report import study_gantt, study_plots
 from tuner.report.figures import STYLE
 from tuner.report.study_map import CrossoverMap, Look, crossover_maps, draw_map, looks

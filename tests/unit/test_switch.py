@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.base.statistics import NORMAL_95
 from tuner.select.contest import Contest, hold
 from tuner.select.dataset import NOISE, Point, Row, Simulate
 from tuner.select.selector import Selector, train
 from tuner.select.switch import WANDER, beyond, switch
-from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
 KIB = 1024

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.measurement import Cluster
 from tuner.table import (
     Choice,

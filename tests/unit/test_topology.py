@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies import load_topology, topology_from_record, topology_record
 from tuner.topology import HOST, Link, Node, Paths, Placement, Topology, paths
 

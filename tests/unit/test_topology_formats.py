@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies import FORMATS, load_topology, parse_topology
 from tuner.topology import Topology
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.test_combined import NODE, PAIRS
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies import combine, parse_topology, topology_from_record, topology_record
 from tuner.topology import (
     KINDS_OF_LINKS,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tuner.base.errors import InputError
 from tuner.cli import clusters, parsing
 from tuner.cli.main import main
 from tuner.cli.tune import arguments, constraints_of
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.probe import request
 from tuner.runtime.launch import LOCAL, Template
 from tuner.select.constraints import Constraints

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.calls import EVERYTHING, every_schedule, inputs, matrix_product, outputs
 from tuner import algorithms
+from tuner.base.errors import ScheduleError
 from tuner.collective import Collective
-from tuner.errors import ScheduleError
 from tuner.interpret import interpret
 from tuner.schedule import (
     ARRIVING_OP_DST,

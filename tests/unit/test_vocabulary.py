@@ -14,27 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.cost import (
-    Calibration,
-    Estimate,
-    PathCost,
-    ReductionCost,
-    Segment,
-    read_calibration,
-    write_calibration,
-)
-from tuner.errors import InputError
-from tuner.files import write_atomically
-from tuner.measurement import (
-    Cluster,
-    Measurement,
-    end_line,
-    header_line,
-    read_measurements,
-    read_partial,
-    series_line,
-)
-from tuner.units import (
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError
+from tuner.base.units import (
     format_exact_size,
     format_range,
     format_size,
@@ -44,6 +26,24 @@ from tuner.units import (
     parse_size,
     parse_time,
     readable,
+)
+from tuner.cost import (
+    Calibration,
+    Estimate,
+    PathCost,
+    ReductionCost,
+    Segment,
+    read_calibration,
+    write_calibration,
+)
+from tuner.measurement import (
+    Cluster,
+    Measurement,
+    end_line,
+    header_line,
+    read_measurements,
+    read_partial,
+    series_line,
 )
 
 LAB = Cluster("lab", 1, 4, "a CPU", 2**34)
@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     write_atomically(path, "old")
     program = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from tuner.errors import InputError; from tuner.files import write_atomically\n"
+        "from tuner.base.errors import InputError; from tuner.base.atomic_io import write_atomically\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try: write_atomically(Path(sys.argv[1]), 'new' * 10_000)\n"

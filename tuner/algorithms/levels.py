@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from tuner.algorithms import trees
 from tuner.algorithms.columns import together
 from tuner.algorithms.groups import Ranks
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.schedule import Round, Schedule, relabel
 
 MOST_AT_ONCE = 1 << 22  # transfers of one round, which is held in memory

@@ -22,8 +22,8 @@ from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.registry import algorithm, segments
 from tuner.algorithms.trees import Array, Hops, join, pipelined
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.schedule import (
     ARRIVING_OP_DST,
     DST_OP_ARRIVING,

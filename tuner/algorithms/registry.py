@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 from weakref import WeakSet
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.schedule import Schedule
 from tuner.verify import Facts, verify
 

@@ -21,7 +21,7 @@ from tuner import db
 from tuner.api.limits import Buckets
 from tuner.api.problems import Problem
 from tuner.api.settings import Settings, is_loopback
-from tuner.units import format_moment
+from tuner.base.units import format_moment
 
 log = logging.getLogger(__name__)
 READ, SUBMIT, PUBLISH = db.SCOPES

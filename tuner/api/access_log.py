@@ -17,9 +17,9 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tuner.base.errors import InputError
+from tuner.base.units import format_moment
 from tuner.db.tokens import PREFIX
-from tuner.errors import InputError
-from tuner.units import format_moment
 
 log = logging.getLogger(__name__)
 STDERR = "-"

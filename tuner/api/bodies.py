@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from tuner.api.schemas import storable
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 
 async def _raw(request: Request) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.api.problems import Problem
-from tuner.units import format_size
+from tuner.base.units import format_size
 
 MOST_CLIENTS = 10_000  # that are remembered; with more, those that have been idle are forgotten
 MOST_DIGITS = 18  # of a Content-Length; a longer one is refused unread

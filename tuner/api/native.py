@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from tuner.api.problems import Problem
-from tuner.errors import ProbeError
+from tuner.base.errors import ProbeError
 from tuner.export import mpich
 from tuner.export.formats import FORMATS, Wish
 from tuner.runtime.launch import Launcher

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tuner import db
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tuner.api.problems import respond
-from tuner.units import format_size
+from tuner.base.units import format_size
 
 LARGEST_HEAD = 1 << 16  # bytes, give or take what comes with its end
 PATIENCE = 30.0  # seconds for a head, from the first byte or the connection on, or a body's rest

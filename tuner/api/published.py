@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from tuner import db
 from tuner.api.native import TUNER, Wanted, render
 from tuner.api.problems import Problem
-from tuner.errors import quoted
+from tuner.base.errors import quoted
 from tuner.export import mpich
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, rule_record
 

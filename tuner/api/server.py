@@ -25,7 +25,7 @@ from tuner.api.metrics import SHARED
 from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings, is_loopback
 from tuner.api.workers import end_with_parent
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.jobs.pruning import Pruner
 from tuner.jobs.runner import Runner
 

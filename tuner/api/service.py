@@ -18,7 +18,7 @@ from tuner.api.native import generic_of
 from tuner.api.published import REFRESHED, Published
 from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.export import mpich
 
 log = logging.getLogger(__name__)

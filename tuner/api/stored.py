@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tuner import db
+from tuner.base.errors import InputError, quoted
 from tuner.cost import Calibration
-from tuner.errors import InputError, quoted
 from tuner.table import TuningTable
 from tuner.topologies.machines import load_machine, machine_of, preset_in
 from tuner.topologies.presets import Machine

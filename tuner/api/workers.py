@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
+from tuner.base.errors import InputError
 from tuner.db import UnavailableError
-from tuner.errors import InputError
 
 Result = TypeVar("Result")
 

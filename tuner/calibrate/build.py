@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.base.errors import InputError
 from tuner.calibrate.acknowledged import acknowledged, acknowledged_from
 from tuner.calibrate.borrowed import completed, wanted_classes
 from tuner.calibrate.capacities import capacities
@@ -20,7 +21,6 @@ from tuner.calibrate.piecewise import SHORTEST
 from tuner.calibrate.ports import exchanges, shared_from
 from tuner.calibrate.series import Launches, Series
 from tuner.cost import Calibration
-from tuner.errors import InputError
 from tuner.locality import PATH_CLASSES
 from tuner.measurement import Measurements
 from tuner.topology import CUDA, HOST, NETWORK, Topology

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tuner.base.errors import InputError
+from tuner.base.units import format_exact_size
 from tuner.cost import Calibration, Estimate, PathCost, Segment
-from tuner.errors import InputError
-from tuner.units import format_exact_size
 
 DRIFT = 0.02  # a smaller change is none, however narrow the intervals
 

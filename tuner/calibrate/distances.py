@@ -9,12 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
+from tuner.base.errors import InputError
+from tuner.base.units import format_time, plural
 from tuner.calibrate.series import Launches, params
-from tuner.errors import InputError
 from tuner.locality import PATH_CLASSES
 from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, paths
 from tuner.topology.hosts import node_numbers
-from tuner.units import format_time, plural
 
 MOST_RANKS = 64  # on a node, among which a pair of a class is looked for
 

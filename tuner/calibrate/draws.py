@@ -16,10 +16,10 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.statistics import midmean
 from tuner.cost import Estimate
 from tuner.gain import widening
 from tuner.measurement import Measurement
-from tuner.statistics import midmean
 
 Floats = NDArray[np.float64]
 

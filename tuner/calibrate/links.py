@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tuner.base.atomic_io import from_record
+from tuner.base.errors import InputError
 from tuner.calibrate.draws import estimate
 from tuner.calibrate.messages import Fitted
 from tuner.calibrate.series import Series
-from tuner.errors import InputError
-from tuner.files import from_record
 from tuner.locality import PATH_CLASSES
 from tuner.topology import NETWORK
 

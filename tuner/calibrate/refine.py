@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from tuner.base.errors import InputError
+from tuner.base.progress import Counted, quietly
+from tuner.base.statistics import NORMAL_95
 from tuner.calibrate.calls import Call, calls, predict, thinned
 from tuner.calibrate.draws import Floats
 from tuner.calibrate.quality import Case, Errors, Ranking, by_algorithm, errors, ranking
 from tuner.cost import Calibration, Estimate, PathCost
-from tuner.errors import InputError
 from tuner.measurement import Measurements
-from tuner.progress import Counted, quietly
-from tuner.statistics import NORMAL_95
 from tuner.topologies import described
 from tuner.topology import Topology
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import libraries
+from tuner.base.units import plural
 from tuner.cli import following, native
 from tuner.cli.output import warn
 from tuner.cli.progress import Report, counted
@@ -25,7 +26,6 @@ from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, buil
 from tuner.rank_program import SINGLE
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, ShapeLauncher
 from tuner.table import OPERATORS, Rule, TuningTable
-from tuner.units import plural
 
 LIBRARIES = "openmpi", "mpich"  # whose own launchers and files are tried
 SECONDS = 0.004  # for each call, condition and side in a round

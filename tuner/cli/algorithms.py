@@ -6,11 +6,11 @@ import argparse
 from typing import Any
 
 from tuner.algorithms import NEEDS, Algorithm, describe, names
+from tuner.base.units import readable
 from tuner.cli import parsing
 from tuner.cli.output import add_json, emit, print_text
 from tuner.collective import Collective
 from tuner.table import Choice
-from tuner.units import readable
 
 EXAMPLES = """examples:
   tuner algorithms

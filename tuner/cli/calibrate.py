@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tuner.base.atomic_io import require_folder, require_target
+from tuner.base.errors import InputError
 from tuner.calibrate import Fit, fit
 from tuner.calibrate.compare import Change, compare
 from tuner.calibrate.refine import Refined, refine
@@ -30,8 +32,6 @@ from tuner.cost import (
     read_calibration,
     write_calibration,
 )
-from tuner.errors import InputError
-from tuner.files import require_folder, require_target
 from tuner.libraries import LIBRARIES
 from tuner.measurement import Measurements
 from tuner.topology import Topology

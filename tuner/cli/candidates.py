@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tuner import libraries
+from tuner.base.errors import InputError
 from tuner.cli.decisions import switches
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.libraries.decisions import Decisions, runs
 from tuner.probe.calls import ITEM, divisible
 from tuner.probe.request import Request, Shape, shapes

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner.base.atomic_io import require_target
+from tuner.base.errors import InputError
+from tuner.base.units import format_size, format_time, plural, readable
 from tuner.cli import acceptance, clusters, following, native, proving
 from tuner.cli.environments import interpreter
 from tuner.cli.output import (
@@ -20,14 +23,11 @@ from tuner.cli.output import (
 )
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules
-from tuner.errors import InputError
-from tuner.files import require_target
 from tuner.report import geometric_mean, split
 from tuner.report.cautions import is_slower, of_comparison, of_file
 from tuner.report.summary import outcome
 from tuner.runtime.launch import Hosts, Launcher
 from tuner.table import TuningTable, table_record, write_table
-from tuner.units import format_size, format_time, plural, readable
 
 EXAMPLES = """examples:
   tuner table accept table.json --out accepted.json

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner import algorithms, libraries
+from tuner.base.errors import InputError
 from tuner.cli.environments import LIBRARIES
 from tuner.cli.main import VERBS, parser_for
 from tuner.collective import Collective
 from tuner.db import SCOPES
-from tuner.errors import InputError
 from tuner.locality import PLACEMENTS
 from tuner.probe.request import PARTS
 from tuner.select.baselines import BASELINES

@@ -6,9 +6,9 @@ import argparse
 from datetime import UTC, datetime, timedelta
 
 from tuner import db
+from tuner.base.errors import InputError
+from tuner.base.units import parse_duration
 from tuner.cli import parsing
-from tuner.errors import InputError
-from tuner.units import parse_duration
 
 DATABASE = "sqlite:///tuner.db"
 

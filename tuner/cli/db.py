@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from tuner import db
+from tuner.base.errors import InputError
+from tuner.base.units import plural
 from tuner.cli.database import add_database, add_retention, retention_of
 from tuner.cli.output import add_action, emit, print_text
-from tuner.errors import InputError
-from tuner.units import plural
 
 LISTED = 20  # ids that are printed; --json has all
 EXAMPLES = """examples:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.base.errors import InputError, ProbeError, UnendedError
 from tuner.cli.environments import libmpi
 from tuner.cli.proving import place_for
-from tuner.errors import InputError, ProbeError, UnendedError
 from tuner.export import mpich
 from tuner.export.mpich import decisions as mpich_decisions
 from tuner.export.openmpi import decisions as openmpi_decisions

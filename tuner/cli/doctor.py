@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from tuner.base.units import plural
 from tuner.cli import clusters
 from tuner.cli.environments import add_library, interpreter
 from tuner.cli.layout import columns_of, fold_command
 from tuner.cli.output import add_json, console, emit
 from tuner.diagnosis import Diagnosis, Finding, Problem, diagnose
-from tuner.units import plural
 
 EXAMPLES = """examples:
   tuner doctor

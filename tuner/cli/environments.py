@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tuner.errors import ProbeError
+from tuner.base.errors import ProbeError
 from tuner.libraries.products import base_of
 from tuner.rank_program import SINGLE, THREAD_LEVELS
 from tuner.runtime.launch import PACKAGE, Launcher, installation_of

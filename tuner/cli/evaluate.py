@@ -12,13 +12,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from tuner.base.errors import InputError
+from tuner.base.units import plural
 from tuner.cli.import_results import add_form
 from tuner.cli.output import add_json, console, emit, print_cautions, print_table, print_text, warn
 from tuner.cli.parsing import names
 from tuner.cli.progress import Display, timed, within
 from tuner.collective import Collective
 from tuner.cost import read_calibration
-from tuner.errors import InputError
 from tuner.export.formats import FORMATS
 from tuner.measurement import read_measurements
 from tuner.results import Reading, Told, read_all
@@ -52,7 +53,6 @@ from tuner.select.evaluate import (
 from tuner.select.predict import Simulator
 from tuner.table import Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
-from tuner.units import plural
 
 LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
 ONE_ALONE = (

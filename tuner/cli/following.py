@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner.base.atomic_io import write_atomically
 from tuner.cli.environments import libmpi
 from tuner.export import mpich
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
-from tuner.files import write_atomically
 from tuner.libraries.mpich import DEVICE_COLLECTIVES
 from tuner.table import TuningTable
 

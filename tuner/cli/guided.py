@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.base.errors import InputError
+from tuner.base.units import format_time, plural
 from tuner.cli.candidates import Offered, all_shapes, candidates, chosen_of, coarse_first
 from tuner.cli.decisions import known_decisions
 from tuner.cli.launches import FINISHING, LEAST, STARTING, Launches
@@ -20,7 +22,6 @@ from tuner.cli.rounds import Rounds
 from tuner.cli.tables import Tables, has_collectives
 from tuner.cli.time_limit import BUSY, TimeLimit, busy
 from tuner.cost import Calibration
-from tuner.errors import InputError
 from tuner.libraries.decisions import Decisions
 from tuner.locality import placed_record
 from tuner.measurement import WANTED, Measurements, read_measurements, read_partial
@@ -37,7 +38,6 @@ from tuner.select.offers import Task
 from tuner.select.predict import Simulator
 from tuner.sim.warmup import compile_within
 from tuner.table import Choice, TuningTable
-from tuner.units import format_time, plural
 
 COMPILING = 0.25  # of the time that is left at most, once for each installation
 ASKING = 0.15  # of it at most, for what the library's default runs

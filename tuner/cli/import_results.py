@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tuner.base.errors import InputError
+from tuner.base.units import format_size, readable
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit, print_cautions, print_text, warn
 from tuner.cli.progress import Display, timed
-from tuner.errors import InputError
 from tuner.measurement import Measurements
 from tuner.results import (
     AUTO,
@@ -24,7 +25,6 @@ from tuner.results import (
     write_measurements,
 )
 from tuner.results.names import library_name, require_names
-from tuner.units import format_size, readable
 
 PURPOSE = (
     "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tuner.base.errors import InputError
+from tuner.base.units import format_size, plural
 from tuner.cli.output import console, warn
 from tuner.cli.progress import Display, timed
 from tuner.cli.proving import record_of
-from tuner.errors import InputError
 from tuner.export.nccl import proof
 from tuner.export.nccl.emitter import emit_sparse
 from tuner.export.nccl.logs import Evidence
@@ -20,7 +21,6 @@ from tuner.export.nccl.plugin import fnv1a
 from tuner.export.nccl.processes import Shape
 from tuner.results.streaming import beginning, size_of
 from tuner.table import TuningTable
-from tuner.units import format_size, plural
 
 LIBRARIES = ("nccl", "rccl")
 LEFT = "left to NCCL"

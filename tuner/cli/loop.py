@@ -10,6 +10,8 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.cli import acceptance, following, native, proving
 from tuner.cli.probe import forwarded
@@ -17,8 +19,6 @@ from tuner.cli.progress import Display, Report, counted
 from tuner.cli.stages import Stages
 from tuner.cli.tune import predictions
 from tuner.cost import read_calibration, write_calibration
-from tuner.errors import InputError
-from tuner.files import write_atomically
 from tuner.libraries.products import title_of
 from tuner.measurement import Measurements, read_measurements
 from tuner.probe.run import probe

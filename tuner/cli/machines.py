@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from tuner.base.atomic_io import finite
+from tuner.base.units import format_size, format_time, readable
 from tuner.cli.output import print_table, print_text
-from tuner.files import finite
 from tuner.topologies.presets import Design, Machine, Sourced
 from tuner.topology import HOST, Interior, Link, Topology
-from tuner.units import format_size, format_time, readable
 
 SAID = "as the topology says"
 READ = "as the file says, or nominal"

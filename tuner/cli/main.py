@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tuner import __version__
+from tuner.base.errors import TunerError
+from tuner.base.signals import INTERRUPTION
 from tuner.cli.parser import UNREADABLE, Parser
 from tuner.cli.time_limit import process_age
-from tuner.errors import TunerError
-from tuner.interruption import INTERRUPTION
 
 VERBS = {
     "quickstart": "the whole loop on this computer: probe, tune, prove, report",

@@ -6,13 +6,13 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
+from tuner.base.errors import InputError
+from tuner.base.units import plural
 from tuner.cli import parsing
 from tuner.cli.environments import interpreter, libmpi
-from tuner.errors import InputError
 from tuner.export import mpich
 from tuner.export.formats import FORMATS, Format, Wish
 from tuner.table import TuningTable, read_table
-from tuner.units import plural
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tuner.base.errors import InputError
+from tuner.base.units import format_size, format_time, plural
 from tuner.cli import parsing
 from tuner.cli.native import left_out
 from tuner.cli.output import (
@@ -20,7 +22,6 @@ from tuner.cli.output import (
     warn,
 )
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export.formats import FORMATS
 from tuner.export.nccl.plugin import Installed, install, summary, usage
 from tuner.libraries import nccl
@@ -29,7 +30,6 @@ from tuner.runtime.request import request_for
 from tuner.table import TuningTable, parse_table, read_table
 from tuner.topologies.machines import load_machine
 from tuner.topology import GPU, Placement
-from tuner.units import format_size, format_time, plural
 
 FIRST = (2, 21)  # release of NCCL that loads the plugin; it takes what it is told unchecked
 UNCHECKED = ("ring_ll", "ring_simple", "tree_ll", "tree_simple")  # that it is therefore told

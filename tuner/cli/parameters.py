@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
+from tuner.base.units import format_range, format_size, format_time, parse_size, readable
 from tuner.cli.output import print_cautions, print_table, print_text
 from tuner.cost import Calibration, Estimate, PathCost
 from tuner.locality import PATH_CLASSES
 from tuner.measurement import titled
 from tuner.topology import EXCHANGE, HOST, NETWORK, RING
-from tuner.units import format_range, format_size, format_time, parse_size, readable
 
 SHOWN_GAPS = 12
 INTERVALS = ("95 % of alpha", "95 % of 1/beta")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import parse_size
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
-from tuner.units import parse_size
 
 MOST = 10.0  # times the whole; who writes 20 means 20 %
 

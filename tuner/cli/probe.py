@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tuner.base.errors import InputError
+from tuner.base.units import format_time, parse_duration, plural, readable
 from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, add_thread_level, interpreter, settle_library
 from tuner.cli.output import (
@@ -27,7 +29,6 @@ from tuner.cli.output import (
 )
 from tuner.cli.progress import Display, Report
 from tuner.cli.time_limit import BUSY, busy, scheduled, slowdown
-from tuner.errors import InputError
 from tuner.locality import HOST
 from tuner.measurement import Measurements, titled
 from tuner.probe import cluster, request
@@ -36,7 +37,6 @@ from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
 from tuner.runtime.launch import Hosts
 from tuner.runtime.nvidia import driver_loads
-from tuner.units import format_time, parse_duration, plural, readable
 
 EXAMPLES = """examples:
   tuner probe --out measurements.ndjson

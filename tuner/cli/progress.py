@@ -16,9 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tuner.base.progress import Counted
+from tuner.base.units import readable
 from tuner.cli.layout import columns_of, shortened, wrap
-from tuner.progress import Counted
-from tuner.units import readable
 
 ENOUGH = 0.1  # done fraction from which on the time taken tells the time left
 REDRAWN = 2  # times per second; more would steal time from the ranks being measured

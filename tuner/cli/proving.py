@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner.base.errors import InputError
+from tuner.base.progress import Counted
+from tuner.base.units import format_range, format_sizes, plural, readable
 from tuner.cli.clusters import usual_template
 from tuner.cli.environments import libmpi
 from tuner.cli.following import device_file, write_device_file
 from tuner.cli.progress import Report, counted
-from tuner.errors import InputError
 from tuner.export import intelmpi, mpich, openmpi
 from tuner.export.formats import FORMATS, Format, Wish
 from tuner.export.intelmpi import proof as intelmpi_proof
@@ -25,10 +27,8 @@ from tuner.libraries import named, require_unset
 from tuner.libraries.products import base_of
 from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
-from tuner.progress import Counted
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template
 from tuner.table import OPERATORS, Rule, TuningTable
-from tuner.units import format_range, format_sizes, plural, readable
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
 

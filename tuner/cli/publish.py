@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tuner.base.errors import InputError
 from tuner.cli.output import add_json, emit, print_text
-from tuner.errors import InputError
 from tuner.export.known import require_known
 from tuner.runtime import client
 from tuner.runtime.request import request_for

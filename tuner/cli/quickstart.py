@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner import libraries
+from tuner.base.atomic_io import require_folder, write_atomically
+from tuner.base.errors import InputError, ProbeError
+from tuner.base.units import parse_duration
 from tuner.cli import parsing
 from tuner.cli.environments import add_thread_level, interpreter
 from tuner.cli.loop import LibraryLoop
@@ -29,11 +32,8 @@ from tuner.db import (
     transaction,
 )
 from tuner.diagnosis import diagnose
-from tuner.errors import InputError, ProbeError
-from tuner.files import require_folder, write_atomically
 from tuner.report import LibraryResult, render_page, summarise
 from tuner.runtime.launch import Launcher, installation_of
-from tuner.units import parse_duration
 
 EXAMPLES = """examples:
   tuner quickstart

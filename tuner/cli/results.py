@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner.base.units import readable
 from tuner.cli.comparisons import print_comparison
 from tuner.cli.following import TUNING_FILES, command_line
 from tuner.cli.output import print_cautions, print_command, print_text
 from tuner.report import LibraryResult
 from tuner.report.summary import confirmation
-from tuner.units import readable
 
 FILES = (
     ("report.html", "plots and tables, open it in a browser"),

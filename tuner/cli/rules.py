@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from tuner.base.units import format_range, format_time, plural, readable
 from tuner.cli.output import print_table, print_text
 from tuner.collective import Collective
 from tuner.locality import HOST
 from tuner.select.difference import Difference
 from tuner.table import Key, Rule, TuningTable
-from tuner.units import format_range, format_time, plural, readable
 
 
 def print_rules(table: TuningTable) -> None:

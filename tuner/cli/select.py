@@ -8,10 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tuner.base.errors import InputError
+from tuner.base.units import (
+    format_exact_size,
+    format_size,
+    format_time,
+    parse_size,
+    plural,
+    readable,
+)
 from tuner.cli import parsing
 from tuner.cli.output import add_json, emit, print_cautions, print_table, print_text
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE, PLACEMENTS
 from tuner.select.dataset import NOISE, Point
 from tuner.select.evaluate import blind
@@ -30,7 +38,6 @@ from tuner.table import (
     rule_record,
 )
 from tuner.topology import CUDA, HOST
-from tuner.units import format_exact_size, format_size, format_time, parse_size, plural, readable
 
 EXAMPLES = """examples:
   tuner select tuner-out/openmpi/table.json --collective bcast --p 4 --size 64KiB

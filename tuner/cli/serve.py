@@ -8,12 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import parse_size
 from tuner.cli import parsing
 from tuner.cli.database import add_database, add_retention, retention_of
 from tuner.cli.environments import interpreter
 from tuner.cli.output import print_text
-from tuner.errors import InputError, quoted
-from tuner.units import parse_size
 
 if TYPE_CHECKING:
     from tuner.api.settings import Settings

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tuner.algorithms import names, offered, require_offered
+from tuner.base.atomic_io import require_target
+from tuner.base.errors import InputError, TooLargeError, UnpricedError
+from tuner.base.units import format_size, format_time
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit, print_table, print_text, warn
 from tuner.cli.progress import Display, timed
 from tuner.cost import Calibration, read_calibration
-from tuner.errors import InputError, TooLargeError, UnpricedError
-from tuner.files import require_target
 from tuner.libraries.schedules import schedule_of
 from tuner.schedule import Schedule
 from tuner.sim import simulate
@@ -23,7 +24,6 @@ from tuner.sim.study.candidates import Candidate, candidates
 from tuner.table import LIBRARY, SCHEDULE, Choice
 from tuner.topologies.machines import caution, load_machine, nominal
 from tuner.topology import CUDA, HOST, Placement
-from tuner.units import format_size, format_time
 
 EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective allreduce --algorithm ring --sizes 1KiB,1MiB

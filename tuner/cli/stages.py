@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tuner import __version__
-from tuner.errors import InputError
-from tuner.files import write_atomically
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError
 
 RECORD = "stages.json"
 

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from tuner.base.units import format_size, format_time, readable
 from tuner.cli.output import print_table, print_text
 from tuner.sim import study
 from tuner.sim.study.axes import FORMATS, NBYTES
 from tuner.sim.study.result import TIE
-from tuner.units import format_size, format_time, readable
 
 SHOWN_RUNS = 60
 SHOWN_SWITCHES = 20

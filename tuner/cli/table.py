@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner.base.atomic_io import require_target, write_atomically
+from tuner.base.errors import InputError
+from tuner.base.units import plural, readable
 from tuner.cli import clusters, comparisons, logged, native, proving
 from tuner.cli.environments import interpreter
 from tuner.cli.output import (
@@ -22,16 +25,13 @@ from tuner.cli.output import (
 from tuner.cli.parsing import require_picture
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
-from tuner.errors import InputError
 from tuner.export import openmpi
 from tuner.export.formats import FORMATS, Wish, format_of
 from tuner.export.ladders import overridden
-from tuner.files import require_target, write_atomically
 from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
 from tuner.select.difference import difference, difference_record
 from tuner.table import TuningTable, read_table, table_record
-from tuner.units import plural, readable
 
 EXAMPLES = """examples:
   tuner table show tuner-out/openmpi/table.json

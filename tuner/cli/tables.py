@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.cli.time_limit import TimeLimit
 from tuner.cost import Calibration
-from tuner.errors import InputError
 from tuner.libraries.decisions import Decisions
 from tuner.measurement import Measurements
 from tuner.select.constraints import Constraints

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tuner import db
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import format_moment, parse_duration
 from tuner.cli import parsing
 from tuner.cli.database import add_database
 from tuner.cli.output import add_action, emit, print_table, print_text
-from tuner.errors import InputError, quoted
-from tuner.units import format_moment, parse_duration
 
 EXAMPLES = """examples:
   tuner token create jobs --scope read --db sqlite:///tuner.db

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tuner.base.atomic_io import require_target, write_atomically
+from tuner.base.errors import InputError
 from tuner.cli import parsing
 from tuner.cli.machines import machine_record, print_machine
 from tuner.cli.output import add_action, emit, print_table, warn
-from tuner.errors import InputError
-from tuner.files import require_target, write_atomically
 from tuner.topologies.machines import caution, load_machine
 from tuner.topologies.presets import PRESETS, Design, Machine, design, with_nodes
 from tuner.topologies.short import PREFIX

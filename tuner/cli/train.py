@@ -12,11 +12,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from tuner.base.atomic_io import require_target, write_atomically
+from tuner.base.errors import InputError
+from tuner.base.units import format_size, plural
 from tuner.cli.evaluate import ONE_ALONE, measured, read_cases
 from tuner.cli.output import add_json, console, emit, print_cautions, print_table, warn
 from tuner.cli.progress import Display, Report, timed, within
-from tuner.errors import InputError
-from tuner.files import require_target, write_atomically
 from tuner.locality import CONSECUTIVE
 from tuner.select.cases import MACHINE, NODES, SIZE, Case, sets
 from tuner.select.evaluate import (
@@ -30,7 +31,6 @@ from tuner.select.evaluate import (
     with_choice,
 )
 from tuner.select.store import FILE, MANIFEST, Manifest, Trained, versions, write_trained
-from tuner.units import format_size, plural
 
 CARD = "README.md"
 SHOWN = (OURS, SURE, "nearest", DEFAULT)

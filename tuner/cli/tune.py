@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner import libraries
+from tuner.base.atomic_io import require_target
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import parse_duration, plural
 from tuner.calibrate import calibrate
 from tuner.cli import acceptance, clusters, parsing
 from tuner.cli.environments import add_library, add_thread_level, interpreter, settle_library
@@ -25,8 +28,6 @@ from tuner.cli.progress import Display, counted
 from tuner.cli.rules import counted_rules, print_rules
 from tuner.cli.time_limit import TimeLimit, scheduled, slowdown
 from tuner.cost import read_calibration, write_calibration
-from tuner.errors import InputError, quoted
-from tuner.files import require_target
 from tuner.measurement import Measurements
 from tuner.probe.request import Shape
 from tuner.runtime.launch import Hosts
@@ -38,7 +39,6 @@ from tuner.select.make import DESIGNED, make_table
 from tuner.sim.cores import usable
 from tuner.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.topology import Topology
-from tuner.units import parse_duration, plural
 
 BUDGET = 600.0  # seconds
 TARGET = 0.02  # mean regret

@@ -7,11 +7,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuner.base.atomic_io import require_folder, require_target, write_atomically
+from tuner.base.errors import InputError
 from tuner.cli import studies
 from tuner.cli.output import add_json, console, emit, warn
 from tuner.cli.progress import Display, timed
-from tuner.errors import InputError
-from tuner.files import require_folder, require_target, write_atomically
 from tuner.sim import study
 from tuner.sim.study.answers import Answers, Keep
 from tuner.sim.study.carry import Carry

@@ -10,11 +10,11 @@ from warnings import catch_warnings, simplefilter
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SAWarning
 
+from tuner.base.errors import InputError
 from tuner.db.migrate import migrate
 from tuner.db.refusals import clear_errors, encode_json
 from tuner.db.sqlite_file import create_private_file, require_file
 from tuner.db.transactions import begin_sqlite
-from tuner.errors import InputError
 
 LOCK_WAIT = 10.0  # seconds; whoever writes much does so in transactions of well under one
 PAUSE = 0.01  # seconds between tries

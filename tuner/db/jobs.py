@@ -14,11 +14,11 @@ from typing import Any
 from sqlalchemy import Row, Text, case, cast, func, select, update
 from sqlalchemy.orm import Session
 
+from tuner.base.units import plural
 from tuner.db.mapping import JobRow
 from tuner.db.pages import PAGE, Page, only, page_of
 from tuner.db.refusals import ConflictError, NotFoundError, QueueFullError
 from tuner.db.transactions import hold, present
-from tuner.units import plural
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)

@@ -11,10 +11,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 
-from tuner import resources
+from tuner.base import resources
+from tuner.base.errors import InputError
 from tuner.db.refusals import UnavailableError, clear_errors
 from tuner.db.transactions import READING, hold, take_time
-from tuner.errors import InputError
 
 
 def migrate(engine: Engine) -> None:

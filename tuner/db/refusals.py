@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
-from tuner.errors import InputError, TunerError
+from tuner.base.errors import InputError, TunerError
 
 
 class NotFoundError(InputError):

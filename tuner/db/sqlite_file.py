@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import URL, Engine
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 PRIVATE = 0o600
 _SUFFIXES = ("", "-wal", "-shm")

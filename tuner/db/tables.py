@@ -10,6 +10,8 @@ from typing import Any
 from sqlalchemy import Select, func, insert, select
 from sqlalchemy.orm import Session
 
+from tuner.base.atomic_io import finite, from_record
+from tuner.base.errors import quoted
 from tuner.collective import Collective
 from tuner.db.clusters import cluster_of, store_cluster
 from tuner.db.content import Stored, digest_of, store_once
@@ -17,8 +19,6 @@ from tuner.db.mapping import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
 from tuner.db.measurements import require_measurements
 from tuner.db.pages import PAGE, Page, only, page_of
 from tuner.db.refusals import NewerError, NotFoundError
-from tuner.errors import quoted
-from tuner.files import finite, from_record
 from tuner.table import Choice, Evidence, Key, Rule, TuningTable, table_record
 
 _RULES = Base.metadata.tables[RuleRow.__tablename__]

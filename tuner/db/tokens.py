@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import Engine, Row, and_, or_, select, update
 from sqlalchemy.orm import Session
 
+from tuner.base.errors import InputError
+from tuner.base.units import format_moment
 from tuner.db.mapping import TokenRow
 from tuner.db.refusals import ConflictError, NotFoundError, UnavailableError
 from tuner.db.transactions import present, reading, transaction
-from tuner.errors import InputError
-from tuner.units import format_moment
 
 SCOPES = ("read", "submit", "publish")
 ENTROPY = 32  # bytes

@@ -22,13 +22,13 @@ from typing import Any, BinaryIO, TextIO
 from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.orm import Session
 
+from tuner.base.errors import InputError
 from tuner.db.clusters import store_cluster
 from tuner.db.content import Stored, store_once
 from tuner.db.mapping import Base, ProbeRow, SeriesRow
 from tuner.db.measurements import series_values
 from tuner.db.refusals import UnavailableError
 from tuner.db.transactions import present, reading, transaction
-from tuner.errors import InputError
 from tuner.measurement import LineReader, unreadable
 
 CHUNK = 10_000  # series per transaction, well under a second's worth

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tuner.base.errors import ProbeError, TunerError, UnendedError, quoted
 from tuner.diagnosis.findings import Examined, Problem, found
-from tuner.errors import ProbeError, TunerError, UnendedError, quoted
 from tuner.rank_program import rank_program
 from tuner.runtime.launch import Hosts, Installation, Launcher, Template
 from tuner.runtime.launch.executables import launcher_of, version_of

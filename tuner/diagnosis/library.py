@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from tuner import libraries
+from tuner.base.errors import InputError, ProbeError
 from tuner.diagnosis.findings import Examined, Finding, Problem, found
 from tuner.diagnosis.tools import output_of
-from tuner.errors import InputError, ProbeError
 from tuner.libraries.openmpi import DYNAMIC_RULES
 from tuner.runtime.launch import Installation, installation_of
 

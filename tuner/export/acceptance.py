@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
+from tuner.base.progress import Counted, quietly
 from tuner.collective import Collective
 from tuner.export.ladders import every_ladder
 from tuner.export.timing import CONDITIONS, Side, Starter, TimedCall, Times, TimingProgram
 from tuner.export.timing import time_rounds as time_calls
-from tuner.progress import Counted, quietly
 from tuner.table import MEASURED, Choice, Evidence, Rule, TuningTable
 
 ITEM = 4  # bytes of the elements of timed calls

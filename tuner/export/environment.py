@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 
 _LINE = re.compile(r"export ([A-Z][A-Z0-9_]*)='([^'\\]*)'|unset ([A-Z][A-Z0-9_]*)")
 Variables = Mapping[str, str | None]  # name -> value; None: the shell forgets it

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.export import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.table import TuningTable
 

@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tuner.base.progress import Counted, quietly
 from tuner.collective import Collective
 from tuner.export.acceptance import ITEM, Trial, sizes_of
 from tuner.export.ladders import every_ladder
@@ -30,7 +31,6 @@ from tuner.export.timing import (
     time_rounds,
 )
 from tuner.gain import holm, over_launches
-from tuner.progress import Counted, quietly
 from tuner.table import Rule, TuningTable
 
 PER_RULE = 3  # sizes at most of a rule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner import algorithms
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.export.ladders import describe
 from tuner.libraries import LIBRARIES
 from tuner.libraries.products import base_of

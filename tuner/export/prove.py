@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import ProbeError, UnendedError
+from tuner.base.progress import Counted, quietly
 from tuner.collective import Collective
-from tuner.errors import ProbeError, UnendedError
-from tuner.files import write_atomically
-from tuner.progress import Counted, quietly
 from tuner.rank_program import rank_program
 from tuner.table import Choice, Rule
 

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 
 NUMBER = "(?:0|[1-9][0-9]{0,19})"  # as a part of a regular expression
 LARGEST = 2**64 - 1

@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.export import environment
 from tuner.export.ladders import by_ranks, describe, left, probe_sizes
 from tuner.table import Choice, Rule, TuningTable

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import TextIO
 
 from tuner import db
-from tuner.errors import TunerError
+from tuner.base.errors import TunerError
 from tuner.jobs.kinds import Tell, work
 
 GIVEN_BACK = 1  # exit status of a child whose job the runner tries again or leaves to another

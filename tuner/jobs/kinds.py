@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tuner import db
-from tuner.progress import Counted
+from tuner.base.progress import Counted
 
 KINDS = ("calibrate", "tune", "study")
 Tell = Callable[[float, str], None]  # (fraction done, what is happening)

@@ -6,7 +6,7 @@ import logging
 import threading
 
 from tuner import db
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 log = logging.getLogger(__name__)
 INTERVAL_SECONDS = 3600.0

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner import db
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.jobs.child import order, told
 from tuner.jobs.kinds import KINDS
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tuner import db
+from tuner.base.errors import InputError
 from tuner.cost import Calibration
-from tuner.errors import InputError
 from tuner.jobs.kinds import Spec, Store, Tell
 from tuner.sim.study import locally, result_record, run, study_from
 from tuner.table import TuningTable

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topology import Link
 
 BINS = 16  # of lags; as in switch.c

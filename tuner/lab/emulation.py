@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
+from tuner.base.units import format_time
 from tuner.topology import Link, Topology
-from tuner.units import format_time
 
 MOST_HOSTS = 64
 MTU = 9000  # bytes of a frame without its Ethernet header

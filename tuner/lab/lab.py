@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from tuner import processes
-from tuner.errors import InputError, quoted
-from tuner.files import write_atomically
+from tuner.base import processes
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError, quoted
 from tuner.lab import namespaces, programs
 from tuner.lab.counters import Counters, read_counters
 from tuner.lab.emulation import Emulation

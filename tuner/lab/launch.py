@@ -19,9 +19,9 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner import processes
-from tuner.errors import InputError
-from tuner.files import write_atomically
+from tuner.base import processes
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError
 from tuner.lab import programs
 from tuner.lab.lab import Lab
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.lab.emulation import MTU
 
 NAMES = Path("/run/netns")  # where `ip netns` keeps them

@@ -13,7 +13,7 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.runtime import cache
 
 SOURCES = Path(__file__).parent

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.libraries import mpich, openmpi
 from tuner.libraries.capabilities import Capabilities
 from tuner.libraries.products import base_of, title_of

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from tuner.base.atomic_io import finite, from_record
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
-from tuner.files import finite, from_record
 from tuner.libraries import named
 from tuner.locality import CONSECUTIVE, Placed, placed_record
 from tuner.table import Choice

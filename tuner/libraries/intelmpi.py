@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.table import LIBRARY, Choice
 
 PRESETS = {  # collective -> its largest preset

@@ -7,8 +7,8 @@ within a node through shared memory.
 
 from __future__ import annotations
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.table import LIBRARY, Choice
 
 ALGORITHMS = {

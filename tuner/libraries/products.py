@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 
 OPENMPI, MPICH, INTELMPI = "openmpi", "mpich", "intelmpi"
 

@@ -19,8 +19,9 @@ from types import MappingProxyType
 from typing import Any
 
 from tuner import libraries
-from tuner.errors import InputError, ProbeError
-from tuner.files import require_target
+from tuner.base.atomic_io import require_target
+from tuner.base.errors import InputError, ProbeError
+from tuner.base.units import plural
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
 from tuner.locality import placed_record
 from tuner.measurement import WANTED, Cluster, Measurements, read_partial, unreadable
@@ -37,7 +38,6 @@ from tuner.probe.watch import Progress
 from tuner.rank_program import rank_program
 from tuner.runtime.launch import Hosts, Launcher, Template
 from tuner.topology import NETWORK, NODE
-from tuner.units import plural
 
 SENTINEL_SIZE = 2**16
 SENTINELS = 8  # through one probe

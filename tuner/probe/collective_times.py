@@ -22,9 +22,9 @@ from random import Random
 import numpy as np
 from mpi4py import MPI
 
+from tuner.base.statistics import midmean
 from tuner.collective import Collective
 from tuner.probe.collectives import Call
-from tuner.statistics import midmean
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
 IN_A_ROW, FEWEST, FEWEST_ROWS, MOST, WARM_UP = 8, 10, 4, 4000, 16

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.probe import gpus, pointtopoint
 from tuner.probe.device_buffers import DeviceBuffers
 from tuner.probe.device_points import BETWEEN, IPC

@@ -8,8 +8,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import InputError
-from tuner.files import write_atomically
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError
+from tuner.base.units import format_time
 from tuner.libraries.decisions import DEFAULT_RUNS
 from tuner.measurement import (
     WANTED,
@@ -26,7 +27,6 @@ from tuner.probe.plan import Plan
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import outliers
 from tuner.probe.watch import Watch
-from tuner.units import format_time
 
 BEGAN, SPENT = "began", "spent"  # of a run: seconds since the epoch; seconds taken before that
 UNDERWAY = (BEGAN, SPENT)  # what the first line of a file says until the run has ended

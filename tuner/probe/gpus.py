@@ -7,7 +7,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.locality import NVLINK, PCIE, SAME_GPU
 from tuner.runtime import devices
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import InputError
-from tuner.files import from_record, write_atomically
+from tuner.base.atomic_io import from_record, write_atomically
+from tuner.base.errors import InputError
 from tuner.measurement import (
     Cluster,
     Measurement,

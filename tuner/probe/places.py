@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from tuner.errors import ProbeError
+from tuner.base.errors import ProbeError
+from tuner.base.units import plural
 from tuner.locality import CYCLIC
 from tuner.probe.clock import identity
 from tuner.probe.plan import APART, NEAR, Place, Plan
-from tuner.units import plural
 
 
 @dataclass(frozen=True)

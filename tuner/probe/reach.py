@@ -10,10 +10,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
+from tuner.base.units import plural
 from tuner.topology import HOST, Paths, Placement, Topology, paths
 from tuner.topology.hosts import node_numbers
-from tuner.units import plural
 
 MOST_PAIRS = 1 << 14  # of hosts, among which representatives are looked for
 MOST_DISTANCES = 8  # that are measured; those of most pairs

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from tuner import algorithms, libraries
+from tuner.base.errors import InputError
+from tuner.base.units import plural
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE, PLACEMENTS, Placed
 from tuner.probe.planning import COLLECTIVE_SIZES, communicator_sizes
 from tuner.rank_program import SINGLE
 from tuner.runtime.launch import Hosts
 from tuner.topology import Topology
-from tuner.units import plural
 
 SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes
 RADICES = (2, 4, 8)

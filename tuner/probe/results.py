@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tuner.errors import ProbeError
+from tuner.base.errors import ProbeError
 
 
 class Results:

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from tuner.algorithms import describe
+from tuner.base.atomic_io import from_record
+from tuner.base.errors import InputError
+from tuner.base.units import plural
 from tuner.collective import Collective
-from tuner.errors import InputError
-from tuner.files import from_record
 from tuner.locality import CONSECUTIVE, Placed
 from tuner.measurement import LineReader, unreadable
 from tuner.probe.calls import call, divisible
 from tuner.probe.plan import Point
 from tuner.probe.request import Request, Shape
 from tuner.table import SCHEDULE, Choice
-from tuner.units import plural
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import libraries
-from tuner.errors import InputError, ProbeError, UnendedError
+from tuner.base.errors import InputError, ProbeError, UnendedError
 from tuner.measurement import Cluster, Measurements, read_measurements
 from tuner.probe.deadline import moment
 from tuner.probe.file import BEGAN, ProbeFile

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tuner.base.statistics import relative_half_width
+from tuner.base.units import format_size
 from tuner.measurement import Measurement
-from tuner.statistics import relative_half_width
-from tuner.units import format_size
 
 DRIFT = 0.05  # relative change from the first to the last sentinels that is worth a word
 NOISE = 0.10  # relative half-width of a median beyond which choices cannot be told apart

@@ -12,8 +12,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.locality import HOST
 from tuner.measurement import WRONG, Measurement, series_line
 from tuner.probe import pointtopoint, timing

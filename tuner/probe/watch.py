@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.errors import ProbeError
+from tuner.base.errors import ProbeError
 from tuner.probe import heartbeat
 from tuner.probe.plan import Plan
 from tuner.runtime.launch.hosts import several

@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from tuner.base.units import format_size, format_time
 from tuner.calibrate import Fit
 from tuner.calibrate.draws import Floats
 from tuner.calibrate.ladders import Ladder
 from tuner.cost import Calibration, PathCost
 from tuner.report.study_plots import save
-from tuner.units import format_size, format_time
 
 POINT, LINE, OFF, BREAK = "#4477aa", "#222222", "#cc6677", "#999933"
 REFINED = "#aa3377"

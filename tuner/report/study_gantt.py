@@ -13,11 +13,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
+from tuner.base.units import format_time
 from tuner.report.figures import COLOURS
 from tuner.sim.critical import NONE, Span, Visits
 from tuner.sim.events import Bar
-from tuner.units import format_time
 
 SENDING, RECEIVING, WORKING = COLOURS[0], COLOURS[3], COLOURS[8]
 PATH = "#CC3311"

@@ -16,11 +16,11 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
+from tuner.base.units import format_size
 from tuner.collective import Collective
 from tuner.report.figures import COLOURS, INK
 from tuner.sim.study import StudyPoint, StudyResult
 from tuner.sim.study.axes import FORMATS
-from tuner.units import format_size
 
 HATCHES = ("", "///", "...", "xxx")  # beyond the colours the next ones are hatched
 Look = tuple[str, str]  # colour, hatch

@@ -10,8 +10,8 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from tuner.errors import InputError
-from tuner.files import write_atomically
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError
 from tuner.report.drawing import image
 from tuner.report.figures import STYLE
 from tuner.report.study_gantt import draw_gantt, require_drawable

@@ -9,9 +9,9 @@ from textwrap import wrap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from tuner.base.units import format_size, format_time
 from tuner.report.figures import COLOURS
 from tuner.sim.critical import MEANING, PARTS
-from tuner.units import format_size, format_time
 
 LOOK = dict(zip(PARTS, ((COLOURS[3], ""), (COLOURS[0], ""), (COLOURS[1], "///"), (COLOURS[8], ""),
                         (COLOURS[2], "xxx"), ("#bbbbbb", "...")), strict=True))  # fmt: skip

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from tuner.base.units import format_size, plural, readable
 from tuner.measurement import Measurements
 from tuner.report import cautions
 from tuner.report.cautions import departure, is_slower
 from tuner.table import DEFAULT, TuningTable
-from tuner.units import format_size, plural, readable
 
 Record = Mapping[str, Any]
 UNPROVED = "the file that was proved does not hold it"

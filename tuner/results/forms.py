@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from tuner.base.errors import InputError, quoted
+from tuner.base.progress import Counted, quietly
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
-from tuner.progress import Counted, quietly
 from tuner.results import imb, nccl_tests, osu, pico, tidy
 from tuner.results.inspector_files import (
     begin_of,

@@ -18,8 +18,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.results import text
 from tuner.results.reading import (
     ALLTOALL,

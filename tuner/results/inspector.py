@@ -23,13 +23,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import plural
 from tuner.libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
 from tuner.measurement import LONGEST
 from tuner.results.reading import MOST_RANKS
 from tuner.results.streaming import Line
 from tuner.results.text import LARGEST
-from tuner.units import plural
 
 FIRST_LINE = re.compile(rb'\s*\{\s*"(?:header|coll_perf|p2p_perf|proxy_trace)"\s*:')
 MAJOR = 4  # of the versions that are read

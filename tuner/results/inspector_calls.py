@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.libraries.nccl.logged import COLLECTIVES
 from tuner.results.inspector import Communicator, Record
 from tuner.results.reading import COLLECTIVE, Benchmark, Reading, Shape, Told

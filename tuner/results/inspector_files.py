@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tuner.errors import InputError
-from tuner.progress import Counted, quietly
+from tuner.base.errors import InputError
+from tuner.base.progress import Counted, quietly
+from tuner.base.units import plural
 from tuner.results import inspector, inspector_metrics
 from tuner.results.inspector import NEWEST, InspectorFile, Record
 from tuner.results.inspector_calls import InspectorCalls
@@ -14,7 +15,6 @@ from tuner.results.inspector_metrics import MetricsFile
 from tuner.results.reading import Reading, Told
 from tuner.results.streaming import BEGIN, Line, beginning, streamed_files
 from tuner.results.text import Lines
-from tuner.units import plural
 
 _FIRST = 100  # lines of a text that tell whose it is
 _NOTHING = "line 1: there is no collective in it"

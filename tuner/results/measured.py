@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
-from tuner.files import write_atomically
 from tuner.measurement import (
     SHORTEST,
     Cluster,

@@ -7,7 +7,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.results.reading import Reading
 
 DEFAULT = "default"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.measurement import LONGEST
 from tuner.results.nccl_tests import PROGRAM, Run, reading, version_of
 from tuner.results.reading import Reading, Told

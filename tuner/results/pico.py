@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.results import text
 from tuner.results.names import algorithm_name
 from tuner.results.reading import ALLTOALL, COLLECTIVE, Benchmark, Reading, Told

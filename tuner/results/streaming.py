@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from tuner.errors import InputError
-from tuner.progress import Counted, quietly
+from tuner.base.errors import InputError
+from tuner.base.progress import Counted, quietly
 from tuner.results.text import LONGEST_LINE
 
 BEGIN = 1 << 16  # bytes of a file that tell whose it is

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.results import text
 from tuner.results.text import Lines
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.runtime.consensus import Consensus, ObjectionError, attempt
 from tuner.runtime.deadline import Deadline
 from tuner.runtime.log import warn

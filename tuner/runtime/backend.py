@@ -15,8 +15,8 @@ from mpi4py import MPI
 
 from tuner import libraries
 from tuner.algorithms import build
+from tuner.base.errors import InputError, TunerError
 from tuner.collective import Collective
-from tuner.errors import InputError, TunerError
 from tuner.libraries.products import base_of
 from tuner.runtime.accesses import buffers_of
 from tuner.runtime.agreement import library_name

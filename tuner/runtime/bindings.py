@@ -8,8 +8,8 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.algorithms import build, segmented
+from tuner.base.errors import InputError, ScheduleError
 from tuner.collective import Collective
-from tuner.errors import InputError, ScheduleError
 from tuner.runtime.buffers import Bytes, address_of
 from tuner.runtime.compatibility import Buffer
 from tuner.runtime.executor import Bound

@@ -12,8 +12,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tuner.errors import InputError
-from tuner.files import from_record, write_atomically
+from tuner.base.atomic_io import from_record, write_atomically
+from tuner.base.errors import InputError
 from tuner.runtime.request import Fetched, Request, digest_of
 
 _PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700

@@ -22,7 +22,7 @@ from typing import IO, Any
 from urllib.error import URLError
 from urllib.parse import urlencode, urlsplit
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.runtime import cache
 from tuner.runtime.deadline import Deadline, LateError
 from tuner.runtime.request import LARGEST, Fetched, Request

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from mpi4py import MPI
 
-from tuner.errors import TunerError
+from tuner.base.errors import TunerError
 
 T = TypeVar("T")
 _MAX_CHARACTERS = 300  # of what an exception of Python says

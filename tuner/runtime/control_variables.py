@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 if TYPE_CHECKING:
     from tuner.libraries.capabilities import Variable

@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.compatibility import handle_of
 from tuner.runtime.devices import (

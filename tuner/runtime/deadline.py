@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 T = TypeVar("T")
 

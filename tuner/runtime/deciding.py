@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tuner import libraries
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.runtime.control_variables import ControlVariables
 
 

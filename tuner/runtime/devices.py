@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.locality import CUDA, HOST
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.control_variables import library_functions

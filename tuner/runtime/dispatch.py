@@ -10,8 +10,8 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.algorithms import build
+from tuner.base.errors import TunerError
 from tuner.collective import Collective
-from tuner.errors import TunerError
 from tuner.runtime.backend import Backend, Runner
 from tuner.runtime.consensus import (
     AbandonedError,

@@ -18,8 +18,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.locality import CUDA, HOST
 from tuner.runtime import log, shortcuts
 from tuner.runtime.agreement import NO_TABLE, Agreed, library_name, obtain

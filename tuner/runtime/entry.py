@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.runtime.consensus import Consensus, attempt, run_together
 from tuner.runtime.log import warn
 from tuner.runtime.objects import Twin, as_kind

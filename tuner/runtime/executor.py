@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.errors import ScheduleError
+from tuner.base.errors import ScheduleError
 from tuner.runtime.buffers import Bytes, address_of, datatype_of
 from tuner.runtime.memory import HOST_MEMORY, Memory
 from tuner.runtime.part import Part, Row

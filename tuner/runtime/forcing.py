@@ -12,7 +12,7 @@ from functools import cache, partial
 
 from mpi4py import MPI
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.libraries.openmpi import DYNAMIC_RULES
 from tuner.runtime.alone import alone
 from tuner.runtime.compatibility import info_of

@@ -22,7 +22,7 @@ mpi4py.rc.finalize = False
 from mpi4py import MPI  # noqa: E402
 
 from tuner import libraries  # noqa: E402
-from tuner.errors import InputError  # noqa: E402
+from tuner.base.errors import InputError  # noqa: E402
 from tuner.libraries.capabilities import Capabilities, capabilities_record  # noqa: E402
 from tuner.libraries.products import identify  # noqa: E402
 from tuner.runtime.control_variables import ControlVariables, loaded_library  # noqa: E402

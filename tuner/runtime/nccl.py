@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from tuner.base.errors import InputError
+from tuner.base.units import parse_duration
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.locality import CUDA
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import View, contiguous, describe, in_place
@@ -27,7 +28,6 @@ from tuner.runtime.deadline import Deadline
 from tuner.runtime.devices import DeviceArray, cuda, cuda_aware, memory_of
 from tuner.runtime.packing import packed
 from tuner.runtime.staging import READ, WRITE, Staging
-from tuner.units import parse_duration
 
 Call = Callable[..., None]
 _OPERATORS = {

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.algorithms import facts_of
+from tuner.base.errors import ScheduleError
 from tuner.collective import Collective
-from tuner.errors import ScheduleError
 from tuner.schedule import NO_REDUCTION, Schedule
 
 _COLLECTIVES = tuple(Collective)

@@ -14,7 +14,7 @@ from collections import deque
 import numpy as np
 from mpi4py import MPI
 
-from tuner.errors import TunerError
+from tuner.base.errors import TunerError
 from tuner.runtime.backend import Backend
 from tuner.runtime.consensus import attempt_all
 from tuner.runtime.dispatch import Dispatch

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import parse_duration
 from tuner.table import TuningTable, parse_table, table_record
-from tuner.units import parse_duration
 
 TIMEOUT = "5s"
 LONGEST = 3600.0  # seconds

@@ -6,10 +6,10 @@ import sys
 from collections import defaultdict
 from contextlib import suppress
 
+from tuner.base.units import plural
 from tuner.collective import Collective
 from tuner.runtime import log
 from tuner.table import Choice
-from tuner.units import plural
 
 
 class Tally:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.select.contest import DEFAULT_CHOICE, Contest
 from tuner.table import Choice
 

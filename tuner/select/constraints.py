@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner import libraries
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.interpret import interpret
 from tuner.libraries.schedules import schedule_of
 from tuner.table import DEFAULT, OPERATORS, Choice

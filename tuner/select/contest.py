@@ -17,12 +17,12 @@ from functools import partial
 
 import numpy as np
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
+from tuner.base.statistics import LEVEL, NORMAL_95
 from tuner.gain import launches_apart, paired_gain, pooled_gain, separate_gain
 from tuner.select.belief import Belief
 from tuner.select.dataset import NOISE, Point, Row, by_point
 from tuner.select.selector import Selector
-from tuner.statistics import LEVEL, NORMAL_95
 from tuner.table import DEFAULT, LEARNED, MEASURED, SIMULATED, Choice
 
 Apart = float | None  # `tuner.gain.launches_apart`; None where no design chose the launches

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.gain import over_launches
 from tuner.locality import CONSECUTIVE, Placed
 from tuner.measurement import Measurement, Measurements, wrong_algorithms

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.select.belief import Belief, variance
 from tuner.select.dataset import NOISE, Pair, Point, Row, Simulate, Wrong, is_wrong
 from tuner.select.influence import Influence

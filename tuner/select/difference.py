@@ -10,12 +10,12 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from tuner.base.atomic_io import finite
+from tuner.base.errors import InputError
+from tuner.base.units import format_size
 from tuner.collective import Collective
-from tuner.errors import InputError
-from tuner.files import finite
 from tuner.locality import placed_record
 from tuner.table import MEASURED, NOTHING, OPERATORS, Choice, Evidence, Key, Rule, TuningTable
-from tuner.units import format_size
 
 DEPARTS, RETURNS, OTHER = "leaves the default", "returns to the default", "other algorithm"
 _SILENT = Evidence(NOTHING)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tuner.progress import Counted, quietly
+from tuner.base.progress import Counted, quietly
 from tuner.select.baselines import BASELINES, Pick, Trainer, first
 from tuner.select.cases import Case, folds
 from tuner.select.dataset import Point, Row, Simulate

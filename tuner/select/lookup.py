@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.table import Key, Rule, TuningTable
 
 

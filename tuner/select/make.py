@@ -9,12 +9,12 @@ from functools import partial
 from types import ModuleType
 
 from tuner import libraries
+from tuner.base.atomic_io import from_record
+from tuner.base.errors import InputError
+from tuner.base.progress import Counted, quietly
 from tuner.cost import BORROWED, Calibration
-from tuner.errors import InputError
-from tuner.files import from_record
 from tuner.libraries.decisions import decisions_of
 from tuner.measurement import WANTED, Measurements
-from tuner.progress import Counted, quietly
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all, repeated
 from tuner.select.dataset import Kind, Pair, Point, Row, Simulate, label, measured_pairs

@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import cache
 from itertools import groupby
 
+from tuner.base.progress import Counted, quietly
 from tuner.cost import REDUCTIONS, Calibration
 from tuner.libraries.decisions import Decisions, runs
 from tuner.libraries.schedules import schedule_of
-from tuner.progress import Counted, quietly
 from tuner.select.dataset import Pair, Point
 from tuner.sim.cores import spread
 from tuner.sim.simulations import Simulations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner import __version__
-from tuner.errors import InputError, quoted
-from tuner.files import finite, from_record, write_atomically
+from tuner.base.atomic_io import finite, from_record, write_atomically
+from tuner.base.errors import InputError, quoted
 from tuner.locality import CONSECUTIVE
 from tuner.measurement import LONGEST, SHORTEST
 from tuner.select.cases import Case

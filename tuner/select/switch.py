@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.base.statistics import NORMAL_95
 from tuner.select.contest import Contest
 from tuner.select.selector import Selector
-from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
 # Of the logarithm of a gain over the default, per root octave of sizes: its deviation from the

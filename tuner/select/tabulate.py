@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
+from tuner.base.statistics import LEVEL
 from tuner.measurement import Measurements
 from tuner.select.compaction import LOSS, Allowed, Plan, fewest, lean, limited, plans
 from tuner.select.constraints import ANYTHING, Constraints, OrderSafe
@@ -15,7 +16,6 @@ from tuner.select.contest import Contest
 from tuner.select.dataset import NOISE
 from tuner.select.ladder import Ladder, Redirected, Switches, drawn
 from tuner.select.selector import Selector
-from tuner.statistics import LEVEL
 from tuner.table import Choice, Key, TuningTable
 
 SHARE = 0.25  # of the rules without compaction: what is aimed at

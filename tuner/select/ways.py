@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from tuner.base.statistics import LEVEL
 from tuner.select.dataset import Point, Row, by_point
-from tuner.statistics import LEVEL
 from tuner.table import Choice
 
 _MOST = 1.0  # a call that is slower than the best by more counts as by so much

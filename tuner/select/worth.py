@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky
 
+from tuner.base.statistics import NORMAL_95
 from tuner.select.belief import Belief
-from tuner.statistics import NORMAL_95
 from tuner.table import Choice
 
 Array = NDArray[np.float64]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.errors import InputError
 from tuner.cost import Calibration
-from tuner.errors import InputError
 from tuner.schedule import Schedule
 from tuner.sim import events, fast
 from tuner.sim.simulations import Simulations

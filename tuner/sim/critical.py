@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.errors import InputError
 from tuner.cost import Calibration
-from tuner.errors import InputError
 from tuner.schedule import Schedule
 from tuner.sim.events import Bar, trace
 from tuner.sim.traffic import Traffic, traffic

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.errors import TooLargeError
 from tuner.cost import Calibration
-from tuner.errors import TooLargeError
 from tuner.schedule import Round, Schedule
 from tuner.sim import agenda, competing, plain, rounds
 from tuner.sim.lanes import Lanes, charged, lanes, table

@@ -13,8 +13,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.errors import UnpricedError
+from tuner.base.units import format_time
 from tuner.cost import Calibration, PathCost
-from tuner.errors import UnpricedError
 from tuner.locality import PATH_CLASSES
 from tuner.schedule import Schedule
 from tuner.sim.distinct import distinct
@@ -31,7 +32,6 @@ from tuner.topology import (
     Placement,
     paths,
 )
-from tuner.units import format_time
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

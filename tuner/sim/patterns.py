@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tuner.errors import TooLargeError
+from tuner.base.errors import TooLargeError
 from tuner.schedule import Round
 from tuner.sim.distinct import distinct
 from tuner.sim.manner import manners

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 
+from tuner.base.errors import UnpricedError
 from tuner.cost import Calibration
-from tuner.errors import UnpricedError
 from tuner.schedule import Schedule
 from tuner.sim.fast import Call
 from tuner.topology import HOST, Placement

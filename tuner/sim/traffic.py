@@ -13,8 +13,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tuner.base.errors import InputError
 from tuner.cost import FREE_REDUCTION, Calibration, PathCost, ReductionCost
-from tuner.errors import InputError
 from tuner.schedule import NO_REDUCTION, Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, together

@@ -2,8 +2,8 @@
 
 import math
 
+from tuner.base.errors import InputError
 from tuner.cost import Calibration
-from tuner.errors import InputError
 from tuner.measurement import Cluster
 from tuner.topology import HOST, MEMORY_BUS, NETWORK, Link, Node, Topology
 

@@ -21,11 +21,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topologies.short import local_from
 from tuner.topologies.written import name_from, names_from, require_keys, whole
 from tuner.topology import NIC, Link, Node, Topology
-from tuner.units import parse_bandwidth, parse_time
 
 KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}
 MOST_RAILS = 64

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies.wires import Ends, Wire, Wiring, flat, require_room
 from tuner.topology import Link
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.topologies import safe_yaml
 from tuner.topologies.combined import combination_from, combine
 from tuner.topologies.hwloc import parse_hwloc

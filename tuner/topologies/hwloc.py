@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.topologies.interiors import (
     PCIE_UNKNOWN,
     UNNAMED,

@@ -18,7 +18,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.topologies.written import MOST_NODES
 from tuner.topology import (
     CPU,

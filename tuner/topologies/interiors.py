@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies.written import MOST_DEVICES
 from tuner.topology import GPU, NVSWITCH_REDUCTION, SWITCH, Device, Interior, Link
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies.calibrated import given_calibration
 from tuner.topologies.formats import load_topology, read_text, recognised
 from tuner.topologies.presets import Machine

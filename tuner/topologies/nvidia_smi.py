@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.topologies.interiors import NVLINK, PCIE_UNKNOWN, SOCKET_BUS, UNNAMED, Branch, Plan
 from tuner.topology import CPU, GPU, NIC, Interior, Node, Topology
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tuner.errors import InputError
-from tuner.files import finite, from_record
+from tuner.base.atomic_io import finite, from_record
+from tuner.base.errors import InputError
 from tuner.topologies.written import MOST_DEVICES, MOST_NODES
 from tuner.topology import Device, Interior, Link, Node, Topology
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 
 MOST_CHARACTERS = 1 << 22
 MOST_ELEMENTS = 200_000

@@ -14,7 +14,7 @@ import yaml
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 MOST_CHARACTERS = 1 << 20
 MOST_VALUES = 100_000  # keys and lists counted too: some 10,000 links of a topology

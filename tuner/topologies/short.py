@@ -37,7 +37,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topologies.calibrated import given_calibration
 from tuner.topologies.fabrics import fabric_topology
 from tuner.topologies.presets import Machine, preset, with_gpu, with_nics, with_taper
@@ -54,7 +55,6 @@ from tuner.topologies.written import (
     whole,
 )
 from tuner.topology import Interior, Link, Node, Topology
-from tuner.units import parse_bandwidth, parse_time
 
 PREFIX = "preset:"
 COMMON_KEYS = {"name", "nodes", "cores", "local", "interior", "offers"}

@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tuner.errors import InputError, quoted
-from tuner.hostlist import expanded
+from tuner.base.errors import InputError, quoted
+from tuner.base.hostlist import expanded
 from tuner.topologies.written import MOST_NODES
 from tuner.topology import Link, Node, Topology
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topology import NIC, Link, Node
 
 MOST_ENDS = 1 << 19  # of all nodes together; more would take gigabytes

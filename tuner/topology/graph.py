@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
-from tuner.interruption import INTERRUPTION
+from tuner.base.signals import INTERRUPTION
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topology.machine import Topology
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topology.graph import Graph
 
 Indices = NDArray[np.int64]

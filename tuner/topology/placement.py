@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.locality import CONSECUTIVE, CUDA, CYCLIC, HOST
 from tuner.topology.machine import CPU, GPU, NIC, Interior, Topology
 

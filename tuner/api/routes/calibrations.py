@@ -24,8 +24,8 @@ from tuner.api.schemas import (
     example,
 )
 from tuner.api.service import Serving
+from tuner.base.errors import InputError, quoted
 from tuner.cost import calibration_from_record, calibration_record
-from tuner.errors import InputError, quoted
 
 router = APIRouter(
     prefix=f"{PREFIX}/calibrations",

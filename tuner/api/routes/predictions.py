@@ -28,8 +28,8 @@ from tuner.api.schemas import (
 )
 from tuner.api.service import Serving
 from tuner.api.stored import written
+from tuner.base.errors import UnpricedError
 from tuner.cost import Calibration
-from tuner.errors import UnpricedError
 from tuner.libraries.schedules import cuts, schedule_of
 from tuner.schedule import Schedule
 from tuner.sim import simulate

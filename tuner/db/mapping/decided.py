@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, event, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from tuner.base.errors import InputError
 from tuner.db.mapping.base import Base, now
 from tuner.db.mapping.measured import ClusterRow
-from tuner.errors import InputError
 from tuner.locality import CONSECUTIVE
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.export import strict
 from tuner.export.variables import LARGEST, Dialect, Entry
 from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of, preset_of

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tuner.base.errors import InputError, ProbeError
+from tuner.base.progress import Counted, quietly
 from tuner.collective import Collective
-from tuner.errors import InputError, ProbeError
 from tuner.export import environment, watcher
 from tuner.export.intelmpi.adjust import DIALECT, PREFIX
 from tuner.export.ladders import by_ranks
@@ -28,7 +29,6 @@ from tuner.export.prove import (
 )
 from tuner.libraries import require_unset
 from tuner.libraries.intelmpi import preset_of
-from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("watch.c")

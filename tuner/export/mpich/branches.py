@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export.ladders import by_ranks, places_by_ranks
 from tuner.export.mpich.selection import COMMUNICATOR, Call, Leaf, Tree, holds
 from tuner.libraries.mpich import LARGEST, native

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
+from tuner.base.errors import quoted
 from tuner.collective import Collective
-from tuner.errors import quoted
 from tuner.export.ladders import beside, by_ranks, probe_sizes
 from tuner.export.mpich.branches import LeafOf, among_nodes_of_several, guarded
 from tuner.export.mpich.layers import Layer

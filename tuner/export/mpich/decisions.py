@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export.mpich.device import HANDED_ON, IN_SHARED_MEMORY
 from tuner.export.mpich.emitter import leaf_for
 from tuner.export.mpich.generic import OwnTrees

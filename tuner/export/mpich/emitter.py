@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.export.ladders import describe
 from tuner.export.mpich.branches import LeafOf, grown
 from tuner.export.mpich.comparison import compare

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.export.mpich.layers import DEVICE, LAYERS, MPIR, SHARED_MEMORY, Layer
 from tuner.export.mpich.parsing import parse
 from tuner.export.mpich.selection import Tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.export import strict
 from tuner.export.mpich.layers import MPIR, Layer, layer_of
 from tuner.export.mpich.selection import LEAF, NUMERIC, Tree, conditions

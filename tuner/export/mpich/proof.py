@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from tuner.errors import InputError, ProbeError
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError, ProbeError
+from tuner.base.progress import Counted, quietly
 from tuner.export.ladders import every_ladder
 from tuner.export.mpich import device, emitter
 from tuner.export.mpich.branches import LeafOf, grown, guarded
@@ -34,10 +36,8 @@ from tuner.export.prove import (
     outlived,
     sizes_of,
 )
-from tuner.files import write_atomically
 from tuner.libraries import require_unset
 from tuner.libraries.mpich import DECIDING, DEVICE_COLLECTIVES
-from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
 # What every rank writes that is led to an algorithm of another collective (mpir_coll.c of 5.0.2,

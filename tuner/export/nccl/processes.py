@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.libraries.nccl.logged import PER_RANK
 
 MOST_SHAPES = 1000  # of the communicators of one process

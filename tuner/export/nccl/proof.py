@@ -14,16 +14,16 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
+from tuner.base.progress import Counted, quietly
+from tuner.base.units import format_size, plural
 from tuner.export.ladders import by_place
 from tuner.export.nccl.logs import CHANNELS, Evidence, Executed
 from tuner.export.nccl.processes import Shape, TooManyCallsError
 from tuner.export.prove import RuleProof
-from tuner.progress import Counted, quietly
 from tuner.results.inspector_files import begins_inspector, reader_of
 from tuner.results.streaming import streamed_files
 from tuner.table import Choice, Rule, TuningTable
-from tuner.units import format_size, plural
 
 UNSEEN = "not seen"
 REPLACED = "not in NCCL's file: the rules for commutative operators are"

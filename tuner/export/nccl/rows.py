@@ -16,8 +16,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.export import strict
 from tuner.libraries.nccl.constants import PROTOCOLS, Way
 from tuner.libraries.nccl.names import ALGORITHMS, MOST_CHANNELS, choice_of, ways_of

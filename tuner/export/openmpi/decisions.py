@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError
 from tuner.export.openmpi.watching import WATCHED, build_watcher, seen
 from tuner.export.prove import Answer, Starter
-from tuner.files import write_atomically
 from tuner.libraries.decisions import Call, Decisions
 from tuner.rank_program import rank_program
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.export.ladders import beside, by_ranks, describe, places_by_ranks, probe_sizes
 from tuner.export.openmpi import json_rules
 from tuner.export.openmpi.parser import parse

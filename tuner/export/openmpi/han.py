@@ -14,8 +14,8 @@ import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.export.ladders import beside, by_ranks, probe_sizes
 from tuner.export.openmpi.rules import first_of
 from tuner.libraries.openmpi import COLLECTIVE_IDS

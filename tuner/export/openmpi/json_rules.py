@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.export import strict
 from tuner.export.ladders import beside, describe, places_by_ranks, probe_sizes
 from tuner.export.openmpi.rules import first_of, wanted

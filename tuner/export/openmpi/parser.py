@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.export import strict
 from tuner.export.openmpi.rules import Row, Rules
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import InputError
+from tuner.base.progress import Counted, quietly
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.export.ladders import every_ladder
 from tuner.export.openmpi.emitter import check
 from tuner.export.openmpi.parser import parse
@@ -23,10 +25,8 @@ from tuner.export.prove import (
     item_of,
     sizes_of,
 )
-from tuner.files import write_atomically
 from tuner.libraries import require_unset
 from tuner.libraries.openmpi import COLLECTIVE_IDS, DECIDING, normal, redirected
-from tuner.progress import Counted, quietly
 from tuner.table import Choice, Rule, TuningTable
 
 KEPT = "han keeps these calls, and nothing here sees what it runs"

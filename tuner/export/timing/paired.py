@@ -20,13 +20,13 @@ from random import Random
 from threading import Lock
 from typing import Protocol
 
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import FailedError, ProbeError
+from tuner.base.progress import Counted, quietly
+from tuner.base.units import format_size
 from tuner.collective import Collective
-from tuner.errors import FailedError, ProbeError
 from tuner.export.timing.program import TimingProgram
-from tuner.files import write_atomically
 from tuner.gain import chance_of_no_loss, paired_gain
-from tuner.progress import Counted, quietly
-from tuner.units import format_size
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
 WRONG = "wrong"

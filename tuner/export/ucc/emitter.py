@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.export.ladders import beside, by_place, describe, probe_sizes
 from tuner.export.ucc.file import LONGEST, TUNE, Conf, Team, decide, parse
 from tuner.export.ucc.tune import FORCED, INFINITE, MEMORIES, Token, joined

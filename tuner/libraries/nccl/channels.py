@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.libraries.nccl.constants import (
     AMD,
     ARM,

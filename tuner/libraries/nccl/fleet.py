@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.libraries.nccl import channels
 from tuner.libraries.nccl.constants import (
     GB,

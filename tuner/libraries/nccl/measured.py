@@ -9,8 +9,8 @@ from statistics import median
 import numpy as np
 from scipy.optimize import nnls
 
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
 from tuner.libraries.nccl import choice
 from tuner.libraries.nccl.constants import Way
 from tuner.libraries.nccl.fleet import Fleet

@@ -6,8 +6,8 @@ CollNet, LL128) NCCL decides when it starts; a way that is not there is passed o
 
 from __future__ import annotations
 
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.libraries.nccl.constants import (
     COLLNET_CHAIN,
     COLLNET_DIRECT,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tuner.errors import ProbeError
+from tuner.base.errors import ProbeError
 from tuner.runtime.launch.installation import Installation
 
 NAMES: Mapping[str, tuple[str, ...]] = {  # in the order in which they are tried

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner import hostlist
-from tuner.errors import InputError, quoted
-from tuner.units import plural
+from tuner.base import hostlist
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import plural
 
 MOST_HOSTS = 100_000
 SHOWN = 8  # of many

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tuner.errors import InputError, ProbeError
+from tuner.base.errors import InputError, ProbeError
 from tuner.libraries.capabilities import Capabilities, capabilities_of
 from tuner.libraries.products import Identity, identify
 from tuner.runtime.launch.package import search_path

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.errors import FailedError, InputError, ProbeError
+from tuner.base.errors import FailedError, InputError, ProbeError
 from tuner.libraries.capabilities import Capabilities
 from tuner.runtime.launch import failures
 from tuner.runtime.launch.executables import SRUN, compiler_of, launcher_of

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from tuner.errors import InputError, ProbeError
+from tuner.base.errors import InputError, ProbeError
 
 PACKAGE = Path(__file__).resolve().parents[2]
 

@@ -12,8 +12,8 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from tuner import processes
-from tuner.errors import ProbeError, UnendedError
+from tuner.base import processes
+from tuner.base.errors import ProbeError, UnendedError
 from tuner.runtime.launch.failures import CompletedRun
 
 LAUNCH = "TUNER_LAUNCH"  # the variable by which what a launcher started is found

@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.runtime.launch.hosts import Hosts
 
 _BRACES = re.compile(r"\{(\w*)\}")

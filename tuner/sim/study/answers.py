@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.sim.study.spec import Study
 from tuner.sim.study.tasks import Answer, Task
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import format_size, format_time, parse_bandwidth, parse_time
 from tuner.cost import Calibration, Estimate, PathCost
-from tuner.errors import InputError, quoted
 from tuner.locality import CONSECUTIVE, PLACEMENTS
 from tuner.topologies.presets import GPUS, Machine, with_gpu, with_nics, with_nodes, with_taper
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
-from tuner.units import format_size, format_time, parse_bandwidth, parse_time
 
 MOST_RANKS = 1 << 17  # of one machine of a study
 MOST_NODES = 1 << 14  # likewise

@@ -10,11 +10,11 @@ from itertools import product
 
 from tuner import algorithms
 from tuner.algorithms import Algorithm
+from tuner.base.errors import InputError, ScheduleError
+from tuner.base.units import format_size
 from tuner.collective import Collective
-from tuner.errors import InputError, ScheduleError
 from tuner.schedule import Schedule
 from tuner.topology import MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
-from tuner.units import format_size
 
 SEGMENTS = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # bytes
 NCCL = ("nccl_ring", "nccl_tree", "nvls", "nvls_tree", "collnet_direct", "collnet_chain")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
-from tuner.errors import TunerError
+from tuner.base.errors import TunerError
 from tuner.sim.cores import spread, usable
 from tuner.sim.study.spec import Study
 from tuner.sim.study.tasks import Answer, Pricer, Task

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tuner.errors import InputError, TunerError, quoted
+from tuner.base.errors import InputError, TunerError, quoted
 from tuner.sim.cores import TICK
 from tuner.sim.study.carry import Answered, Carry, batches
 from tuner.sim.study.spec import Study

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from tuner.errors import InputError, TunerError
+from tuner.base.errors import InputError, TunerError
 from tuner.sim.study.answers import Answers, Keep
 from tuner.sim.study.candidates import Candidate
 from tuner.sim.study.carry import Carry, serially

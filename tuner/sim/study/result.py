@@ -7,9 +7,9 @@ from dataclasses import dataclass, is_dataclass
 from itertools import pairwise
 from typing import Any
 
+from tuner.base.atomic_io import from_record
+from tuner.base.errors import InputError
 from tuner.collective import Collective
-from tuner.errors import InputError
-from tuner.files import from_record
 from tuner.sim.study.axes import NBYTES, Place, Value
 from tuner.sim.study.candidates import Candidate
 

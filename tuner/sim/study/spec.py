@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tuner import algorithms
+from tuner.base.errors import InputError, quoted
 from tuner.collective import Collective
 from tuner.cost import (
     Calibration,
@@ -36,7 +37,6 @@ from tuner.cost import (
     calibration_record,
     read_calibration,
 )
-from tuner.errors import InputError, quoted
 from tuner.sim import simulate
 from tuner.sim.study.axes import AXES, MOST_NODES, MOST_RANKS, Place, Value, placed, varied
 from tuner.sim.study.values import axes_from, collectives_from, names_from, sizes_from

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tuner.algorithms import describe
+from tuner.base.errors import InputError, ScheduleError, TooLargeError, UnpricedError
 from tuner.collective import Collective
-from tuner.errors import InputError, ScheduleError, TooLargeError, UnpricedError
 from tuner.locality import CONSECUTIVE
 from tuner.sim import sweep
 from tuner.sim.study.axes import placed, varied

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.base.errors import InputError, quoted
+from tuner.base.units import parse_size
 from tuner.collective import Collective
-from tuner.errors import InputError, quoted
 from tuner.sim.study.axes import AXES, Value
 from tuner.sim.traffic import LARGEST
 from tuner.topologies.written import require_keys
 from tuner.topology import CUDA, GPU, HOST, Topology
-from tuner.units import parse_size
 
 
 def axes_from(vary: Any, topology: Topology) -> dict[str, tuple[Value, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 from tuner.topologies.presets.ac922 import sierra, summit
 from tuner.topologies.presets.changes import with_gpu, with_nics, with_nodes, with_taper
 from tuner.topologies.presets.clusters import comet, kesch, piz_daint, ri2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 from tuner.topologies.fabrics import FatTree
 from tuner.topologies.presets.common import NVLS, reductions
 from tuner.topologies.presets.design import Design, Machine, PathKey, machine

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tuner.base.errors import InputError
 from tuner.cost import Calibration
-from tuner.errors import InputError
 from tuner.topologies.fabrics import Fabric, fabric_topology
 from tuner.topologies.presets.interiors import Inside
 from tuner.topologies.presets.sourced import Costs, Reduction, Sourced

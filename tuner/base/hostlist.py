@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import chain, product
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 
 RANGE = re.compile(r"([0-9]{1,12})(?:-([0-9]{1,12}))?")
 LONGEST_NAME = 256

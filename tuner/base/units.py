@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 
 SIZES = {
     "": 1, "B": 1,

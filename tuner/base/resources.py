@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tuner.errors import InputError
+from tuner.base.errors import InputError
 
 _PACKAGE = Path(__file__).resolve().parent
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tuner.errors import InputError, quoted
+from tuner.base.errors import InputError, quoted
 
 Record = TypeVar("Record")
 

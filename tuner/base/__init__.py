@@ -1,0 +1,1 @@
+"""Infrastructure that knows nothing of MPI: units, errors, files, processes, statistics."""
