@@ -7,9 +7,9 @@ from collections.abc import Callable
 from tuner.algorithms import build
 from tuner.base.units import format_size, format_time
 from tuner.cli.output import print_table
-from tuner.collective import Collective
-from tuner.cost import Calibration
-from tuner.schedule import Schedule
+from tuner.core.calibration import Calibration
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topology import Link, Node, Placement, Topology

@@ -24,11 +24,11 @@ from tuner import libraries
 from tuner.base.errors import InputError
 from tuner.base.units import format_size
 from tuner.cli.output import print_table
-from tuner.measurement import Measurements, read_measurements
+from tuner.core.measurement import Measurements, read_measurements
+from tuner.core.table import MEASURED, Choice, TuningTable, read_table
 from tuner.select.dataset import Point, by_point, label
 from tuner.select.lookup import lookup
 from tuner.select.regret import summary
-from tuner.table import MEASURED, Choice, TuningTable, read_table
 
 NOISE = 0.02  # relative; medians of one call differ by so much from run to run
 MUCH = 0.1  # regret of calls that are listed

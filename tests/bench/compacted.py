@@ -20,14 +20,14 @@ from itertools import groupby
 from pathlib import Path
 
 from tuner.cli.output import print_table
-from tuner.measurement import read_measurements
+from tuner.core.measurement import read_measurements
+from tuner.core.table import Choice
 from tuner.results import AUTO, Told, read_results
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results
 from tuner.select.compaction import Plan, fewest, plans
 from tuner.select.contest import DEFAULT_CHOICE, Contest, hold
 from tuner.select.dataset import Row
 from tuner.select.evaluate import blind
-from tuner.table import Choice
 
 COLUMNS = ("set", "ladders", "sizes", "naive", "rules", "of sizes", "added", "all")
 SURE = 12  # samples that a result of one sample is repeated to

@@ -28,19 +28,19 @@ import numpy as np
 from tests.support.replays import Grid, Stage, replay
 from tuner.cli.environments import interpreter, libmpi
 from tuner.cli.output import print_table
-from tuner.collective import Collective
-from tuner.cost import read_calibration
+from tuner.core.calibration import read_calibration
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurements, read_measurements
+from tuner.core.table import Choice
 from tuner.export import mpich
 from tuner.export.mpich.decisions import find
 from tuner.libraries.decisions import Call, Decisions, decisions_of, runs
-from tuner.measurement import Measurements, read_measurements
 from tuner.results import read_results
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results, sets
 from tuner.select.dataset import Point, Row, Simulate, by_point
 from tuner.select.design import REPETITIONS, price
 from tuner.select.evaluate import blind
 from tuner.select.predict import Simulator
-from tuner.table import Choice
 from tuner.topologies.formats import load_topology
 
 ROUNDS = 50  # of equal seconds, for the whole grid

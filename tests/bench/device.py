@@ -18,8 +18,8 @@ from tests.support.device import FakeDevice, resident
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time
 from tuner.cli.output import print_table
-from tuner.cost import Estimate, ReductionCost
-from tuner.locality import CUDA, HOST
+from tuner.core.calibration import Estimate, ReductionCost
+from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import contiguous, nbytes_of
 from tuner.runtime.devices import Device, PointerCache, cuda, cuda_aware, memory_of
 from tuner.runtime.folding import Folding

@@ -14,7 +14,7 @@ from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.cli.output import print_table
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from

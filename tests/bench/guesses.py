@@ -31,13 +31,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cli.output import print_table
+from tuner.core.table import Choice
 from tuner.results import read_results
 from tuner.select.baselines import nearest
 from tuner.select.cases import NODES, Case, cases_of_results, folds, sets
 from tuner.select.dataset import Point
 from tuner.select.evaluate import blind, is_slower, with_choice
 from tuner.select.selector import train
-from tuner.table import Choice
 
 Array = NDArray[np.float64]
 

@@ -21,9 +21,9 @@ from sqlalchemy.orm import Session
 
 from tests.support.stored import CLUSTER, LIBRARY, table
 from tuner import db
-from tuner.collective import Collective
-from tuner.measurement import Measurement, end_line, header_line, series_line
-from tuner.table import Key
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurement, end_line, header_line, series_line
+from tuner.core.table import Key
 
 SERIES, SAMPLES, REPETITIONS = 1_000_000, 10, 200
 COLLECTIVES = ("allgather", "allreduce", "bcast", "gather", "reduce", "scatter")

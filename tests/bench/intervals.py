@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 
 from tuner.cli.output import print_table
-from tuner.gain import over_launches, paired_gain
-from tuner.measurement import Measurements, read_measurements
-from tuner.table import DEFAULT, RUNNER
+from tuner.core.measurement import Measurements, read_measurements
+from tuner.core.speedup import over_launches, paired_gain
+from tuner.core.table import DEFAULT, RUNNER
 
 Launches = dict[int, tuple[float, ...]]  # samples by launch
 Series = dict[tuple[object, ...], dict[tuple[object, ...], Launches]]  # by point, by algorithm

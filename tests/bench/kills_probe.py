@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuner.measurement import Measurement, read_measurements, read_partial
+from tuner.core.measurement import Measurement, read_measurements, read_partial
 
 KILLS, SEED = 10, 20240301
 LONGEST = 6.0  # seconds that a probe runs before it is killed

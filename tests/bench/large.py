@@ -26,10 +26,10 @@ from tests.service.serving import CLUSTER, LIBRARY, a_study, a_table, publish, s
 from tests.support.ladders import table_of
 from tests.support.stored import calibration
 from tuner.cli.output import print_table
-from tuner.collective import Collective
-from tuner.cost import calibration_record
-from tuner.measurement import end_line, header_line, series_line
-from tuner.table import Choice, table_record
+from tuner.core.calibration import calibration_record
+from tuner.core.collective import Collective
+from tuner.core.measurement import end_line, header_line, series_line
+from tuner.core.table import Choice, table_record
 
 LARGE = 15_000_000  # bytes
 RATE = 100  # questions per second

@@ -26,7 +26,7 @@ from statistics import median
 
 from tuner.base.units import format_size
 from tuner.cli.output import print_table
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries import nccl
 from tuner.topologies.presets import Machine, preset, with_gpu
 from tuner.topology import GPU, Placement

@@ -20,9 +20,9 @@ from tuner.calibrate import calibrate
 from tuner.calibrate.calls import calls, predict
 from tuner.calibrate.quality import Case, Errors, by_algorithm, errors, ranking
 from tuner.cli.output import print_table
-from tuner.measurement import Measurements, read_measurements
+from tuner.core.measurement import Measurements, read_measurements
+from tuner.core.table import DEFAULT, RUNNER
 from tuner.probe.request import Shape, shape
-from tuner.table import DEFAULT, RUNNER
 from tuner.topologies import load_topology
 
 LEAST = 1 << 14  # bytes: below, the processors of a lab set the pace

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.runtime.launch import Launcher
 
 RANKS = (2, 3, 4, 5, 8)

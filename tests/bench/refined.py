@@ -19,8 +19,8 @@ from tests.bench.predictions import LEAST, arguments, grouped, predicted, print_
 from tuner.calibrate import calibrate
 from tuner.calibrate.quality import Case
 from tuner.cli import parsing
-from tuner.collective import Collective
-from tuner.measurement import Measurements, read_measurements
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurements, read_measurements
 from tuner.select.belief import Beliefs
 from tuner.select.dataset import Row, Simulate, by_point, label
 from tuner.select.design import price

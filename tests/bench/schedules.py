@@ -19,10 +19,10 @@ import numpy as np
 
 from tests.support.ladders import table_of
 from tuner import algorithms
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice
 from tuner.libraries import named
 from tuner.runtime.launch import Launcher, available_cores
-from tuner.table import SCHEDULE, Choice
 
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 RANKS = {"openmpi": (4, 8), "mpich": (4,)}
@@ -73,7 +73,7 @@ def compare(library: str, version: str) -> None:
 
 def launch(library: str, python: Path) -> None:
     """All comparisons under one library, each launch anew; the launch is the unit of intervals."""
-    from tuner.gain import over_launches  # scipy, which the ranks' environment may lack
+    from tuner.core.speedup import over_launches  # scipy, which the ranks' environment may lack
 
     launcher = Launcher.find(library, python)
     command = ["-m", "mpi4py", "-m", "tests.bench.schedules", "--rank", library,

@@ -26,9 +26,9 @@ from tests.support import simgrid
 from tuner import algorithms
 from tuner.base.errors import TunerError
 from tuner.base.units import format_size
-from tuner.collective import Collective
-from tuner.cost import Calibration
-from tuner.schedule import Round, Schedule, schedule
+from tuner.core.calibration import Calibration
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, schedule
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.fabrics import FatTree, OneSwitch, Wire, fabric_topology

@@ -34,9 +34,9 @@ from tuner import algorithms
 from tuner.algorithms import staged
 from tuner.base.units import format_size
 from tuner.cli.output import print_table
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
-from tuner.schedule import Round, Schedule
+from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule
 from tuner.sim import simulate
 from tuner.sim.study.candidates import build, candidates
 from tuner.topologies.presets import Machine, preset, with_nics

@@ -22,13 +22,13 @@ import numpy as np
 
 from tuner import libraries
 from tuner.cli.output import print_table
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.table import Choice, TuningTable
 from tuner.export.formats import FORMATS, Wish
-from tuner.measurement import Cluster, Measurement, Measurements
 from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
 from tuner.sim.cores import usable
-from tuner.table import Choice, TuningTable
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.units import format_size
+from tuner.core.speedup import paired_gain
+from tuner.core.table import read_table
 from tuner.export.acceptance import Trial
 from tuner.export.heldout import points
-from tuner.gain import paired_gain
 from tuner.report import geometric_mean, split
 from tuner.runtime.launch import Launcher
-from tuner.table import read_table
 
 LAUNCHES = 6
 TUNED, DUPLICATE = 1, 2  # arms, after the plain communicator's

@@ -9,7 +9,7 @@ import sys
 
 from mpi4py import MPI
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.probe.collectives import Call
 from tuner.probe.timing import Arm, Stopwatch, wait_quietly
 from tuner.runtime import tune

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from tuner.base.statistics import NORMAL_95
 from tuner.cli.output import print_table
-from tuner.measurement import read_measurements
+from tuner.core.measurement import read_measurements
+from tuner.core.table import Choice
 from tuner.select.dataset import NOISE, label
-from tuner.table import Choice
 
 OCTAVES = 4.0
 CERTAIN = 0.02  # deviation of a measured gain

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tuner.cli.main import main
 from tuner.cli.output import print_table
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 
 SIZES = [4 << i for i in range(27)]  # 4 B .. 256 MiB
 NODES = list(range(1, 65))

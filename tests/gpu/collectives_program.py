@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from tests.support.cuda_messages import open_during_messages
 from tests.support.device import FakeDevice, resident
 from tuner import algorithms
-from tuner.collective import Collective
-from tuner.locality import CUDA
-from tuner.measurement import Cluster
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster
+from tuner.core.path_classes import CUDA
+from tuner.core.table import SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
 from tuner.runtime import devices
 from tuner.runtime.agreement import library_name
-from tuner.table import SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
 
 WORLD = MPI.COMM_WORLD
 Array = NDArray[Any]

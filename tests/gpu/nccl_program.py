@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.runtime.devices import cuda
 from tuner.runtime.nccl import Cannot, Nccl, connect
 

@@ -7,7 +7,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.algorithms import build
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.runtime.buffers import contiguous
 from tuner.runtime.executor import Bound
 from tuner.runtime.memory import DeviceMemory

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from tuner.cost import FREE_REDUCTION, Estimate, ReductionCost
-from tuner.locality import CUDA, HOST
+from tuner.core.calibration import FREE_REDUCTION, Estimate, ReductionCost
+from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import contiguous
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.devices import NO_DEVICE, Device, PointerCache, memory_of

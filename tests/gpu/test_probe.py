@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.calibrate import calibrate
-from tuner.measurement import Measurements
+from tuner.core.measurement import Measurements
 from tuner.probe.device_points import COPIES
 from tuner.probe.run import probe
 from tuner.runtime.launch import Launcher

@@ -15,9 +15,9 @@ import pytest
 from tests.conftest import MPICH_PYTHON
 from tests.lab.labs import FLAT
 from tuner.base.statistics import midmean
-from tuner.cost import Calibration, read_calibration
-from tuner.measurement import Measurements, read_measurements
-from tuner.table import read_table
+from tuner.core.calibration import Calibration, read_calibration
+from tuner.core.measurement import Measurements, read_measurements
+from tuner.core.table import read_table
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
 HOSTS = ("--hosts", "node0,node1,node2,node3", "--sizes", "16KiB,256KiB", "--repetitions", "6")

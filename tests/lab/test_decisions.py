@@ -12,9 +12,9 @@ import pytest
 
 from tests.conftest import PATIENCE, ROOT
 from tests.lab.labs import FLAT
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
 from tuner.libraries.decisions import DEFAULT_RUNS, Call, Decisions, decisions_of
-from tuner.locality import CONSECUTIVE, PLACEMENTS
 from tuner.runtime.launch import Launcher
 
 PROGRAM = (sys.executable, "-m", "tests.lab.programs.decided")

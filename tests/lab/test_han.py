@@ -13,13 +13,13 @@ import pytest
 from tests.conftest import PATIENCE
 from tests.support.ladders import table_of
 from tuner.base import processes
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.export import openmpi
 from tuner.export.openmpi import proof, watching
 from tuner.export.prove import PROVER, Answer
 from tuner.lab import Lab, launch
 from tuner.runtime.launch import PACKAGE, Launcher
-from tuner.table import Choice
 
 BCAST, CHAIN = Collective.BCAST, Choice("chain", {"chains": 2, "segment": 8192})
 CALL = {"collective": "bcast", "nodes": 2, "ppn": 2, "nbytes": 65536, "commutative": True}

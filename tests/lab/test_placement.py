@@ -15,11 +15,11 @@ import pytest
 from tests.conftest import PATIENCE, ROOT
 from tests.lab.labs import FLAT
 from tests.support.ladders import table_of
-from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS
-from tuner.measurement import read_measurements
+from tuner.core.collective import Collective
+from tuner.core.measurement import read_measurements
+from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS
+from tuner.core.table import SCHEDULE, Choice, Key, TuningTable, read_table, write_table
 from tuner.runtime.launch import Launcher
-from tuner.table import SCHEDULE, Choice, Key, TuningTable, read_table, write_table
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
 PROGRAM = ROOT / "tests" / "lab" / "programs" / "followed.py"

@@ -13,9 +13,9 @@ import pytest
 from tests.conftest import PATIENCE
 from tests.lab.labs import FLAT
 from tests.support.ladders import Rungs, table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable, write_table
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice, TuningTable, write_table
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 HOSTS = ("--hosts", "node0,node1,node2,node3")

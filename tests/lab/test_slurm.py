@@ -14,7 +14,7 @@ from tests.lab.labs import lab_of
 from tests.support import slurm
 from tests.support.overlay import OverlayError
 from tests.support.slurm import Slurm
-from tuner.table import read_table
+from tuner.core.table import read_table
 
 HOSTS, PPN = 3, 2
 TOPOLOGY = f"{{name: batch, nodes: {HOSTS}, latency: 200us, bandwidth: 100Mbit/s}}"

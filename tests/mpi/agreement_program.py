@@ -14,11 +14,11 @@ from typing import Any
 
 from mpi4py import MPI
 
+from tuner.core.table import read_table
 from tuner.runtime import agreement
 from tuner.runtime.agreement import Agreed, library_name, obtain
 from tuner.runtime.consensus import run_together
 from tuner.runtime.request import request_for
-from tuner.table import read_table
 
 WORLD = MPI.COMM_WORLD
 

@@ -19,11 +19,11 @@ from mpi4py import MPI
 from tests.support.ladders import table_of
 from tuner import algorithms, libraries
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.ladders import METHODS
-from tuner.table import SCHEDULE, Choice
 
 WORLD = MPI.COMM_WORLD
 LIBRARY = library_name()

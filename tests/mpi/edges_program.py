@@ -24,8 +24,9 @@ from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
 from tuner import libraries
 from tuner.base.errors import InputError, TunerError
-from tuner.collective import Collective
-from tuner.locality import HOST
+from tuner.core.collective import Collective
+from tuner.core.path_classes import HOST
+from tuner.core.table import NCCL, SCHEDULE, Choice, TuningTable
 from tuner.runtime import pool, private, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.backend import Backend
@@ -37,7 +38,6 @@ from tuner.runtime.forcing import Forcing
 from tuner.runtime.ladders import METHODS
 from tuner.runtime.nccl import Place
 from tuner.runtime.nvidia import driver_loads
-from tuner.table import NCCL, SCHEDULE, Choice, TuningTable
 
 WORLD, LEVEL = MPI.COMM_WORLD, MPI.Query_thread()
 OURS = {

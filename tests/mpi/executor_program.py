@@ -9,9 +9,9 @@ from mpi4py import MPI
 from tests.support.calls import ALL, every_schedule, inputs, matrix_product, outputs
 from tuner.algorithms import facts_of
 from tuner.base.errors import ScheduleError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, schedule
 from tuner.runtime.executor import execute
-from tuner.schedule import Round, Schedule, schedule
 
 WORLD = MPI.COMM_WORLD
 MATRIX = MPI.INT64_T.Create_contiguous(4).Commit()

@@ -20,12 +20,12 @@ from mpi4py import MPI
 
 from tests.support.ladders import table_of
 from tests.support.mpi4py_suite import tables
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import NCCL, Choice, TuningTable, table_record, write_table
 from tuner.runtime import devices, forcing, nvidia, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.consensus import Consensus
 from tuner.runtime.private import made_of
-from tuner.table import NCCL, Choice, TuningTable, table_record, write_table
 
 WORLD = MPI.COMM_WORLD
 LAST = WORLD.size - 1

@@ -11,11 +11,11 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.support.ladders import table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.control_variables import ControlVariables
-from tuner.table import Choice
 
 FLAG, FORCED = "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE", "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM"
 world, variables = MPI.COMM_WORLD, ControlVariables()

@@ -18,12 +18,12 @@ from tests.support.cuda_messages import open_during_messages
 from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
 from tuner import algorithms, libraries
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.ladders import METHODS
-from tuner.table import SCHEDULE, Choice, TuningTable
 
 WORLD, LIBRARY = MPI.COMM_WORLD, library_name()
 P, ME = WORLD.size, WORLD.rank

@@ -10,10 +10,10 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.support.ladders import table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
-from tuner.table import SCHEDULE, Choice
 
 WORLD = MPI.COMM_WORLD
 CHOICES = {

@@ -20,7 +20,8 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.base.errors import ProbeError
 from tuner.cli.acceptance import settle, side_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable
 from tuner.export import acceptance, mpich
 from tuner.export import heldout as heldout_module
 from tuner.export.acceptance import Acceptance, accept, accepted_table
@@ -29,7 +30,6 @@ from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, buil
 from tuner.report import split
 from tuner.report.cautions import is_slower, of_comparison, of_file
 from tuner.runtime.launch import Launcher, ShapeLauncher
-from tuner.table import Choice, TuningTable
 
 pytestmark = pytest.mark.alone
 SLOW_FROM, SLOW_BELOW = 3000, 50_000  # bytes

@@ -11,12 +11,12 @@ import pytest
 
 from tests.support.ladders import table_of
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CYCLIC
+from tuner.core.table import Choice, TuningTable, read_table, write_table
 from tuner.export.timing import Side
-from tuner.locality import CYCLIC
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice, TuningTable, read_table, write_table
 
 pytestmark = pytest.mark.alone
 RUNGS = [(0, Choice()), (4096, Choice("linear"))]

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE
+from tuner.core.table import Choice
 from tuner.export.openmpi.decisions import find
 from tuner.export.openmpi.watching import build_watcher, seen
 from tuner.export.prove import Trial, ask
 from tuner.libraries.decisions import Decisions, runs
-from tuner.locality import CONSECUTIVE
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice
 
 MOST = 1 << 21
 CALLS = [

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import ROOT
 from tuner.calibrate import calibrate
 from tuner.cli.main import main
-from tuner.measurement import Measurements, read_measurements
+from tuner.core.measurement import Measurements, read_measurements
 from tuner.probe import run
 from tuner.probe.device_points import COPIES
 from tuner.probe.run import probe

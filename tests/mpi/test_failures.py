@@ -26,7 +26,7 @@ def test_failures_never_reach_a_program(
 
 
 @pytest.mark.parametrize(("fixture", "ranks"), LIBRARIES, ids=["openmpi", "mpich"])
-@pytest.mark.parametrize("module", ["numpy", "tuner.runtime.dispatcher", "tuner.table"])
+@pytest.mark.parametrize("module", ["numpy", "tuner.runtime.dispatcher", "tuner.core.table"])
 def test_a_module_that_cannot_be_imported_ends_no_program(
     request: pytest.FixtureRequest, fixture: str, ranks: int, module: str, tmp_path: Path
 ) -> None:

@@ -15,12 +15,12 @@ import pytest
 from tests.support.ladders import staircase, table_of
 from tuner import libraries
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable
 from tuner.export import mpich, openmpi
 from tuner.export.mpich.proof import activation as mpich_activation
 from tuner.export.openmpi.proof import activation as openmpi_activation
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice, TuningTable
 
 PROGRAM = Path(__file__).with_name("order_program.py")
 ALLREDUCE = Collective.ALLREDUCE

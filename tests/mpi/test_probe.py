@@ -14,12 +14,12 @@ import pytest
 from tuner import libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
-from tuner.collective import Collective
-from tuner.measurement import read_measurements, read_partial
+from tuner.core.collective import Collective
+from tuner.core.measurement import read_measurements, read_partial
+from tuner.core.table import Choice
 from tuner.probe.machine import local_cluster
 from tuner.probe.run import LAUNCHES, Progress, carry_out, plan_here, probe
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice
 
 UNDECIDED = (
     "import mpi4py.MPI, tuner.runtime.deciding; tuner.runtime.deciding.require_undecided('openmpi')"

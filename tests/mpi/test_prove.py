@@ -15,7 +15,8 @@ from tuner import libraries
 from tuner.base.errors import InputError
 from tuner.cli import proving
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable, write_table
 from tuner.export import mpich, openmpi, watcher
 from tuner.export.mpich import OwnTrees
 from tuner.export.mpich import proof as mpich_proof
@@ -25,7 +26,6 @@ from tuner.export.prove import RuleProof
 from tuner.libraries.openmpi import normal
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import CompletedRun, Launcher
-from tuner.table import Choice, TuningTable, write_table
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN = Choice("chain", {"chains": 2, "segment": 512})

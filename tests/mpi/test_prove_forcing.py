@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner import libraries
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.export.openmpi import watching
 from tuner.export.prove import Answer
 from tuner.libraries.openmpi import normal

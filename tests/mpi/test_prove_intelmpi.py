@@ -11,14 +11,14 @@ from tests.mpi.test_prove import Deaf
 from tests.support.ladders import table_of
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable, write_table
 from tuner.export import watcher
 from tuner.export.intelmpi import DIALECT, proof
 from tuner.export.prove import Trial, ask
 from tuner.libraries.intelmpi import choice_of
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice, TuningTable, write_table
 
 BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
 SEVEN = choice_of(7)  # of bcast, like preset 2 inside one node

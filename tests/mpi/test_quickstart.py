@@ -14,12 +14,12 @@ import pytest
 
 from tests.field.tables import read_libraries
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurement, read_measurements, read_partial
+from tuner.core.table import read_table
 from tuner.db import load_heldout, load_proofs, load_table, open_database, transaction
 from tuner.export.openmpi.proof import activation
-from tuner.measurement import Measurement, read_measurements, read_partial
 from tuner.runtime.launch import Launcher
-from tuner.table import read_table
 
 SMALL = ["--ranks", "2", "--libraries", "openmpi", "--budget", "10s", "--sizes", "64,64KiB"]
 PATIENCE = 120.0  # seconds

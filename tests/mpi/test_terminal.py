@@ -23,9 +23,9 @@ from tests.support.terminals import plain, screen
 from tuner.cli.layout import CONTINUED, columns_of
 from tuner.cli.main import VERBS, main
 from tuner.cli.output import LEFT_OUT
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable, read_table, write_table
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice, TuningTable, read_table, write_table
 
 WIDE, NARROW = 1000, (80, 60, 40)
 PROGRAM = (sys.executable, "-m", "tuner")

@@ -12,7 +12,8 @@ from tests.support.ladders import table_of
 from tests.support.trees import SMP
 from tuner import libraries
 from tuner.base.errors import InputError, ProbeError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.export import mpich, openmpi
 from tuner.export.mpich import OwnTrees
 from tuner.export.mpich import proof as mpich_proof
@@ -23,7 +24,6 @@ from tuner.export.openmpi.rules import Row, render
 from tuner.export.prove import Trial, ask
 from tuner.libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice
 
 PROGRAM = Path(__file__).with_name("traps_program.py")
 GATHER, REDUCE = Collective.GATHER, Collective.REDUCE

@@ -11,11 +11,11 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.support.ladders import Rungs, table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.control_variables import ControlVariables
-from tuner.table import Choice, TuningTable
 
 WORLD = MPI.COMM_WORLD
 ALGORITHMS = ("binomial", "chain", "linear")

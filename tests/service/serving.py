@@ -26,17 +26,17 @@ from tests.support.probed import Machine, truth
 from tuner.api.app import create_app
 from tuner.api.protocol import BoundedProtocol
 from tuner.api.settings import Settings
-from tuner.collective import Collective
-from tuner.jobs.runner import Runner
-from tuner.measurement import (
+from tuner.core.collective import Collective
+from tuner.core.measurement import (
     Cluster,
     Measurement,
     end_line,
     header_line,
     series_line,
 )
+from tuner.core.table import Choice, table_record
+from tuner.jobs.runner import Runner
 from tuner.probe.planning import PINGPONG_SIZES, REDUCTION_SIZES
-from tuner.table import Choice, table_record
 from tuner.topologies import parse_topology
 
 PATIENCE = 60.0  # seconds after which something counts as hung

@@ -15,7 +15,7 @@ from tests.service.serving import a_study, a_table, good, probe_file, problem, p
 from tuner import __version__, algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.topologies.machines import load_machine
 from tuner.topology import Placement

@@ -13,10 +13,10 @@ from sqlalchemy import Engine, event, text
 from tests.support.stored import CLUSTER, LIBRARY, report, table
 from tuner import db
 from tuner.base.errors import InputError
+from tuner.core.table import TuningTable
 from tuner.db import ConflictError, NotFoundError
 from tuner.db.content import digest_of
 from tuner.db.mapping import now
-from tuner.table import TuningTable
 
 
 def test_tokens(engine: Engine) -> None:

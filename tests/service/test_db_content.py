@@ -21,10 +21,10 @@ from tests.support.stored import (
 )
 from tuner import db
 from tuner.base.errors import InputError
+from tuner.core.path_classes import CONSECUTIVE, CYCLIC
+from tuner.core.table import TuningTable
 from tuner.db import ConflictError, NotFoundError
 from tuner.db.mapping import PublicationRow, RuleRow, TableRow
-from tuner.locality import CONSECUTIVE, CYCLIC
-from tuner.table import TuningTable
 
 
 def test_clusters_are_equal_or_different(engine: Engine) -> None:

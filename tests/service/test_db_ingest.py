@@ -16,8 +16,8 @@ from sqlalchemy import Engine, event, text
 from tests.support.stored import CLUSTER, measurements_file, probe
 from tuner import db
 from tuner.base.errors import InputError
+from tuner.core.measurement import Measurement, read_measurements
 from tuner.db import NotFoundError, UnavailableError
-from tuner.measurement import Measurement, read_measurements
 
 SERIES, PIECE = 25, 4
 

@@ -22,11 +22,11 @@ from tests.support.stored import LIBRARY, calibration, measurements_file, probe,
 from tuner import db
 from tuner.base.atomic_io import finite
 from tuner.base.errors import InputError
+from tuner.core.path_classes import CYCLIC
+from tuner.core.table import Evidence
 from tuner.db import UnavailableError
 from tuner.db.mapping import Base, now
 from tuner.db.migrate import migration_settings
-from tuner.locality import CYCLIC
-from tuner.table import Evidence
 
 # Rows of every table that the first schema had.
 OLD: dict[str, list[dict[str, Any]]] = {

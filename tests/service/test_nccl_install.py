@@ -10,9 +10,9 @@ from tests.service.serving import served
 from tests.support.nccl import on_shapes
 from tuner.api.settings import Settings
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, write_table
 from tuner.export.nccl.plugin import RULES
-from tuner.table import Choice, write_table
 
 LIBRARY = "nccl 2.30.7"
 PLACE = (Collective.ALLREDUCE, (2, 8))

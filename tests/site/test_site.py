@@ -10,9 +10,9 @@ from typing import Any
 from tests.site.conftest import WHEEL, WORK, Site
 from tests.support.ladders import table_of
 from tests.support.overlay import Overlay
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable, table_record
 from tuner.probe.machine import local_cluster
-from tuner.table import Choice, TuningTable, table_record
 
 PROGRAM = Path(__file__).parents[1] / "mpi" / "unmodified_program.py"
 TUNES = """

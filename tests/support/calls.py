@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner import algorithms
-from tuner.collective import Collective
-from tuner.interpret import Operator
-from tuner.schedule import Schedule
+from tuner.core.collective import Collective
+from tuner.core.interpret import Operator
+from tuner.core.schedule import Schedule
 
 Buffer = NDArray[Any]
 MODULUS = 10007

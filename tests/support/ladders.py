@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tuner.measurement import Cluster
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.measurement import Cluster
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
 
 CLUSTER = Cluster("test", 1, 2, "some cpu", 1 << 30)
 Rungs = Sequence[tuple[int, Choice]]  # from so many bytes on, this choice

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.calls import EVERYTHING
 from tuner import algorithms
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate, PathCost, ReductionCost, Segment
-from tuner.schedule import Round, Schedule, schedule
+from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost, Segment
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, schedule
 from tuner.topology import (
     CPU,
     CROSS_SOCKET,

@@ -20,9 +20,9 @@ from pathlib import Path
 from tests.support.ladders import Rungs, table_of
 from tuner import algorithms, libraries
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice, TuningTable, write_table
 from tuner.runtime.launch import Launcher
-from tuner.table import SCHEDULE, Choice, TuningTable, write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("TUNER_MPI4PY_SUITE", ROOT / "build" / "mpi4py-suite"))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Key, Rule, TuningTable
 from tuner.export.nccl.plugin import FLAGS, LIBRARY, RULES, SOURCE, compiler, sealed
-from tuner.table import Key, Rule, TuningTable
 
 CALLER = Path(__file__).with_name("nccl_caller.c")
 SANITIZERS = {"": "-O2", "address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}

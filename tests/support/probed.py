@@ -9,11 +9,11 @@ from zlib import crc32
 
 import numpy as np
 
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate, PathCost, ReductionCost, Segment
-from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost, Segment
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.schedule import Round, Schedule
 from tuner.probe.pointtopoint import partners
-from tuner.schedule import Round, Schedule
 from tuner.sim import simulate
 from tuner.topology import Link, Node, Placement, Topology
 

@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.support.ladders import table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, table_record
 from tuner.runtime.request import Request
-from tuner.table import Choice, table_record
 
 HOST = "127.0.0.1"
 LIBRARY = "openmpi 5.0.11"

@@ -16,9 +16,9 @@ import numpy as np
 
 from tuner import algorithms
 from tuner.algorithms import allgather, bcast, reduce, scatter
-from tuner.collective import Collective
-from tuner.cost import Calibration
-from tuner.schedule import Round, Schedule, concat, schedule
+from tuner.core.calibration import Calibration
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, concat, schedule
 from tuner.sim import simulate
 from tuner.topologies.fabrics import FatTree, OneSwitch, Wire, fabric_topology
 from tuner.topology import Placement

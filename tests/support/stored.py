@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tuner.collective import Collective
-from tuner.cost import FREE_REDUCTION, Calibration, Estimate, PathCost
-from tuner.measurement import (
+from tuner.core.calibration import FREE_REDUCTION, Calibration, Estimate, PathCost
+from tuner.core.collective import Collective
+from tuner.core.measurement import (
     Cluster,
     Measurement,
     Measurements,
@@ -16,7 +16,7 @@ from tuner.measurement import (
     header_line,
     series_line,
 )
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
 
 CLUSTER = Cluster("ares", nodes=1, cores=2, cpu="any cpu", memory=2**40)
 LIBRARY = "openmpi 5.0.11"

@@ -13,10 +13,10 @@ import torch
 from mpi4py import MPI
 
 from tests.support.ladders import table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
-from tuner.table import SCHEDULE, Choice, TuningTable
 
 WORLD = MPI.COMM_WORLD
 P, ME = WORLD.size, WORLD.rank

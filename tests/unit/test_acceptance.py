@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.support.ladders import table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.speedup import chance_of_no_loss, holm
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
 from tuner.export.acceptance import (
     MOST,
     STEP,
@@ -27,8 +29,6 @@ from tuner.export.acceptance import (
 )
 from tuner.export.heldout import Condition, Heldout, losing, points
 from tuner.export.timing import CONDITIONS, TimedCall, Times
-from tuner.gain import chance_of_no_loss, holm
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
 ALLREDUCE, ALLGATHER, GATHER = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.GATHER
 RING = Choice("ring")

@@ -17,14 +17,14 @@ from tests.support.calls import (
 from tuner import algorithms
 from tuner.algorithms.registry import VERIFIED_SLOTS
 from tuner.base.errors import InputError, ScheduleError
-from tuner.collective import Collective
-from tuner.interpret import interpret
-from tuner.schedule import Schedule
+from tuner.core.collective import Collective
+from tuner.core.interpret import interpret
+from tuner.core.schedule import Schedule
+from tuner.core.verify import verify
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from
 from tuner.topology import Placement
-from tuner.verify import verify
 
 ORDER_PRESERVING = {  # for root 0 and every p; derived by the verifier, stated here as a promise
     (Collective.ALLREDUCE, "binary_blocks"), (Collective.ALLREDUCE, "chain_binomial"),

@@ -11,7 +11,7 @@ import pytest
 from tests.support.calls import EVERYTHING, every_schedule
 from tuner import algorithms
 from tuner.algorithms.columns import Wheel, column
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 REDUCE_SCATTER = Collective.REDUCE_SCATTER

@@ -11,8 +11,8 @@ import pytest
 
 from tuner import algorithms
 from tuner.algorithms.binary_blocks import Runs
-from tuner.collective import Collective
-from tuner.cost import Estimate, ReductionCost
+from tuner.core.calibration import Estimate, ReductionCost
+from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from

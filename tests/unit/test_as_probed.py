@@ -10,9 +10,9 @@ import pytest
 
 from tuner import algorithms
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate, PathCost
-from tuner.measurement import Cluster
+from tuner.core.calibration import Calibration, Estimate, PathCost
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster
 from tuner.sim import simulate
 from tuner.topologies import as_probed, described, parse_topology, single_node
 from tuner.topology import MEMORY_BUS, Placement

@@ -8,15 +8,15 @@ from mpi4py import MPI
 
 from tests.support.ladders import table_of
 from tuner.algorithms import build, facts_of, registry
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice
+from tuner.core.verify import verify
 from tuner.runtime import bindings, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.bindings import Bindings
 from tuner.runtime.memory import HOST_MEMORY
 from tuner.runtime.part import Outline
 from tuner.runtime.space import DOUBLED, Space, Spaces
-from tuner.table import SCHEDULE, Choice
-from tuner.verify import verify
 
 SEGMENT = 64
 BYTES = np.zeros(4 * SEGMENT, np.uint8)

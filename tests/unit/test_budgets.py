@@ -25,9 +25,21 @@ from tuner.cli.candidates import candidates, coarse_first
 from tuner.cli.guided import Callbacks, Goal, Guided, guided
 from tuner.cli.launches import Launches
 from tuner.cli.time_limit import Scheduled, TimeLimit, process_age, scheduled, slowdown
-from tuner.cost import Calibration, PathCost, calibration_from_record, calibration_record
-from tuner.locality import CROSS_SOCKET, HOST, NETWORK, NODE, placed_record
-from tuner.measurement import WANTED, Measurement, Measurements, read_measurements, read_partial
+from tuner.core.calibration import (
+    Calibration,
+    PathCost,
+    calibration_from_record,
+    calibration_record,
+)
+from tuner.core.measurement import (
+    WANTED,
+    Measurement,
+    Measurements,
+    read_measurements,
+    read_partial,
+)
+from tuner.core.path_classes import CROSS_SOCKET, HOST, NETWORK, NODE, placed_record
+from tuner.core.table import SIMULATED, Choice, TuningTable, read_table, write_table
 from tuner.probe import pointtopoint
 from tuner.probe.cluster import cluster_of, earlier_run, plan_cluster, probe_cluster
 from tuner.probe.deadline import moment, seconds_until
@@ -42,7 +54,6 @@ from tuner.select.dataset import Point as Call
 from tuner.select.design import Design
 from tuner.select.make import default_table, make_table
 from tuner.select.predict import Simulator
-from tuner.table import SIMULATED, Choice, TuningTable, read_table, write_table
 from tuner.topologies import parse_topology
 from tuner.topology import Topology
 

@@ -10,9 +10,9 @@ from tests.support.probed import LIMIT, LONG, OVERHEAD, RATE, SHORT, UPLINK, Mac
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.calibrate.compare import compare
-from tuner.cost import Calibration, Estimate
-from tuner.gain import BETWEEN_LAUNCHES
-from tuner.measurement import Measurement
+from tuner.core.calibration import Calibration, Estimate
+from tuner.core.measurement import Measurement
+from tuner.core.speedup import BETWEEN_LAUNCHES
 
 RACKS = racks(4)
 MACHINE = Machine(RACKS, truth())

@@ -15,8 +15,8 @@ from tuner.base.units import format_time
 from tuner.calibrate import calibrate, fit
 from tuner.cli.main import main
 from tuner.cli.parameters import figure, print_calibration
-from tuner.cost import Estimate, PathCost, read_calibration, write_calibration
-from tuner.measurement import (
+from tuner.core.calibration import Estimate, PathCost, read_calibration, write_calibration
+from tuner.core.measurement import (
     Measurement,
     read_measurements,
 )

@@ -15,11 +15,11 @@ from tuner.base.errors import InputError
 from tuner.cli import quickstart, tune, whatif
 from tuner.cli.main import INTERRUPTED, NOTHING, RESUME, VERBS, main
 from tuner.cli.output import print_table
-from tuner.collective import Collective
-from tuner.cost import Calibration
-from tuner.measurement import Cluster, Measurements
+from tuner.core.calibration import Calibration
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurements
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 from tuner.select.make import make_table
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 

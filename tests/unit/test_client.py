@@ -29,11 +29,11 @@ from tests.support.services import (
     wanted,
 )  # fmt: skip
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.runtime import cache, client, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.request import Request, request_for
-from tuner.table import Choice
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.base.errors import InputError
+from tuner.core.table import Choice
 from tuner.select.compaction import LOSS, fewest, lean, leaving, limited, plans, thinned
 from tuner.select.contest import Contest, hold
 from tuner.select.dataset import Point, Row
-from tuner.table import Choice
 
 DEFAULT, RING, TREE = Choice(), Choice("ring"), Choice("binomial")
 

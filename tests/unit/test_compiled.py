@@ -94,8 +94,8 @@ print(not lacking, *said, time.monotonic() - begun < float(sys.argv[1]) + 10)
 """
 EVERYTHING = """
 from tuner.algorithms import build, names
-from tuner.collective import Collective
-from tuner.locality import HOST
+from tuner.core.collective import Collective
+from tuner.core.path_classes import HOST
 from tuner.sim import warmup
 from tuner.sim.compiled import nothing_compiled
 from tuner.sim.fast import Call

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.select.constraints import Constraints, same_order
-from tuner.table import Choice
 
 OPENMPI, MPICH = "openmpi 5.0.11", "mpich 5.0.2"
 ALLREDUCE, BCAST, REDUCE = Collective.ALLREDUCE, Collective.BCAST, Collective.REDUCE

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.support.machines import calibrations, calls, memories, placements, tangles
 from tuner import algorithms
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.cost import FREE_REDUCTION, Calibration, Estimate, PathCost, ReductionCost
-from tuner.schedule import Round, schedule
+from tuner.core.calibration import FREE_REDUCTION, Calibration, Estimate, PathCost, ReductionCost
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, schedule
 from tuner.sim import critical, simulate
 from tuner.sim.critical import PARTS, critical_path, explain
 from tuner.sim.events import finish_times, trace

@@ -12,10 +12,10 @@ from tuner import libraries
 from tuner.base.errors import InputError
 from tuner.cli import acceptance
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.probe.cluster import check_probe, probe_cluster
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice
 
 DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
     "openmpi": {

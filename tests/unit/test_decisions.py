@@ -14,8 +14,11 @@ from tests.unit.test_select_predict import CALIBRATION, POINT, TOPOLOGY, on_four
 from tuner.base.errors import InputError
 from tuner.cli.candidates import Offered, candidates
 from tuner.cli.decisions import known_decisions, switches
-from tuner.collective import Collective
-from tuner.cost import PathCost
+from tuner.core.calibration import PathCost
+from tuner.core.collective import Collective
+from tuner.core.measurement import read_measurements
+from tuner.core.path_classes import CONSECUTIVE, CYCLIC
+from tuner.core.table import Choice
 from tuner.export.mpich import OwnTrees
 from tuner.export.mpich import decisions as mpich_decisions
 from tuner.libraries.decisions import (
@@ -25,8 +28,6 @@ from tuner.libraries.decisions import (
     in_provenance,
     runs,
 )
-from tuner.locality import CONSECUTIVE, CYCLIC
-from tuner.measurement import read_measurements
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.request import Request, Shape
 from tuner.runtime.bisection import ladder
@@ -34,7 +35,6 @@ from tuner.runtime.launch import Launcher
 from tuner.select.dataset import Point
 from tuner.select.make import make_table
 from tuner.select.predict import Simulator
-from tuner.table import Choice
 from tuner.topologies.formats import load_topology
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tests.support.device import FakeDevice, Resident, resident
 from tuner.base.errors import InputError
-from tuner.cost import Estimate, ReductionCost
-from tuner.locality import CUDA, HOST
+from tuner.core.calibration import Estimate, ReductionCost
+from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime import nccl, tune
 from tuner.runtime.buffers import datatype_of
 from tuner.runtime.compatibility import datatype_of_code

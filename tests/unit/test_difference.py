@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
-from tuner.measurement import Cluster
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 from tuner.report.changes import MOST_ROWS, draw_changes, picture, save_changes
 from tuner.report.figures import GAIN, INK, LOSS
 from tuner.select.difference import DEPARTS, OTHER, RETURNS, difference, difference_record
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 
 LAB = Cluster("lab", 8, 1, "a CPU", 2**34)
 KEY = Key(Collective.ALLREDUCE, 8, 1)

@@ -13,8 +13,9 @@ import pytest
 from tests.support.stored import measurements_file
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
-from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 from tuner.results import parse_results, read_results
 from tuner.select.baselines import nearest
 from tuner.select.cases import (
@@ -38,7 +39,6 @@ from tuner.select.evaluate import (
     evaluate,
     is_slower,
 )
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 
 HEAD = "cluster,library,run,collective,nodes,ppn,algorithm,size_bytes,median_us"
 COUNTS, SIZES = (2, 4, 8, 16), tuple(4**k for k in range(2, 10))

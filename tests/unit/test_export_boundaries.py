@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from tests.support.ladders import CLUSTER
 from tests.support.trees import BELOW, DENSE, GENERIC
 from tuner import libraries
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
 from tuner.export import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.export.formats import FORMATS, Wish
 from tuner.export.openmpi import json_rules
@@ -30,7 +31,6 @@ from tuner.libraries.nccl.names import choice_of as nccl_choice
 from tuner.libraries.nccl.names import ways_of
 from tuner.libraries.ucc import ALGORITHMS as UCC
 from tuner.libraries.ucc import UNSPLIT
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
 ALLREDUCE, BCAST, REDUCE = Collective.ALLREDUCE, Collective.BCAST, Collective.REDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER

@@ -14,10 +14,10 @@ from tests.support.ladders import CLUSTER, table_of
 from tuner import libraries
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable, read_table, write_table
 from tuner.export.formats import FORMATS
 from tuner.runtime.launch import Launcher
-from tuner.table import Choice, TuningTable, read_table, write_table
 
 ALLREDUCE = Collective.ALLREDUCE
 OF = {

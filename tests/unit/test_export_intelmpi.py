@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable
 from tuner.export import intelmpi
 from tuner.export.intelmpi import DIALECT
 from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of
-from tuner.table import Choice, TuningTable
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
 ONE, FIVE = choice_of(1), choice_of(5)

@@ -27,10 +27,10 @@ from tests.support.trees import (
 )
 from tuner import libraries
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable
 from tuner.export import mpich
 from tuner.export.mpich import Call
-from tuner.table import Choice, TuningTable
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LATE: Node = {

@@ -12,11 +12,11 @@ from tests.support.ladders import CLUSTER, table_of
 from tests.support.trees import BELOW, GENERIC, SHARED, Node, composition
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable, write_table
 from tuner.export import mpich
 from tuner.export.formats import FORMATS
 from tuner.export.mpich import Call
-from tuner.table import Choice, TuningTable, write_table
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 TABLE = table_of(

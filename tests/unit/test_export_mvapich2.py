@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.support.ladders import Rungs, table_of
 from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable
 from tuner.export import mvapich2
 from tuner.export.formats import FORMATS, Wish
 from tuner.export.mvapich2 import DIALECT
 from tuner.libraries.mvapich2 import ALGORITHMS
-from tuner.table import Choice, TuningTable
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 BINOMIAL, RING = Choice("binomial"), Choice("scatter_allgather_ring")

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable
 from tuner.export import nccl
 from tuner.export.nccl import Call
 from tuner.export.nccl.rows import LARGEST
 from tuner.libraries.nccl.names import choice_of, way_of, ways_of
-from tuner.table import Choice, TuningTable
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
 TREE, RING = Choice("tree_ll128"), Choice("ring_simple", {"channels": 16})

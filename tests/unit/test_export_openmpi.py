@@ -13,11 +13,11 @@ from tests.support.ladders import CLUSTER, table_of
 from tests.support.numbers import MISREAD
 from tuner import algorithms, libraries
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
 from tuner.export import openmpi
 from tuner.export.openmpi.rules import Row, render
 from tuner.libraries.openmpi import ALGORITHMS
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN = Choice("chain", {"chains": 2, "segment": 8192})

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner import libraries
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Rule, TuningTable
 from tuner.export import openmpi
 from tuner.export.openmpi import json_rules
-from tuner.table import Choice, Rule, TuningTable
 
 BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
 CHAIN = Choice("chain", {"chains": 2, "segment": 8192})

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Rule, TuningTable
 from tuner.export import ucc
 from tuner.export.ucc import Team
 from tuner.export.ucc.tune import INFINITE
 from tuner.libraries.ucc import ALGORITHMS
-from tuner.table import Choice, Rule, TuningTable
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
 KNOMIAL, SRA = Choice("knomial"), Choice("sra_knomial")

@@ -12,12 +12,12 @@ from mpi4py import MPI
 
 from tests.support.ladders import table_of
 from tests.support.services import Reply, Seen, always, serving
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice, Evidence, Key, Rule, table_record
 from tuner.runtime import feedback, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.feedback import Item, Ring, Shape, merge
 from tuner.runtime.ladders import Ladder, RecordingLadder
-from tuner.table import SCHEDULE, Choice, Evidence, Key, Rule, table_record
 
 SMALL = Shape("bcast", 1, 8, "host", "any", "binomial", 64)
 LARGE = SMALL._replace(nbytes=65536, algorithm="pipeline(segment=32768)")

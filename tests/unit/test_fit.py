@@ -13,8 +13,8 @@ from tuner.calibrate.draws import Draws
 from tuner.calibrate.ladders import MOST_SIZES, ladder
 from tuner.calibrate.piecewise import breaks, fit_lines
 from tuner.calibrate.series import Series
-from tuner.cost import Calibration, Estimate, read_calibration, write_calibration
-from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.core.calibration import Calibration, Estimate, read_calibration, write_calibration
+from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.probe.planning import PINGPONG_SIZES, REDUCTION_SIZES
 
 EAGER, OVERHEAD, CALL = 4000, 1e-7, 2e-7

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.runtime.forced import Forced
 
 

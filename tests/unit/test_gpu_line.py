@@ -15,15 +15,15 @@ from tuner import algorithms
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.shares import Shares
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
-from tuner.interpret import interpret
-from tuner.schedule import Schedule
+from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
+from tuner.core.collective import Collective
+from tuner.core.interpret import interpret
+from tuner.core.schedule import Schedule
+from tuner.core.verify import verify
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from
 from tuner.topology import Device, Interior, Link, Node, Placement, Topology
-from tuner.verify import verify
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 LINE = [

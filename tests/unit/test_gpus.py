@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.collective import Collective
-from tuner.locality import CUDA, NVLINK, PCIE, SAME_GPU
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CUDA, NVLINK, PCIE, SAME_GPU
 from tuner.probe.device_points import device_calls, device_points, nccl_arms
 from tuner.probe.gpus import first_pair
 from tuner.probe.nccl import environment

@@ -5,8 +5,9 @@ from dataclasses import replace
 from tests.unit.test_design import DEFAULT, RING, SLOW, TREE, candidates, grid, simulated
 from tuner.cli.candidates import candidates as asked_for
 from tuner.cli.candidates import chosen_of, halfway
-from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS
+from tuner.core.table import Choice
 from tuner.probe.cluster import plan_chosen
 from tuner.probe.request import Request, Shape
 from tuner.probe.rounds import Chosen
@@ -14,7 +15,6 @@ from tuner.runtime.launch import Hosts
 from tuner.select.dataset import Point, Row
 from tuner.select.design import Design
 from tuner.select.offers import Task
-from tuner.table import Choice
 
 FAR = (1024, 16384, 262144)
 

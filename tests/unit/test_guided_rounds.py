@@ -14,8 +14,8 @@ from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.cli.guided import Goal, guided
 from tuner.cli.launches import ROUGH
-from tuner.cost import calibration_record
-from tuner.measurement import WANTED, read_measurements
+from tuner.core.calibration import calibration_record
+from tuner.core.measurement import WANTED, read_measurements
 from tuner.probe.cluster import probe_cluster
 from tuner.probe.request import Shape
 from tuner.runtime.launch import CompletedRun, Hosts

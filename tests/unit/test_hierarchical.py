@@ -10,15 +10,15 @@ import pytest
 
 from tests.support.calls import inputs, matrix_product, outputs
 from tuner import algorithms
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate, ReductionCost
-from tuner.interpret import interpret
-from tuner.schedule import Schedule
+from tuner.core.calibration import Calibration, Estimate, ReductionCost
+from tuner.core.collective import Collective
+from tuner.core.interpret import interpret
+from tuner.core.schedule import Schedule
+from tuner.core.verify import verify
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from
 from tuner.topology import Placement
-from tuner.verify import verify
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ALPHA, BETA, GAMMA = 1e-6, 1e-9, 0.5e-9

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from tuner import algorithms, libraries
-from tuner.collective import Collective
-from tuner.cost import Calibration, PathCost
+from tuner.core.calibration import Calibration, PathCost
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule
+from tuner.core.table import Choice
+from tuner.core.verify import verify
 from tuner.libraries.schedules import EAGER, _made, cuts, in_turns, leaves_first, schedule_of
-from tuner.schedule import Schedule
 from tuner.sim import simulate
-from tuner.table import Choice
 from tuner.topologies.short import topology_from
 from tuner.topology import Placement
-from tuner.verify import verify
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 BETA = 1e-8

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tuner import algorithms
-from tuner.collective import Collective
-from tuner.cost import Calibration, PathCost
+from tuner.core.calibration import Calibration, PathCost
+from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.sim.manner import ALONE, CIRCLING, FACING, manners
 from tuner.topologies.short import topology_from

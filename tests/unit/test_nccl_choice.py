@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries import nccl
 from tuner.libraries.nccl import Fleet, Graph, Way, early
 from tuner.libraries.nccl.fleet import best, doubled

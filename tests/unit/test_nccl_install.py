@@ -15,10 +15,10 @@ from tests.support.ladders import table_of
 from tests.support.nccl import CALLER, Caller, on_shapes
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable, write_table
 from tuner.export.nccl import emit_sparse, install, parse
 from tuner.export.nccl.plugin import LIBRARY, RULES, SOURCE, compiler, fnv1a, sealed
-from tuner.table import Choice, TuningTable, write_table
 
 ALLREDUCE = Collective.ALLREDUCE
 RUNGS = [

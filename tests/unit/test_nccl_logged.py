@@ -20,7 +20,8 @@ from tests.support.inspector import VERSIONS, call, dump, metric, ran
 from tests.support.ladders import CLUSTER
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 from tuner.export.nccl import logs, proof
 from tuner.export.nccl.emitter import emit_sparse
 from tuner.export.nccl.logs import Executed
@@ -30,7 +31,6 @@ from tuner.libraries.nccl.constants import PROTOCOLS
 from tuner.libraries.nccl.logged import TYPE_BYTES, algorithm_of
 from tuner.libraries.nccl.names import name_of, ways_of
 from tuner.results.streaming import Line
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries import nccl
 from tuner.libraries.nccl import Fleet, Graph, Line, Way
 from tuner.topologies.presets import preset

@@ -26,12 +26,12 @@ from tests.support.nccl import (
     has,
     on_shapes,
 )
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Key, TuningTable
 from tuner.export.nccl import emit_sparse
 from tuner.export.nccl.plugin import sealed
 from tuner.libraries.nccl.constants import Way
 from tuner.libraries.nccl.names import choice_of, ways_of
-from tuner.table import Choice, Key, TuningTable
 
 VERSIONS = (2, 3, 4, 5, 6)
 ALLREDUCE = Collective.ALLREDUCE

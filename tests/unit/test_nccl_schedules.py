@@ -13,10 +13,10 @@ from tuner.algorithms.levels import Levels
 from tuner.algorithms.nccl import ring_order
 from tuner.algorithms.pat import spread
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.cost import Estimate, ReductionCost
-from tuner.interpret import interpret
-from tuner.schedule import Schedule
+from tuner.core.calibration import Estimate, ReductionCost
+from tuner.core.collective import Collective
+from tuner.core.interpret import interpret
+from tuner.core.schedule import Schedule
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from

@@ -22,18 +22,29 @@ from tests.support.stored import measurements_file
 from tuner.base.errors import InputError
 from tuner.calibrate.calls import calls, predict
 from tuner.cli.main import main
-from tuner.collective import Collective
-from tuner.export.formats import FORMATS, Wish
-from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
-from tuner.libraries.schedules import schedule_of
-from tuner.locality import CONSECUTIVE, CYCLIC, PLACEMENTS, placed_record
-from tuner.measurement import (
+from tuner.core.collective import Collective
+from tuner.core.measurement import (
     WANTED,
     Cluster,
     Measurement,
     Measurements,
     read_measurements,
 )
+from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS, placed_record
+from tuner.core.table import (
+    Choice,
+    Evidence,
+    Key,
+    Rule,
+    TuningTable,
+    parse_table,
+    read_table,
+    table_record,
+    write_table,
+)
+from tuner.export.formats import FORMATS, Wish
+from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
+from tuner.libraries.schedules import schedule_of
 from tuner.probe.cluster import plan_chosen, plan_cluster
 from tuner.probe.merge import merge
 from tuner.probe.plan import Arm, Plan
@@ -50,17 +61,6 @@ from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.sim import simulate
 from tuner.sim.study.keep import rules_for
-from tuner.table import (
-    Choice,
-    Evidence,
-    Key,
-    Rule,
-    TuningTable,
-    parse_table,
-    read_table,
-    table_record,
-    write_table,
-)
 from tuner.topology import Placement
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE

@@ -16,14 +16,14 @@ import pytest
 
 from tests.support.capable import everything
 from tuner.base.errors import InputError, ProbeError
-from tuner.libraries.capabilities import Capabilities
-from tuner.measurement import (
+from tuner.core.measurement import (
     Measurement,
     Measurements,
     excluded_line,
     series_line,
     wrong_algorithms,
 )
+from tuner.libraries.capabilities import Capabilities
 from tuner.probe.plan import Arm, Plan, Point, read_plan
 from tuner.probe.run import probe
 from tuner.runtime.launch import Launcher

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.locality import PATH_CLASSES
+from tuner.core.path_classes import PATH_CLASSES
 from tuner.topologies.calibrated import given_calibration
 from tuner.topologies.fabrics import OneSwitch, Wire, fabric_topology
 from tuner.topologies.presets import (

@@ -16,8 +16,7 @@ import pytest
 
 from tuner.base.errors import InputError, ProbeError
 from tuner.cli.main import main
-from tuner.locality import CYCLIC
-from tuner.measurement import (
+from tuner.core.measurement import (
     Cluster,
     Measurement,
     end_line,
@@ -25,6 +24,7 @@ from tuner.measurement import (
     read_measurements,
     series_line,
 )
+from tuner.core.path_classes import CYCLIC
 from tuner.probe import watch as watching
 from tuner.probe.cluster import plan_cluster
 from tuner.probe.heartbeat import EVERY

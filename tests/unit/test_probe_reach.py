@@ -12,7 +12,7 @@ from tests.support.probed import UPLINK, Machine, racks, truth
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.cli.main import main
-from tuner.measurement import Measurement
+from tuner.core.measurement import Measurement
 from tuner.probe.cluster import plan_cluster
 from tuner.probe.messages import COARSE
 from tuner.probe.places import Layout, socket, two_of

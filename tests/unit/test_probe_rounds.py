@@ -13,15 +13,15 @@ import pytest
 from tests.support.capable import everything
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurement, read_measurements, read_partial, series_line
+from tuner.core.table import SCHEDULE, Choice
 from tuner.libraries.capabilities import Capabilities
-from tuner.measurement import Measurement, read_measurements, read_partial, series_line
 from tuner.probe.cluster import plan_chosen, plan_cluster, probe_chosen, probe_cluster
 from tuner.probe.plan import Plan, Point, read_plan
 from tuner.probe.request import Request, Shape
 from tuner.probe.rounds import Chosen, rounds_of
 from tuner.runtime.launch import CompletedRun, Hosts, Launcher
-from tuner.table import SCHEDULE, Choice
 
 HOSTS = Hosts(("a", "b", "c", "d"))
 REQUEST = Request("openmpi", HOSTS, 1, parts=("messages",), sizes=(4096,))

@@ -10,7 +10,7 @@ import pytest
 
 from tuner import libraries
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries import mpich, openmpi
 from tuner.libraries.capabilities import Capabilities, Variable
 from tuner.libraries.products import base_of, identify, title_of

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import table_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.export import watcher
 from tuner.export.intelmpi import DIALECT
 from tuner.export.intelmpi.proof import prove
 from tuner.export.prove import RuleProof
 from tuner.libraries.intelmpi import choice_of
 from tuner.runtime.launch import CompletedRun
-from tuner.table import Choice
 
 BCAST = Collective.BCAST
 OWN = -1

@@ -15,7 +15,8 @@ from tests.support.trees import GENERIC, Node
 from tuner.base.errors import InputError, ProbeError, UnendedError
 from tuner.cli import native, proving
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable, write_table
 from tuner.export import mpich
 from tuner.export.mpich import OwnTrees
 from tuner.export.mpich.emitter import POISON
@@ -23,7 +24,6 @@ from tuner.export.mpich.proof import UNMADE, UNSAID, prove
 from tuner.export.prove import NO_SIZE, RuleProof
 from tuner.report.summary import UNPROVED
 from tuner.runtime.launch import CompletedRun
-from tuner.table import Choice, TuningTable, write_table
 
 BCAST = Collective.BCAST
 FILE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"

@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.ladders import table_of
 from tuner.cli.main import main
-from tuner.collective import Collective
-from tuner.table import Choice, write_table
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, write_table
 
 BCAST = Collective.BCAST
 NOWHERE = "http://127.0.0.1:9"  # the port of a service that throws everything away

@@ -12,12 +12,12 @@ from tuner.base.errors import InputError
 from tuner.calibrate.calls import calls, predict, thinned
 from tuner.calibrate.quality import Case, by_algorithm, errors, ranking
 from tuner.calibrate.refine import refine
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate
+from tuner.core.calibration import Calibration, Estimate
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurement, Measurements
+from tuner.core.table import Choice
 from tuner.libraries.schedules import schedule_of
-from tuner.measurement import Measurement, Measurements
 from tuner.sim import simulate
-from tuner.table import Choice
 from tuner.topology import Placement
 
 RACKS = racks(2, uplink=4 * RATE)

@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tuner.collective import Collective
-from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
 from tuner.report import (
     LibraryResult,
     cautions,
@@ -21,7 +22,6 @@ from tuner.report import (
 )
 from tuner.report.curves import measured, off, predicted
 from tuner.report.summary import outcome
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable
 
 CLUSTER = Cluster("box", 1, 2, "A CPU & more", 8 << 30)
 LIBRARY = "openmpi 5.0.11"

@@ -29,7 +29,7 @@ from tests.support.inspector import (
 )
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.measurement import read_measurements
+from tuner.core.measurement import read_measurements
 from tuner.results import (
     Reading,
     Shape,

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
-from tuner.measurement import Measurement, read_measurements
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurement, read_measurements
+from tuner.core.table import Choice
 from tuner.results import (
     Reading,
     Shape,
@@ -26,7 +27,6 @@ from tuner.results import (
 from tuner.results.reading import BURST, COLLECTIVE, EXCHANGE, PINGPONG, Benchmark
 from tuner.select.contest import hold
 from tuner.select.dataset import label
-from tuner.table import Choice
 
 HEAD = "system,run,collective,nodes,ppn,lib,lib_version,algorithm,size_bytes,median_us"
 ROWS = (

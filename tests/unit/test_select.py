@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tuner.base.errors import InputError
 from tuner.cli.tune import few_launches
-from tuner.collective import Collective
-from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.table import Choice, Key, Rule, TuningTable
 from tuner.select.baselines import Pick
 from tuner.select.cases import SIZE, Case, cases_of_measurements
 from tuner.select.constraints import ANYTHING, Constraints
@@ -24,7 +25,6 @@ from tuner.select.lookup import lookup
 from tuner.select.regret import summary
 from tuner.select.selector import train
 from tuner.select.tabulate import tabulate
-from tuner.table import Choice, Key, Rule, TuningTable
 
 CLUSTER = Cluster("ares", nodes=1, cores=4, cpu="any cpu", memory=2**30)
 LADDER = tuple(4**k for k in range(2, 11))  # 16 B to 1 MiB

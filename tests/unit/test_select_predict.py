@@ -11,16 +11,16 @@ import pytest
 from tests.unit.test_paths import cluster, interior
 from tuner import algorithms
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.cost import Calibration, PathCost
-from tuner.locality import PLACEMENTS
-from tuner.measurement import Cluster, Measurement, Measurements
+from tuner.core.calibration import Calibration, PathCost
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurement, Measurements
+from tuner.core.path_classes import PLACEMENTS
+from tuner.core.table import Choice
 from tuner.select import predict
 from tuner.select.dataset import Point, label
 from tuner.select.make import make_table
 from tuner.select.predict import Simulator
 from tuner.sim import simulate
-from tuner.table import Choice
 from tuner.topologies import single_node
 from tuner.topologies.formats import load_topology
 from tuner.topology import Placement

@@ -24,12 +24,12 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.cli.select import _print_asked, arguments, shape_of
 from tuner.cli.train import CARD, card
+from tuner.core.table import Choice
 from tuner.select import store
 from tuner.select.cases import Case
 from tuner.select.dataset import Point, Row
 from tuner.select.evaluate import blind
 from tuner.select.store import FILE, MANIFEST, Manifest, Trained, read_trained, write_trained
-from tuner.table import Choice
 
 RING, CHAIN = Choice("ring"), Choice("chain", {"segment": 8192})
 ARMS: dict[Choice, Callable[[int, int], float]] = {

@@ -11,7 +11,7 @@ from scipy.stats import norm, t
 from threadpoolctl import threadpool_info
 
 from tuner.base.statistics import midmean
-from tuner.gain import BETWEEN_LAUNCHES, RESAMPLES, SEED, paired_gain
+from tuner.core.speedup import BETWEEN_LAUNCHES, RESAMPLES, SEED, paired_gain
 from tuner.select import regressor
 from tuner.select.regressor import ResidualRegressor
 from tuner.select.threads import on_one_thread

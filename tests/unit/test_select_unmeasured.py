@@ -15,10 +15,11 @@ import pytest
 from tests.support.stored import measurements_file
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.cost import Calibration, PathCost, write_calibration
-from tuner.gain import over_launches
-from tuner.locality import placed_record
-from tuner.measurement import WANTED, Cluster, Measurement, Measurements
+from tuner.core.calibration import Calibration, PathCost, write_calibration
+from tuner.core.measurement import WANTED, Cluster, Measurement, Measurements
+from tuner.core.path_classes import placed_record
+from tuner.core.speedup import over_launches
+from tuner.core.table import LEARNED, MEASURED, SIMULATED, Choice, Rule, TuningTable, read_table
 from tuner.select.belief import Belief, variance
 from tuner.select.constraints import Constraints
 from tuner.select.contest import expect, hold
@@ -28,7 +29,6 @@ from tuner.select.predict import Simulator
 from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.select.worth import Outlook, sure
-from tuner.table import LEARNED, MEASURED, SIMULATED, Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
 from tuner.topology import Topology
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 from scipy.stats import ttest_1samp
 
+from tuner.core.table import Choice
 from tuner.select.dataset import Point, Row
 from tuner.select.lines import common_line, own_lines, terms
 from tuner.select.selector import Selector, train
 from tuner.select.ways import PLAIN, Choose, Way, best_way
-from tuner.table import Choice
 
 DEFAULT, BINOMIAL, LINEAR = Choice(), Choice("binomial"), Choice("linear")
 CHOICES = (DEFAULT, BINOMIAL, LINEAR)

@@ -30,9 +30,10 @@ from tuner.cli.guided import Goal, guided
 from tuner.cli.launches import Launches
 from tuner.cli.rounds import Rounds
 from tuner.cli.time_limit import TimeLimit
-from tuner.collective import Collective
-from tuner.locality import NODE
-from tuner.measurement import Cluster, Measurement, read_measurements, read_partial
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster, Measurement, read_measurements, read_partial
+from tuner.core.path_classes import NODE
+from tuner.core.table import Choice
 from tuner.probe.cluster import probe_cluster
 from tuner.probe.file import BEGAN
 from tuner.probe.plan import Point
@@ -41,7 +42,6 @@ from tuner.probe.run import carry_out, plan_here
 from tuner.probe.watch import Progress
 from tuner.select.dataset import Point as Call
 from tuner.select.predict import Simulator
-from tuner.table import Choice
 
 
 @pytest.fixture(autouse=True)

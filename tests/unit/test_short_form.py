@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.locality import PATH_CLASSES
+from tuner.core.path_classes import PATH_CLASSES
 from tuner.topologies import load_topology, parse_topology, topology_from_record, topology_record
 from tuner.topologies.machines import load_machine
 from tuner.topologies.presets import preset

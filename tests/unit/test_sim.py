@@ -17,9 +17,9 @@ from tests.support import simgrid
 from tests.support.machines import calibrations, calls, memories, placements, tangles
 from tuner import algorithms
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
-from tuner.schedule import Round, schedule
+from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, schedule
 from tuner.sim import agenda, events, fast, finish_times, simulate
 from tuner.sim.critical import explain
 from tuner.sim.traffic import traffic

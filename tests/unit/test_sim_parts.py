@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.unit.test_paths import cluster, interior
 from tuner import algorithms
 from tuner.base.errors import TooLargeError
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
-from tuner.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
+from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
+from tuner.core.collective import Collective
+from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
 from tuner.sim import agenda, fast, finish_times, simulate
 from tuner.sim.distinct import distinct
 from tuner.sim.heap import empty_heap, pop, put

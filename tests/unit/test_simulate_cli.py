@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuner.cli.main import main
-from tuner.cost import Calibration, PathCost, write_calibration
+from tuner.core.calibration import Calibration, PathCost, write_calibration
 
 FLAT = "name: flat16\nnodes: 16\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 STUDY = """

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.support.machines import calibrations, calls, memories, placements, tangles
 from tuner import algorithms, libraries
 from tuner.base.errors import UnpricedError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.libraries.schedules import schedule_of
 from tuner.sim import simulate, simulations
 from tuner.sim.simulations import Simulations
-from tuner.table import Choice
 from tuner.topologies import given_calibration
 from tuner.topologies.short import topology_from
 from tuner.topology import CUDA, HOST, Placement

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from tuner import algorithms
 from tuner.base.errors import InputError, ScheduleError
 from tuner.cli.main import main
-from tuner.collective import Collective
-from tuner.cost import (
+from tuner.core.calibration import (
     Calibration,
     Estimate,
     PathCost,
@@ -25,8 +24,10 @@ from tuner.cost import (
     calibration_record,
     write_calibration,
 )
-from tuner.measurement import Cluster
-from tuner.schedule import Schedule
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster
+from tuner.core.schedule import Schedule
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, table_record, write_table
 from tuner.sim import simulate, study
 from tuner.sim.study import play, spec, tasks
 from tuner.sim.study.axes import placed, varied
@@ -38,7 +39,6 @@ from tuner.sim.study.candidates import (
     transfers,
 )
 from tuner.sim.study.result import switches
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable, table_record, write_table
 from tuner.topologies import given_calibration, load_topology, topology_record
 from tuner.topologies.presets import preset
 from tuner.topologies.short import machine_from, topology_from

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.report import study_gantt, study_plots
 from tuner.report.figures import STYLE
 from tuner.report.study_map import CrossoverMap, Look, crossover_maps, draw_map, looks

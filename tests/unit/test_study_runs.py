@@ -18,7 +18,7 @@ from distributed import LocalCluster
 
 from tuner.base.errors import InputError, TunerError
 from tuner.cli.main import INTERRUPTED, main
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.sim import study
 from tuner.sim.study import carry
 from tuner.sim.study.answers import kept_in

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuner.cli import output, studies
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.sim import study
 from tuner.sim.study.candidates import Candidate
 from tuner.sim.study.spec import Files, study_from

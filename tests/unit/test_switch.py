@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.base.statistics import NORMAL_95
+from tuner.core.table import Choice
 from tuner.select.contest import Contest, hold
 from tuner.select.dataset import NOISE, Point, Row, Simulate
 from tuner.select.selector import Selector, train
 from tuner.select.switch import WANDER, beyond, switch
-from tuner.table import Choice
 
 KIB = 1024
 DEFAULT, RING, TREE = Choice(), Choice("ring"), Choice("binomial")

@@ -13,9 +13,9 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.collective import Collective
-from tuner.measurement import Cluster
-from tuner.table import (
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster
+from tuner.core.table import (
     Choice,
     Evidence,
     Key,

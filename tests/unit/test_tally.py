@@ -2,9 +2,9 @@
 
 import pytest
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice
 from tuner.runtime.tally import Tally
-from tuner.table import SCHEDULE, Choice
 
 RING = Choice("ring", {}, SCHEDULE)
 

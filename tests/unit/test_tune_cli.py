@@ -11,7 +11,7 @@ from tuner.base.errors import InputError
 from tuner.cli import clusters, parsing
 from tuner.cli.main import main
 from tuner.cli.tune import arguments, constraints_of
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.probe import request
 from tuner.runtime.launch import LOCAL, Template
 from tuner.select.constraints import Constraints

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.support.calls import EVERYTHING, every_schedule, inputs, matrix_product, outputs
 from tuner import algorithms
 from tuner.base.errors import ScheduleError
-from tuner.collective import Collective
-from tuner.interpret import interpret
-from tuner.schedule import (
+from tuner.core.collective import Collective
+from tuner.core.interpret import interpret
+from tuner.core.schedule import (
     ARRIVING_OP_DST,
     DST_OP_ARRIVING,
     Round,
@@ -23,7 +23,7 @@ from tuner.schedule import (
     relabel,
     schedule,
 )
-from tuner.verify import verify
+from tuner.core.verify import verify
 
 COLUMNS = ("src", "dst", "first", "into", "count", "reduce")
 

@@ -27,7 +27,7 @@ from tuner.base.units import (
     parse_time,
     readable,
 )
-from tuner.cost import (
+from tuner.core.calibration import (
     Calibration,
     Estimate,
     PathCost,
@@ -36,7 +36,7 @@ from tuner.cost import (
     read_calibration,
     write_calibration,
 )
-from tuner.measurement import (
+from tuner.core.measurement import (
     Cluster,
     Measurement,
     end_line,

@@ -9,8 +9,8 @@ from tuner.algorithms.butterfly import Butterfly, near_first
 from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.groups import Groups
 from tuner.algorithms.registry import algorithm
-from tuner.collective import Collective
-from tuner.schedule import Round, Schedule, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, schedule
 
 ALLGATHER = Collective.ALLGATHER
 

@@ -9,8 +9,8 @@ from tuner.algorithms.binary_blocks import Runs
 from tuner.algorithms.butterfly import Butterfly, near_first
 from tuner.algorithms.groups import Groups
 from tuner.algorithms.registry import algorithm, segments
-from tuner.collective import Collective
-from tuner.schedule import Round, Schedule, concat, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, concat, schedule
 
 ALLREDUCE = Collective.ALLREDUCE
 

@@ -6,8 +6,8 @@ from tuner.algorithms import trees
 from tuner.algorithms.allgather import recursive_doubling, ring
 from tuner.algorithms.registry import algorithm, segments
 from tuner.algorithms.scatter import binomial_scatter
-from tuner.collective import Collective
-from tuner.schedule import Round, Schedule, concat, rotate, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, concat, rotate, schedule
 
 BCAST = Collective.BCAST
 

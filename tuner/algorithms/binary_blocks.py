@@ -10,7 +10,7 @@ import numpy as np
 from tuner.algorithms.butterfly import Butterfly, near_first
 from tuner.algorithms.columns import together
 from tuner.algorithms.groups import Ranks
-from tuner.schedule import DST_OP_ARRIVING, NO_REDUCTION, Round
+from tuner.core.schedule import DST_OP_ARRIVING, NO_REDUCTION, Round
 
 
 @dataclass(frozen=True)

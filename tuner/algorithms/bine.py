@@ -16,8 +16,8 @@ from tuner.algorithms.butterfly import Butterfly, swinging
 from tuner.algorithms.groups import Groups, Ranks
 from tuner.algorithms.reduce_scatter import scattered
 from tuner.algorithms.registry import algorithm
-from tuner.collective import Collective
-from tuner.schedule import (
+from tuner.core.collective import Collective
+from tuner.core.schedule import (
     DST_OP_ARRIVING,
     Round,
     Schedule,

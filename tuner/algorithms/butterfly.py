@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from tuner.algorithms.groups import Ranks, in_rank_order
-from tuner.schedule import Round
+from tuner.core.schedule import Round
 
 
 @dataclass(frozen=True, eq=False)

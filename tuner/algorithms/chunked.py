@@ -11,8 +11,8 @@ import numpy as np
 from tuner.algorithms import trees
 from tuner.algorithms.levels import Levels, finer
 from tuner.algorithms.registry import algorithm, segments
-from tuner.collective import Collective
-from tuner.schedule import DST_OP_ARRIVING, Round, Schedule, concat, relabel, reverse, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, concat, relabel, reverse, schedule
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tuner.schedule import Ints, Round
+from tuner.core.schedule import Ints, Round
 
 
 def column(values: ArrayLike, length: int = -1) -> Ints:

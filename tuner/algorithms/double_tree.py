@@ -8,8 +8,8 @@ import numpy as np
 from tuner.algorithms import trees
 from tuner.algorithms.groups import in_rank_order
 from tuner.algorithms.registry import algorithm, segments
-from tuner.collective import Collective
-from tuner.schedule import Schedule, concat
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule, concat
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 

@@ -2,8 +2,8 @@
 
 from tuner.algorithms import scatter
 from tuner.algorithms.registry import algorithm
-from tuner.collective import Collective
-from tuner.schedule import Schedule, reverse
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule, reverse
 
 GATHER = Collective.GATHER
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, Round
+from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, Round
 
 Ranks = NDArray[np.int64]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from tuner.algorithms import allreduce, bcast, reduce, trees
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.registry import algorithm, segments
-from tuner.collective import Collective
-from tuner.schedule import Schedule, concat, relabel
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule, concat, relabel
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 

@@ -14,8 +14,8 @@ import numpy as np
 from tuner.algorithms import rings
 from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.registry import algorithm
-from tuner.collective import Collective
-from tuner.schedule import Ints, Round, Schedule, concat
+from tuner.core.collective import Collective
+from tuner.core.schedule import Ints, Round, Schedule, concat
 
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
 

@@ -21,7 +21,7 @@ from tuner.algorithms import trees
 from tuner.algorithms.columns import together
 from tuner.algorithms.groups import Ranks
 from tuner.base.errors import InputError
-from tuner.schedule import Round, Schedule, relabel
+from tuner.core.schedule import Round, Schedule, relabel
 
 MOST_AT_ONCE = 1 << 22  # transfers of one round, which is held in memory
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from tuner.algorithms import bcast
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.registry import algorithm, segments
-from tuner.collective import Collective
-from tuner.schedule import Round, Schedule, concat, relabel, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, concat, relabel, schedule
 
 BCAST = Collective.BCAST
 

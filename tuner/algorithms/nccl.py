@@ -23,8 +23,8 @@ from tuner.algorithms.levels import Levels
 from tuner.algorithms.registry import algorithm, segments
 from tuner.algorithms.trees import Array, Hops, join, pipelined
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.schedule import (
+from tuner.core.collective import Collective
+from tuner.core.schedule import (
     ARRIVING_OP_DST,
     DST_OP_ARRIVING,
     NO_REDUCTION,

@@ -21,8 +21,8 @@ from tuner.algorithms.levels import Levels
 from tuner.algorithms.nccl import entered_at, hops
 from tuner.algorithms.registry import algorithm, segments
 from tuner.algorithms.trees import Array, Hops, join, pipelined
-from tuner.collective import Collective
-from tuner.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
 
 ALLREDUCE = Collective.ALLREDUCE
 PART = 1 << 17  # bytes: NCCL's chunk for NVLS

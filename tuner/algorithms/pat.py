@@ -18,8 +18,8 @@ import numpy as np
 from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.registry import algorithm
 from tuner.algorithms.trees import Array
-from tuner.collective import Collective
-from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round, Schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round, Schedule
 
 
 def spread(p: int, aggregate: int) -> list[tuple[int, Array]]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from tuner.algorithms.groups import Groups, Ranks, in_rank_order
 from tuner.algorithms.registry import algorithm
-from tuner.collective import Collective
-from tuner.schedule import Round, Schedule, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, schedule
 
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 

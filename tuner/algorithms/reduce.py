@@ -6,8 +6,8 @@ from tuner.algorithms import trees
 from tuner.algorithms.butterfly import Butterfly, near_first
 from tuner.algorithms.groups import Groups
 from tuner.algorithms.registry import algorithm, segments
-from tuner.collective import Collective
-from tuner.schedule import (
+from tuner.core.collective import Collective
+from tuner.core.schedule import (
     ARRIVING_OP_DST,
     DST_OP_ARRIVING,
     Round,

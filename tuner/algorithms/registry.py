@@ -11,9 +11,9 @@ from typing import Any
 from weakref import WeakSet
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.schedule import Schedule
-from tuner.verify import Facts, verify
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule
+from tuner.core.verify import Facts, verify
 
 Builder = Callable[..., Schedule]
 MOST_SEGMENTS = 1 << 20  # a longer pipeline is a slip of the pen, and would fill the memory

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.algorithms.columns import Wheel, column
-from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round
+from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round
 
 
 class Ring(NamedTuple):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from tuner.algorithms.registry import algorithm
-from tuner.collective import Collective
-from tuner.schedule import Round, Schedule, rotate, rotate_chunks, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, rotate, rotate_chunks, schedule
 
 SCATTER = Collective.SCATTER
 

@@ -11,8 +11,8 @@ from tuner.algorithms.chunked import binomial_up
 from tuner.algorithms.levels import Levels, finer
 from tuner.algorithms.registry import algorithm
 from tuner.algorithms.shares import Shares
-from tuner.collective import Collective
-from tuner.schedule import Schedule, concat, relabel, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule, concat, relabel, schedule
 
 REDUCE, ALLREDUCE = Collective.REDUCE, Collective.ALLREDUCE
 

@@ -15,7 +15,7 @@ import numpy as np
 from tuner.algorithms.columns import column
 from tuner.algorithms.groups import Ranks
 from tuner.algorithms.levels import Levels
-from tuner.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, NO_REDUCTION, Round, Schedule
+from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, NO_REDUCTION, Round, Schedule
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from tuner.algorithms import allreduce, bcast, reduce, rings, trees
 from tuner.algorithms.columns import column, together
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.registry import algorithm, segments
-from tuner.collective import Collective
-from tuner.schedule import Round, Schedule, concat, relabel
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, concat, relabel
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 

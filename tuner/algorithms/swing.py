@@ -7,8 +7,8 @@ from tuner.algorithms.butterfly import Butterfly, swinging
 from tuner.algorithms.columns import together
 from tuner.algorithms.groups import Groups
 from tuner.algorithms.registry import algorithm
-from tuner.collective import Collective
-from tuner.schedule import Schedule, schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule, schedule
 
 ALLREDUCE = Collective.ALLREDUCE
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tuner.algorithms.columns import column
 from tuner.algorithms.groups import in_rank_order
-from tuner.collective import Collective
-from tuner.schedule import NO_REDUCTION, Round, Schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import NO_REDUCTION, Round, Schedule
 
 Tree = Sequence[Sequence[int]]
 Array = NDArray[np.int64]

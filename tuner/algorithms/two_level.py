@@ -8,8 +8,8 @@ from tuner.algorithms import allreduce
 from tuner.algorithms.levels import Levels
 from tuner.algorithms.registry import algorithm, segments
 from tuner.algorithms.shares import Shares
-from tuner.collective import Collective
-from tuner.schedule import Round, Schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule
 
 ALLREDUCE = Collective.ALLREDUCE
 

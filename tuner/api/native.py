@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tuner.api.problems import Problem
 from tuner.base.errors import ProbeError
+from tuner.core.table import TuningTable, rule_record, table_record
 from tuner.export import mpich
 from tuner.export.formats import FORMATS, Wish
 from tuner.runtime.launch import Launcher
-from tuner.table import TuningTable, rule_record, table_record
 
 TUNER = "tuner"
 MEDIA_TYPES: Mapping[str, str] = {  # what may be asked for -> the format that it means

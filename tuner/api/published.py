@@ -19,8 +19,8 @@ from tuner import db
 from tuner.api.native import TUNER, Wanted, render
 from tuner.api.problems import Problem
 from tuner.base.errors import quoted
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, rule_record
 from tuner.export import mpich
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable, rule_record
 
 log = logging.getLogger(__name__)
 REFRESHED = 0.25  # seconds between two looks at the database

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 
 Item = TypeVar("Item")
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from tuner import db
 from tuner.base.errors import InputError, quoted
-from tuner.cost import Calibration
-from tuner.table import TuningTable
+from tuner.core.calibration import Calibration
+from tuner.core.table import TuningTable
 from tuner.topologies.machines import load_machine, machine_of, preset_in
 from tuner.topologies.presets import Machine
 from tuner.topologies.short import PREFIX as PRESET

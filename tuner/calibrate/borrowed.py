@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.calibrate.distances import MOST_RANKS
-from tuner.cost import (
+from tuner.core.calibration import (
     BORROWED,
     REDUCTIONS,
     Calibration,
@@ -24,8 +24,8 @@ from tuner.cost import (
     ReductionCost,
     Segment,
 )
-from tuner.locality import HOST, PATH_CLASSES
-from tuner.measurement import WANTED, Measurements
+from tuner.core.measurement import WANTED, Measurements
+from tuner.core.path_classes import HOST, PATH_CLASSES
 from tuner.topology import (
     CROSS_SOCKET,
     NETWORK,

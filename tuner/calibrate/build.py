@@ -20,9 +20,9 @@ from tuner.calibrate.network import network
 from tuner.calibrate.piecewise import SHORTEST
 from tuner.calibrate.ports import exchanges, shared_from
 from tuner.calibrate.series import Launches, Series
-from tuner.cost import Calibration
-from tuner.locality import PATH_CLASSES
-from tuner.measurement import Measurements
+from tuner.core.calibration import Calibration
+from tuner.core.measurement import Measurements
+from tuner.core.path_classes import PATH_CLASSES
 from tuner.topology import CUDA, HOST, NETWORK, Topology
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.calibrate.quality import Case, Point
-from tuner.collective import Collective
-from tuner.cost import Calibration
-from tuner.gain import over_launches
+from tuner.core.calibration import Calibration
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurements
+from tuner.core.schedule import Schedule
+from tuner.core.speedup import over_launches
+from tuner.core.table import RUNNER, Choice
 from tuner.libraries.schedules import schedule_of
-from tuner.measurement import Measurements
-from tuner.schedule import Schedule
 from tuner.sim import where_priced
-from tuner.table import RUNNER, Choice
 from tuner.topology import HOST, Placement, Topology
 
 

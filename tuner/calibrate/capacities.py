@@ -13,7 +13,7 @@ import numpy as np
 from tuner.calibrate.draws import INSTANT, Floats, estimate
 from tuner.calibrate.ladders import Ladder, parameters
 from tuner.calibrate.series import Launches, Series, params
-from tuner.cost import Estimate
+from tuner.core.calibration import Estimate
 from tuner.topology import MEMORY_BUS, NETWORK, NODE, NODE_OVERSUBSCRIBED
 
 NIC, UPLINK = "nic", "uplink"

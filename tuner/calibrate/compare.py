@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_exact_size
-from tuner.cost import Calibration, Estimate, PathCost, Segment
+from tuner.core.calibration import Calibration, Estimate, PathCost, Segment
 
 DRIFT = 0.02  # a smaller change is none, however narrow the intervals
 

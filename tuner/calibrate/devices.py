@@ -9,7 +9,7 @@ import numpy as np
 from tuner.calibrate.draws import INSTANT, Floats, estimate
 from tuner.calibrate.piecewise import SHORTEST, fit_line
 from tuner.calibrate.series import Launches, Series, nbytes
-from tuner.cost import Estimate, PathCost, ReductionCost, Segment
+from tuner.core.calibration import Estimate, PathCost, ReductionCost, Segment
 
 USUAL = ("sum_float32", "sum_float64")  # what stands for all operators: those of most programs
 STAGING = ("h2d_pinned", "d2h_pinned")  # through pinned buffers, as libraries stage

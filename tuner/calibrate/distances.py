@@ -12,7 +12,7 @@ import numpy as np
 from tuner.base.errors import InputError
 from tuner.base.units import format_time, plural
 from tuner.calibrate.series import Launches, params
-from tuner.locality import PATH_CLASSES
+from tuner.core.path_classes import PATH_CLASSES
 from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, paths
 from tuner.topology.hosts import node_numbers
 

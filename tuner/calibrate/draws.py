@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.statistics import midmean
-from tuner.cost import Estimate
-from tuner.gain import widening
-from tuner.measurement import Measurement
+from tuner.core.calibration import Estimate
+from tuner.core.measurement import Measurement
+from tuner.core.speedup import widening
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from tuner.base.errors import InputError
 from tuner.calibrate.draws import estimate
 from tuner.calibrate.messages import Fitted
 from tuner.calibrate.series import Series
-from tuner.locality import PATH_CLASSES
+from tuner.core.path_classes import PATH_CLASSES
 from tuner.topology import NETWORK
 
 

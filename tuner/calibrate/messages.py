@@ -12,7 +12,7 @@ from tuner.calibrate.draws import INSTANT, Floats, estimate
 from tuner.calibrate.ladders import ALIKE, Ladder, busy, drawn_at, eager, parameters
 from tuner.calibrate.piecewise import breaks
 from tuner.calibrate.series import Launches, Series, params
-from tuner.cost import PathCost, Segment
+from tuner.core.calibration import PathCost, Segment
 
 AHEAD = 0.5  # of the time of a message: who asked late and has it sooner need not wait for it
 WAITED = 1e-3  # s; half of what a probe's receiver stays away: a sender that took less did not wait

@@ -19,7 +19,7 @@ from tuner.calibrate.draws import estimate
 from tuner.calibrate.ladders import Ladder, busy, marginal, parameters
 from tuner.calibrate.messages import Fitted
 from tuner.calibrate.series import Launches, Series, params
-from tuner.cost import Estimate
+from tuner.core.calibration import Estimate
 
 VISIBLE = 0.1  # of the time per message, below which an overhead is lost in that of the bytes
 GONE = 0.5  # of the overhead of the smallest messages; less is taken for side by side

@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 from scipy.stats import kendalltau
 
-from tuner.collective import Collective
-from tuner.table import Choice
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 
 CLOSE = 0.05  # a choice within this of the best measured time is as good as the best
 BANDS = (0, 1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 62)  # bytes; protocols and algorithms change

@@ -22,8 +22,8 @@ from tuner.base.statistics import NORMAL_95
 from tuner.calibrate.calls import Call, calls, predict, thinned
 from tuner.calibrate.draws import Floats
 from tuner.calibrate.quality import Case, Errors, Ranking, by_algorithm, errors, ranking
-from tuner.cost import Calibration, Estimate, PathCost
-from tuner.measurement import Measurements
+from tuner.core.calibration import Calibration, Estimate, PathCost
+from tuner.core.measurement import Measurements
 from tuner.topologies import described
 from tuner.topology import Topology
 

@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from tuner.calibrate.draws import Draws, Floats, drift_of
-from tuner.gain import BETWEEN_LAUNCHES
-from tuner.measurement import Measurement, Measurements
-from tuner.table import RUNNER
+from tuner.core.measurement import Measurement, Measurements
+from tuner.core.speedup import BETWEEN_LAUNCHES
+from tuner.core.table import RUNNER
 
 PINGPONG = "pingpong"
 Launches = tuple[Measurement, ...]  # the same point, once for each launch

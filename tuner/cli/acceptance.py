@@ -13,7 +13,8 @@ from tuner.base.units import plural
 from tuner.cli import following, native
 from tuner.cli.output import warn
 from tuner.cli.progress import Report, counted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.export import openmpi
 from tuner.export.acceptance import Acceptance, accepted_table, without
 from tuner.export.acceptance import accept as accept_rules
@@ -25,7 +26,6 @@ from tuner.export.openmpi.emitter import UNSPLIT
 from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, build
 from tuner.rank_program import SINGLE
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, ShapeLauncher
-from tuner.table import OPERATORS, Rule, TuningTable
 
 LIBRARIES = "openmpi", "mpich"  # whose own launchers and files are tried
 SECONDS = 0.004  # for each call, condition and side in a round

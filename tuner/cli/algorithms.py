@@ -9,8 +9,8 @@ from tuner.algorithms import NEEDS, Algorithm, describe, names
 from tuner.base.units import readable
 from tuner.cli import parsing
 from tuner.cli.output import add_json, emit, print_text
-from tuner.collective import Collective
-from tuner.table import Choice
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 
 EXAMPLES = """examples:
   tuner algorithms

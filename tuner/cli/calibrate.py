@@ -26,14 +26,14 @@ from tuner.cli.output import (
 )
 from tuner.cli.parameters import figure, print_calibration, shown_name, shown_ratio
 from tuner.cli.progress import Display, counted
-from tuner.cost import (
+from tuner.core.calibration import (
     Calibration,
     calibration_record,
     read_calibration,
     write_calibration,
 )
+from tuner.core.measurement import Measurements
 from tuner.libraries import LIBRARIES
-from tuner.measurement import Measurements
 from tuner.topology import Topology
 
 EXAMPLES = """examples:

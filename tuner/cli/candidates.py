@@ -10,7 +10,8 @@ from itertools import pairwise
 from tuner import libraries
 from tuner.base.errors import InputError
 from tuner.cli.decisions import switches
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.libraries.decisions import Decisions, runs
 from tuner.probe.calls import ITEM, divisible
 from tuner.probe.request import Request, Shape, shapes
@@ -19,7 +20,6 @@ from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.dataset import Point, Row
 from tuner.select.design import Design
 from tuner.select.offers import Task
-from tuner.table import Choice
 from tuner.topology import HOST
 
 MOST_HOSTS = 16  # of which every number is a candidate to be measured and gets rules

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tuner.cli import parsing
 from tuner.cli.output import warn
-from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE
-from tuner.measurement import Measurements, read_measurements
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurements, read_measurements
+from tuner.core.path_classes import CONSECUTIVE
 from tuner.probe import request
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
 from tuner.topologies.formats import load_topology

@@ -11,9 +11,9 @@ from tuner import algorithms, libraries
 from tuner.base.errors import InputError
 from tuner.cli.environments import LIBRARIES
 from tuner.cli.main import VERBS, parser_for
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.path_classes import PLACEMENTS
 from tuner.db import SCOPES
-from tuner.locality import PLACEMENTS
 from tuner.probe.request import PARTS
 from tuner.select.baselines import BASELINES
 from tuner.topologies.presets import PRESETS

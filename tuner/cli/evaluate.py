@@ -18,10 +18,11 @@ from tuner.cli.import_results import add_form
 from tuner.cli.output import add_json, console, emit, print_cautions, print_table, print_text, warn
 from tuner.cli.parsing import names
 from tuner.cli.progress import Display, timed, within
-from tuner.collective import Collective
-from tuner.cost import read_calibration
+from tuner.core.calibration import read_calibration
+from tuner.core.collective import Collective
+from tuner.core.measurement import read_measurements
+from tuner.core.table import Choice, Rule, TuningTable, read_table
 from tuner.export.formats import FORMATS
-from tuner.measurement import read_measurements
 from tuner.results import Reading, Told, read_all
 from tuner.results.names import require_names
 from tuner.select.baselines import BASELINES, Pick
@@ -51,7 +52,6 @@ from tuner.select.evaluate import (
     with_choice,
 )
 from tuner.select.predict import Simulator
-from tuner.table import Choice, Rule, TuningTable, read_table
 from tuner.topologies.formats import load_topology
 
 LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}

@@ -12,11 +12,11 @@ from typing import Any
 
 from tuner.base.atomic_io import write_atomically
 from tuner.cli.environments import libmpi
+from tuner.core.table import TuningTable
 from tuner.export import mpich
 from tuner.export.mpich import proof as mpich_proof
 from tuner.export.openmpi import proof as openmpi_proof
 from tuner.libraries.mpich import DEVICE_COLLECTIVES
-from tuner.table import TuningTable
 
 TUNING_FILES = {"openmpi": "openmpi.rules", "mpich": "mpich.json"}  # in a result's directory
 SWITCHED_OFF = (

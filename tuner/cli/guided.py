@@ -21,10 +21,11 @@ from tuner.cli.launches import FINISHING, LEAST, STARTING, Launches
 from tuner.cli.rounds import Rounds
 from tuner.cli.tables import Tables, has_collectives
 from tuner.cli.time_limit import BUSY, TimeLimit, busy
-from tuner.cost import Calibration
+from tuner.core.calibration import Calibration
+from tuner.core.measurement import WANTED, Measurements, read_measurements, read_partial
+from tuner.core.path_classes import placed_record
+from tuner.core.table import Choice, TuningTable
 from tuner.libraries.decisions import Decisions
-from tuner.locality import placed_record
-from tuner.measurement import WANTED, Measurements, read_measurements, read_partial
 from tuner.probe.cluster import EarlierRun, check_probe, cluster_of, earlier_run, plan_cluster
 from tuner.probe.file import BEGAN, SPENT, TUNING, forget, seconds_taken
 from tuner.probe.request import Request
@@ -37,7 +38,6 @@ from tuner.select.design import Bound
 from tuner.select.offers import Task
 from tuner.select.predict import Simulator
 from tuner.sim.warmup import compile_within
-from tuner.table import Choice, TuningTable
 
 COMPILING = 0.25  # of the time that is left at most, once for each installation
 ASKING = 0.15  # of it at most, for what the library's default runs

@@ -14,7 +14,7 @@ from tuner.base.units import format_size, readable
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit, print_cautions, print_text, warn
 from tuner.cli.progress import Display, timed
-from tuner.measurement import Measurements
+from tuner.core.measurement import Measurements
 from tuner.results import (
     AUTO,
     FORMS,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.time_limit import TimeLimit
+from tuner.core.measurement import Measurements
 from tuner.libraries.decisions import Decisions
-from tuner.measurement import Measurements
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.request import Request
 from tuner.probe.rounds import Chosen

@@ -14,13 +14,13 @@ from tuner.base.units import format_size, plural
 from tuner.cli.output import console, warn
 from tuner.cli.progress import Display, timed
 from tuner.cli.proving import record_of
+from tuner.core.table import TuningTable
 from tuner.export.nccl import proof
 from tuner.export.nccl.emitter import emit_sparse
 from tuner.export.nccl.logs import Evidence
 from tuner.export.nccl.plugin import fnv1a
 from tuner.export.nccl.processes import Shape
 from tuner.results.streaming import beginning, size_of
-from tuner.table import TuningTable
 
 LIBRARIES = ("nccl", "rccl")
 LEFT = "left to NCCL"

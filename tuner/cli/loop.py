@@ -18,14 +18,14 @@ from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, Report, counted
 from tuner.cli.stages import Stages
 from tuner.cli.tune import predictions
-from tuner.cost import read_calibration, write_calibration
+from tuner.core.calibration import read_calibration, write_calibration
+from tuner.core.measurement import Measurements, read_measurements
+from tuner.core.table import TuningTable, read_table, write_table
 from tuner.libraries.products import title_of
-from tuner.measurement import Measurements, read_measurements
 from tuner.probe.run import probe
 from tuner.report import LibraryResult
 from tuner.select.make import make_table
 from tuner.sim.cores import usable
-from tuner.table import TuningTable, read_table, write_table
 
 SECONDS = {  # on two cores, for the estimate
     "start": 3, "calibrate": 1, "tune": 15, "accept": 45, "compare": 35, "prove": 4,

@@ -10,9 +10,9 @@ from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.cli import parsing
 from tuner.cli.environments import interpreter, libmpi
+from tuner.core.table import TuningTable, read_table
 from tuner.export import mpich
 from tuner.export.formats import FORMATS, Format, Wish
-from tuner.table import TuningTable, read_table
 
 
 def options(parser: argparse.ArgumentParser) -> None:

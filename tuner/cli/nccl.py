@@ -21,13 +21,13 @@ from tuner.cli.output import (
     print_text,
     warn,
 )
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import TuningTable, parse_table, read_table
 from tuner.export.formats import FORMATS
 from tuner.export.nccl.plugin import Installed, install, summary, usage
 from tuner.libraries import nccl
 from tuner.runtime import client
 from tuner.runtime.request import request_for
-from tuner.table import TuningTable, parse_table, read_table
 from tuner.topologies.machines import load_machine
 from tuner.topology import GPU, Placement
 

@@ -9,9 +9,9 @@ from decimal import Decimal
 
 from tuner.base.units import format_range, format_size, format_time, parse_size, readable
 from tuner.cli.output import print_cautions, print_table, print_text
-from tuner.cost import Calibration, Estimate, PathCost
-from tuner.locality import PATH_CLASSES
-from tuner.measurement import titled
+from tuner.core.calibration import Calibration, Estimate, PathCost
+from tuner.core.measurement import titled
+from tuner.core.path_classes import PATH_CLASSES
 from tuner.topology import EXCHANGE, HOST, NETWORK, RING
 
 SHOWN_GAPS = 12

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_size
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 
 MOST = 10.0  # times the whole; who writes 20 means 20 %
 

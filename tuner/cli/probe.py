@@ -29,8 +29,8 @@ from tuner.cli.output import (
 )
 from tuner.cli.progress import Display, Report
 from tuner.cli.time_limit import BUSY, busy, scheduled, slowdown
-from tuner.locality import HOST
-from tuner.measurement import Measurements, titled
+from tuner.core.measurement import Measurements, titled
+from tuner.core.path_classes import HOST
 from tuner.probe import cluster, request
 from tuner.probe.merge import merge
 from tuner.probe.plan import Plan

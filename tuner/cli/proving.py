@@ -15,6 +15,8 @@ from tuner.cli.clusters import usual_template
 from tuner.cli.environments import libmpi
 from tuner.cli.following import device_file, write_device_file
 from tuner.cli.progress import Report, counted
+from tuner.core.measurement import Cluster
+from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.export import intelmpi, mpich, openmpi
 from tuner.export.formats import FORMATS, Format, Wish
 from tuner.export.intelmpi import proof as intelmpi_proof
@@ -25,10 +27,8 @@ from tuner.export.prove import RuleProof
 from tuner.export.variables import ranks_of
 from tuner.libraries import named, require_unset
 from tuner.libraries.products import base_of
-from tuner.measurement import Cluster
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template
-from tuner.table import OPERATORS, Rule, TuningTable
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
 

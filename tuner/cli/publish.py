@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tuner.base.errors import InputError
 from tuner.cli.output import add_json, emit, print_text
+from tuner.core.table import read_table, table_record
 from tuner.export.known import require_known
 from tuner.runtime import client
 from tuner.runtime.request import request_for
-from tuner.table import read_table, table_record
 
 SERVICE = "http://127.0.0.1:8765"
 EXAMPLES = f"""examples:

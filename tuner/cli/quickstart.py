@@ -20,7 +20,7 @@ from tuner.cli.output import add_json, console
 from tuner.cli.progress import Display, clock
 from tuner.cli.results import print_results
 from tuner.cli.stages import RECORD, Stages
-from tuner.cost import read_calibration
+from tuner.core.calibration import read_calibration
 from tuner.db import (
     open_database,
     publish,

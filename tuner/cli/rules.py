@@ -6,10 +6,10 @@ import math
 
 from tuner.base.units import format_range, format_time, plural, readable
 from tuner.cli.output import print_table, print_text
-from tuner.collective import Collective
-from tuner.locality import HOST
+from tuner.core.collective import Collective
+from tuner.core.path_classes import HOST
+from tuner.core.table import Key, Rule, TuningTable
 from tuner.select.difference import Difference
-from tuner.table import Key, Rule, TuningTable
 
 
 def print_rules(table: TuningTable) -> None:

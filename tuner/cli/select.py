@@ -19,13 +19,9 @@ from tuner.base.units import (
 )
 from tuner.cli import parsing
 from tuner.cli.output import add_json, emit, print_cautions, print_table, print_text
-from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE, PLACEMENTS
-from tuner.select.dataset import NOISE, Point
-from tuner.select.evaluate import blind
-from tuner.select.lookup import lookup
-from tuner.select.store import read_trained
-from tuner.table import (
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
+from tuner.core.table import (
     LEARNED,
     MEASURED,
     NOTHING,
@@ -37,6 +33,10 @@ from tuner.table import (
     read_table,
     rule_record,
 )
+from tuner.select.dataset import NOISE, Point
+from tuner.select.evaluate import blind
+from tuner.select.lookup import lookup
+from tuner.select.store import read_trained
 from tuner.topology import CUDA, HOST
 
 EXAMPLES = """examples:

@@ -15,13 +15,13 @@ from tuner.base.units import format_size, format_time
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit, print_table, print_text, warn
 from tuner.cli.progress import Display, timed
-from tuner.cost import Calibration, read_calibration
+from tuner.core.calibration import Calibration, read_calibration
+from tuner.core.schedule import Schedule
+from tuner.core.table import LIBRARY, SCHEDULE, Choice
 from tuner.libraries.schedules import schedule_of
-from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.sim.critical import MEANING, PARTS, Explained, explain
 from tuner.sim.study.candidates import Candidate, candidates
-from tuner.table import LIBRARY, SCHEDULE, Choice
 from tuner.topologies.machines import caution, load_machine, nominal
 from tuner.topology import CUDA, HOST, Placement
 

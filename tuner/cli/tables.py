@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.cli.time_limit import TimeLimit
-from tuner.cost import Calibration
+from tuner.core.calibration import Calibration
+from tuner.core.measurement import Measurements
+from tuner.core.table import TuningTable
 from tuner.libraries.decisions import Decisions
-from tuner.measurement import Measurements
 from tuner.select.constraints import Constraints
 from tuner.select.make import default_table, make_table
 from tuner.select.predict import Simulator
-from tuner.table import TuningTable
 from tuner.topologies import described
 from tuner.topology import Topology
 

@@ -18,7 +18,7 @@ from tuner.base.units import format_size, plural
 from tuner.cli.evaluate import ONE_ALONE, measured, read_cases
 from tuner.cli.output import add_json, console, emit, print_cautions, print_table, warn
 from tuner.cli.progress import Display, Report, timed, within
-from tuner.locality import CONSECUTIVE
+from tuner.core.path_classes import CONSECUTIVE
 from tuner.select.cases import MACHINE, NODES, SIZE, Case, sets
 from tuner.select.evaluate import (
     DEFAULT,

@@ -27,8 +27,9 @@ from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, counted
 from tuner.cli.rules import counted_rules, print_rules
 from tuner.cli.time_limit import TimeLimit, scheduled, slowdown
-from tuner.cost import read_calibration, write_calibration
-from tuner.measurement import Measurements
+from tuner.core.calibration import read_calibration, write_calibration
+from tuner.core.measurement import Measurements
+from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.probe.request import Shape
 from tuner.runtime.launch import Hosts
 from tuner.select.constraints import Constraints, constraints_from
@@ -37,7 +38,6 @@ from tuner.select.dataset import Row, measured_pairs
 from tuner.select.design import Bound
 from tuner.select.make import DESIGNED, make_table
 from tuner.sim.cores import usable
-from tuner.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.topology import Topology
 
 BUDGET = 600.0  # seconds

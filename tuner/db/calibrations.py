@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.base.atomic_io import finite
-from tuner.cost import Calibration, calibration_from_record, calibration_record
+from tuner.core.calibration import Calibration, calibration_from_record, calibration_record
 from tuner.db.content import Stored, digest_of, store_once
 from tuner.db.mapping import CalibrationRow
 from tuner.db.measurements import require_measurements

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from tuner.core.measurement import Cluster
 from tuner.db.content import Stored, store_once
 from tuner.db.mapping import ClusterRow
 from tuner.db.pages import PAGE, Page, page_of
 from tuner.db.refusals import NotFoundError
-from tuner.measurement import Cluster
 
 
 @dataclass(frozen=True)

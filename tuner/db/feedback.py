@@ -12,14 +12,14 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE, placed_record
+from tuner.core.speedup import over_launches
+from tuner.core.table import Evidence, Key, Rule, TuningTable
 from tuner.db.content import Stored, digest_of, store_once
 from tuner.db.mapping import FeedbackRow
 from tuner.db.pages import PAGE, Page, page_of
 from tuner.db.tables import describe_table, load_table
-from tuner.gain import over_launches
-from tuner.locality import CONSECUTIVE, placed_record
-from tuner.table import Evidence, Key, Rule, TuningTable
 
 SLOWER, FASTER = 1.25, 0.8  # times as long as measured: from there on the table is stale
 NEWEST = 1000  # reports that are looked at
@@ -86,7 +86,7 @@ def staleness(session: Session, version: int) -> Staleness:
     """Compares the reports with the evidence of the rules that were followed.
 
     Only rules that were measured count, between the sizes that were probed, and only calls that ran
-    the rule's algorithm. A program's report is one number, as one launch is in `tuner.gain`: the
+    the rule's algorithm. A program's report is one number, as one launch is in `tuner.core.speedup`: the
     geometric mean of its items. Raises NotFoundError when there is no such version.
     """
     table = load_table(session, version)

@@ -11,13 +11,13 @@ from typing import Any
 from sqlalchemy import Engine, Select, insert, select, tuple_
 from sqlalchemy.orm import Session
 
+from tuner.core.measurement import Measurement, Measurements, end_line, header_line, series_line
 from tuner.db.clusters import cluster_of, store_cluster
 from tuner.db.content import Stored, store_once
 from tuner.db.mapping import ClusterRow, ProbeRow, SeriesRow
 from tuner.db.pages import PAGE, Page, only, page_of
 from tuner.db.refusals import NotFoundError, UnavailableError
 from tuner.db.transactions import reading
-from tuner.measurement import Measurement, Measurements, end_line, header_line, series_line
 
 MANY = 2000  # series read at a time
 

@@ -12,14 +12,14 @@ from sqlalchemy.orm import Session
 
 from tuner.base.atomic_io import finite, from_record
 from tuner.base.errors import quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, table_record
 from tuner.db.clusters import cluster_of, store_cluster
 from tuner.db.content import Stored, digest_of, store_once
 from tuner.db.mapping import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
 from tuner.db.measurements import require_measurements
 from tuner.db.pages import PAGE, Page, only, page_of
 from tuner.db.refusals import NewerError, NotFoundError
-from tuner.table import Choice, Evidence, Key, Rule, TuningTable, table_record
 
 _RULES = Base.metadata.tables[RuleRow.__tablename__]
 _RULE = (RuleRow.collective, RuleRow.nodes, RuleRow.ppn, RuleRow.memory, RuleRow.operators,

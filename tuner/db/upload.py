@@ -23,13 +23,13 @@ from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from tuner.base.errors import InputError
+from tuner.core.measurement import LineReader, unreadable
 from tuner.db.clusters import store_cluster
 from tuner.db.content import Stored, store_once
 from tuner.db.mapping import Base, ProbeRow, SeriesRow
 from tuner.db.measurements import series_values
 from tuner.db.refusals import UnavailableError
 from tuner.db.transactions import present, reading, transaction
-from tuner.measurement import LineReader, unreadable
 
 CHUNK = 10_000  # series per transaction, well under a second's worth
 SAMPLES = 200_000  # per transaction, where series are long
@@ -56,7 +56,7 @@ class _TakenOverError(UnavailableError):
 
 
 def ingest(engine: Engine, source: Path | BinaryIO, name: str = "the upload") -> Stored:
-    """Store a measurements file (see `tuner.measurement`), once per content, by its SHA-256.
+    """Store a measurements file (see `tuner.core.measurement`), once per content, by its SHA-256.
 
     source      a file, or a binary stream, which is first copied into a temporary file
     name        what errors call it

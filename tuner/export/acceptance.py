@@ -15,11 +15,11 @@ from itertools import groupby
 from pathlib import Path
 
 from tuner.base.progress import Counted, quietly
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import MEASURED, Choice, Evidence, Rule, TuningTable
 from tuner.export.ladders import every_ladder
 from tuner.export.timing import CONDITIONS, Side, Starter, TimedCall, Times, TimingProgram
 from tuner.export.timing import time_rounds as time_calls
-from tuner.table import MEASURED, Choice, Evidence, Rule, TuningTable
 
 ITEM = 4  # bytes of the elements of timed calls
 STEP = math.sqrt(2)  # from one tried size of a rule to the next, at most, up to MOST sizes

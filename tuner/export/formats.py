@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tuner.base.errors import InputError
+from tuner.core.table import TuningTable
 from tuner.export import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
-from tuner.table import TuningTable
 
 
 def _no_generic(library: str, _layer: mpich.Layer) -> mpich.Tree:

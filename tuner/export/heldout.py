@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.progress import Counted, quietly
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.speedup import holm, over_launches
+from tuner.core.table import Rule, TuningTable
 from tuner.export.acceptance import ITEM, Trial, sizes_of
 from tuner.export.ladders import every_ladder
 from tuner.export.timing import (
@@ -30,8 +32,6 @@ from tuner.export.timing import (
     TimingProgram,
     time_rounds,
 )
-from tuner.gain import holm, over_launches
-from tuner.table import Rule, TuningTable
 
 PER_RULE = 3  # sizes at most of a rule
 CONTROLS = 4  # sizes at least that are left to the library, of the ranks of one communicator

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tuner import algorithms
 from tuner.base.errors import InputError
+from tuner.core.table import LIBRARY, SCHEDULE, Rule, TuningTable
 from tuner.export.ladders import describe
 from tuner.libraries import LIBRARIES
 from tuner.libraries.products import base_of
-from tuner.table import LIBRARY, SCHEDULE, Rule, TuningTable
 
 
 def require_known(table: TuningTable) -> None:

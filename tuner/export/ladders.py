@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
-from tuner.table import Choice, Key, Rule, TuningTable
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Key, Rule, TuningTable
 
 
 def by_ranks(

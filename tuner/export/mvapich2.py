@@ -12,12 +12,12 @@ import re
 from collections.abc import Sequence
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable
 from tuner.export import strict
 from tuner.export.ladders import by_ranks, describe
 from tuner.export.variables import LARGEST, Dialect, Entry
 from tuner.libraries.mvapich2 import ALGORITHMS, choice_of, number_of, order_safe
-from tuner.table import Choice, TuningTable
 
 MOST_ENTRIES = 32  # places in the library's table
 _ENTRY = re.compile(rf"({strict.NUMBER}):({strict.NUMBER})-({strict.NUMBER}|\+)")

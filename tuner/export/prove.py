@@ -17,9 +17,9 @@ from typing import Protocol
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import ProbeError, UnendedError
 from tuner.base.progress import Counted, quietly
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Rule
 from tuner.rank_program import rank_program
-from tuner.table import Choice, Rule
 
 PROVER = rank_program("tuner.runtime.prover")
 ITEM = 4  # bytes of the elements it sends where the size allows, else 1

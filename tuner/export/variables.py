@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Rule, TuningTable
 from tuner.export import environment
 from tuner.export.ladders import by_ranks, describe, left, probe_sizes
-from tuner.table import Choice, Rule, TuningTable
 
 LARGEST = 2**31 - 1  # bytes of a bound; the libraries keep them in an int
 

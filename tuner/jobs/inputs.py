@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tuner import db
+from tuner.core.measurement import Measurements
 from tuner.jobs.kinds import Spec
-from tuner.measurement import Measurements
 from tuner.topologies import topology_from_record
 from tuner.topology import Topology
 

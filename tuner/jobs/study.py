@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tuner import db
 from tuner.base.errors import InputError
-from tuner.cost import Calibration
+from tuner.core.calibration import Calibration
+from tuner.core.table import TuningTable
 from tuner.jobs.kinds import Spec, Store, Tell
 from tuner.sim.study import locally, result_record, run, study_from
-from tuner.table import TuningTable
 from tuner.topologies.machines import load_machine
 from tuner.topologies.presets import Machine
 from tuner.topologies.short import PREFIX

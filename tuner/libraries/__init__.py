@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.libraries import mpich, openmpi
 from tuner.libraries.capabilities import Capabilities
 from tuner.libraries.products import base_of, title_of
-from tuner.table import Choice
 
 LIBRARIES = {"openmpi": openmpi, "mpich": mpich}
 Candidates = Callable[..., Sequence[Choice]]

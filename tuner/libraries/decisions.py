@@ -14,10 +14,10 @@ from typing import Any
 
 from tuner.base.atomic_io import finite, from_record
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE, Placed, placed_record
+from tuner.core.table import Choice
 from tuner.libraries import named
-from tuner.locality import CONSECUTIVE, Placed, placed_record
-from tuner.table import Choice
 
 DEFAULT_RUNS = "default_runs"  # in the provenance of measurements
 Call = tuple[Collective, int, int, str]  # nodes, ppn, placement

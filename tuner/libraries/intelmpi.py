@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
-from tuner.table import LIBRARY, Choice
+from tuner.core.collective import Collective
+from tuner.core.table import LIBRARY, Choice
 
 PRESETS = {  # collective -> its largest preset
     Collective.ALLGATHER: 6,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import DEFAULT, LIBRARY, Choice
 from tuner.libraries.capabilities import Capabilities
-from tuner.table import DEFAULT, LIBRARY, Choice
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ within a node through shared memory.
 from __future__ import annotations
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
-from tuner.table import LIBRARY, Choice
+from tuner.core.collective import Collective
+from tuner.core.table import LIBRARY, Choice
 
 ALGORITHMS = {
     Collective.BCAST: {

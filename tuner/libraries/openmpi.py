@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import DEFAULT, LIBRARY, Choice
 from tuner.libraries.capabilities import Capabilities
-from tuner.table import DEFAULT, LIBRARY, Choice
 
 COLLECTIVE_IDS = {
     Collective.ALLGATHER: 0,

@@ -15,10 +15,10 @@ import numpy as np
 from tuner import algorithms
 from tuner.algorithms import trees
 from tuner.algorithms.scatter import binomial_scatter
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.schedule import Round, Schedule, concat, rotate, schedule
+from tuner.core.table import LIBRARY, Choice
 from tuner.libraries.products import MPICH, OPENMPI, base_of
-from tuner.schedule import Round, Schedule, concat, rotate, schedule
-from tuner.table import LIBRARY, Choice
 
 # Into how many parts Open MPI over TCP cuts messages of at least so many bytes that a rank posts
 # together, each receiver getting a part in turn. Shorter ones go out whole, one after the other.

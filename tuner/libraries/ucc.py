@@ -6,8 +6,8 @@ A table of UCC names them as UCC does. Sources: UCC 1.2.0 and 1.8.0.
 from __future__ import annotations
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
-from tuner.table import LIBRARY, Choice
+from tuner.core.collective import Collective
+from tuner.core.table import LIBRARY, Choice
 
 ALGORITHMS = {  # an algorithm's position is its number
     Collective.BCAST: ("knomial", "sag_knomial", "dbt"),

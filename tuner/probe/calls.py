@@ -8,12 +8,12 @@ from functools import cache, partial
 
 from tuner import algorithms, libraries
 from tuner.algorithms import describe, offered
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import SCHEDULE, Choice
 from tuner.probe.messages import PER_BYTE, PER_CALL, PER_MESSAGE
 from tuner.probe.plan import Arm, Point
 from tuner.probe.reach import Reach
 from tuner.probe.request import ALL, Request, Shape
-from tuner.table import SCHEDULE, Choice
 
 ITEM = 4  # bytes of the elements that a probe sends
 

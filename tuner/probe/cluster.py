@@ -22,9 +22,9 @@ from tuner import libraries
 from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.units import plural
+from tuner.core.measurement import WANTED, Cluster, Measurements, read_partial, unreadable
+from tuner.core.path_classes import placed_record
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
-from tuner.locality import placed_record
-from tuner.measurement import WANTED, Cluster, Measurements, read_partial, unreadable
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.file import ProbeFile

@@ -23,7 +23,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.base.statistics import midmean
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.probe.collectives import Call
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.runtime.ladders import METHODS
 from tuner.runtime.staging import READ, WRITE, Access
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.runtime.devices import Device, DeviceArray
 from tuner.runtime.ladders import METHODS
 from tuner.runtime.staging import Access, Staging

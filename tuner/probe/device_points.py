@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from tuner.collective import Collective
-from tuner.locality import CUDA, NETWORK, NVLINK, PCIE, SAME_GPU
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CUDA, NETWORK, NVLINK, PCIE, SAME_GPU
 from tuner.probe.plan import Arm, Point
 
 COPIES = ("h2d_pinned", "d2h_pinned", "h2d_pageable", "d2h_pageable", "d2d")

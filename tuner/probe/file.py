@@ -11,8 +11,7 @@ from typing import Any
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
-from tuner.libraries.decisions import DEFAULT_RUNS
-from tuner.measurement import (
+from tuner.core.measurement import (
     WANTED,
     Cluster,
     Measurement,
@@ -23,6 +22,7 @@ from tuner.measurement import (
     series_line,
     unreadable,
 )
+from tuner.libraries.decisions import DEFAULT_RUNS
 from tuner.probe.plan import Plan
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import outliers

@@ -8,7 +8,7 @@ from typing import Any
 from mpi4py import MPI
 
 from tuner.base.errors import InputError
-from tuner.locality import NVLINK, PCIE, SAME_GPU
+from tuner.core.path_classes import NVLINK, PCIE, SAME_GPU
 from tuner.runtime import devices
 
 NONE = "no CUDA device here: "

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.measurement import Cluster
+from tuner.core.measurement import Cluster
 from tuner.runtime.launch import PACKAGE, available_cores
 
 GIB = 2**30

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.base.atomic_io import from_record, write_atomically
 from tuner.base.errors import InputError
-from tuner.measurement import (
+from tuner.core.measurement import (
     Cluster,
     Measurement,
     Measurements,

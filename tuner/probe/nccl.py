@@ -14,7 +14,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.probe.device_buffers import DeviceBuffers
 from tuner.runtime.nccl import Cannot, Nccl, connect
 from tuner.runtime.staging import Access

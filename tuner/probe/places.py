@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from tuner.base.errors import ProbeError
 from tuner.base.units import plural
-from tuner.locality import CYCLIC
+from tuner.core.path_classes import CYCLIC
 from tuner.probe.clock import identity
 from tuner.probe.plan import APART, NEAR, Place, Plan
 

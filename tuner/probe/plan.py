@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from tuner.core.measurement import WRONG, Measurement, called, excluded_line
+from tuner.core.path_classes import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
+from tuner.core.table import LIBRARY, SCHEDULE, Choice
 from tuner.libraries.capabilities import Capabilities
-from tuner.locality import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
-from tuner.measurement import WRONG, Measurement, called, excluded_line
 from tuner.rank_program import SINGLE
-from tuner.table import LIBRARY, SCHEDULE, Choice
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement where it is not
 # consecutive: files keep keys
@@ -39,7 +39,7 @@ class Arm:
     """One of the things compared at a point.
 
     settings    the library's variables that force the algorithm
-    via         who runs it, as `tuner.table.Choice` says
+    via         who runs it, as `tuner.core.table.Choice` says
     nbytes      of this arm alone, where a point is a ladder of sizes
     """
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tuner.collective import Collective
-from tuner.locality import HOST
+from tuner.core.collective import Collective
+from tuner.core.path_classes import HOST
+from tuner.core.table import Choice
 from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.plan import CALLS, Arm, Plan, Point
 from tuner.rank_program import SINGLE
-from tuner.table import Choice
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
 # No powers of two: where libraries switch their algorithms says little of what lies between.

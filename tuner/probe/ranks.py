@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from tuner.locality import HOST
+from tuner.core.path_classes import HOST
 from tuner.probe import gpus, heartbeat, places, timing
 from tuner.probe.about import facts
 from tuner.probe.clock import Clock

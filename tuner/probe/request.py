@@ -11,8 +11,8 @@ from itertools import takewhile
 from tuner import algorithms, libraries
 from tuner.base.errors import InputError
 from tuner.base.units import plural
-from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE, PLACEMENTS, Placed
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS, Placed
 from tuner.probe.planning import COLLECTIVE_SIZES, communicator_sizes
 from tuner.rank_program import SINGLE
 from tuner.runtime.launch import Hosts

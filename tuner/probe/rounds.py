@@ -15,13 +15,13 @@ from tuner.algorithms import describe
 from tuner.base.atomic_io import from_record
 from tuner.base.errors import InputError
 from tuner.base.units import plural
-from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE, Placed
-from tuner.measurement import LineReader, unreadable
+from tuner.core.collective import Collective
+from tuner.core.measurement import LineReader, unreadable
+from tuner.core.path_classes import CONSECUTIVE, Placed
+from tuner.core.table import SCHEDULE, Choice
 from tuner.probe.calls import call, divisible
 from tuner.probe.plan import Point
 from tuner.probe.request import Request, Shape
-from tuner.table import SCHEDULE, Choice
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner import libraries
 from tuner.base.errors import InputError, ProbeError, UnendedError
-from tuner.measurement import Cluster, Measurements, read_measurements
+from tuner.core.measurement import Cluster, Measurements, read_measurements
 from tuner.probe.deadline import moment
 from tuner.probe.file import BEGAN, ProbeFile
 from tuner.probe.heartbeat import EVERY

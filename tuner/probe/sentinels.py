@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner.base.statistics import relative_half_width
 from tuner.base.units import format_size
-from tuner.measurement import Measurement
+from tuner.core.measurement import Measurement
 
 DRIFT = 0.05  # relative change from the first to the last sentinels that is worth a word
 NOISE = 0.10  # relative half-width of a median beyond which choices cannot be told apart

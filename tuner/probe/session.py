@@ -13,9 +13,10 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.locality import HOST
-from tuner.measurement import WRONG, Measurement, series_line
+from tuner.core.collective import Collective
+from tuner.core.measurement import WRONG, Measurement, series_line
+from tuner.core.path_classes import HOST
+from tuner.core.table import SCHEDULE, Choice
 from tuner.probe import pointtopoint, timing
 from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, HostBuffers, keeps_order
@@ -28,7 +29,6 @@ from tuner.runtime.memory import HOST_MEMORY
 from tuner.runtime.nccl import Cannot
 from tuner.runtime.scheduled import Scheduled
 from tuner.runtime.space import Spaces
-from tuner.table import SCHEDULE, Choice
 
 HALVED = ("pingpong", "call", "pairs", "sentinel")  # a call there and back gives a one-way time
 LADDER = 0.5  # of the time that is left, for one ladder of sizes at most

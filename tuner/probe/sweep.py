@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tuner.base.units import format_size, format_time
-from tuner.measurement import Measurement
+from tuner.core.measurement import Measurement
 
 ALONE = 16  # up to so many hosts each pair is measured by itself: pairs may share an uplink
 MOST_ROUNDS = 31  # each host meets at most so many others: the rest costs time and finds no more

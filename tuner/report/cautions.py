@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from tuner.base.units import format_size, plural, readable
-from tuner.measurement import Measurements
-from tuner.table import TuningTable
+from tuner.core.measurement import Measurements
+from tuner.core.table import TuningTable
 
 Record = Mapping[str, Any]
 QUIET = 0.05  # typical departure of the control from 1 above which the comparison is in doubt

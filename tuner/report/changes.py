@@ -15,10 +15,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from tuner.base.units import format_size
+from tuner.core.table import Key, Rule, TuningTable
 from tuner.report.figures import COLOURS, GAIN, INK, LOSS, powers
 from tuner.report.study_plots import save
 from tuner.select.difference import Change, Difference, seen
-from tuner.table import Key, Rule, TuningTable
 
 WIDTH, ROW, MARGIN, SENTENCE = 10.0, 0.62, 1.9, 0.6  # inches; the last of a lone title
 MOST_ROWS = 40

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from tuner.gain import over_launches
-from tuner.measurement import Measurement
-from tuner.table import Choice
+from tuner.core.measurement import Measurement
+from tuner.core.speedup import over_launches
+from tuner.core.table import Choice
 
 Curve = list[tuple[int, float]]  # (bytes, seconds), ascending
 

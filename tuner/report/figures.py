@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from tuner.base.units import format_size, format_time
+from tuner.core.table import DEFAULT, Rule
 from tuner.report.curves import Curve
-from tuner.table import DEFAULT, Rule
 
 # Paul Tol's "muted" scheme, distinguishable with every common kind of colour blindness
 # (personal.sron.nl/~pault, 2021); the markers tell the curves apart without any colour.

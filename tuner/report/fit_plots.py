@@ -16,7 +16,7 @@ from tuner.base.units import format_size, format_time
 from tuner.calibrate import Fit
 from tuner.calibrate.draws import Floats
 from tuner.calibrate.ladders import Ladder
-from tuner.cost import Calibration, PathCost
+from tuner.core.calibration import Calibration, PathCost
 from tuner.report.study_plots import save
 
 POINT, LINE, OFF, BREAK = "#4477aa", "#222222", "#cc6677", "#999933"

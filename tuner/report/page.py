@@ -7,11 +7,11 @@ from html import escape
 from typing import Any
 
 from tuner.base.units import format_range, format_sizes, readable
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Key, Rule
 from tuner.report.curves import measured, off, predicted, shapes
 from tuner.report.figures import heldout_figure, times_figure
 from tuner.report.summary import LibraryResult, confirmation, split, summarise
-from tuner.table import Key, Rule
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1080px; margin: 2rem auto;

@@ -17,7 +17,7 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from tuner.base.units import format_size
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.report.figures import COLOURS, INK
 from tuner.sim.study import StudyPoint, StudyResult
 from tuner.sim.study.axes import FORMATS

@@ -9,10 +9,10 @@ from statistics import fmean
 from typing import Any
 
 from tuner.base.units import format_size, plural, readable
-from tuner.measurement import Measurements
+from tuner.core.measurement import Measurements
+from tuner.core.table import DEFAULT, TuningTable
 from tuner.report import cautions
 from tuner.report.cautions import departure, is_slower
-from tuner.table import DEFAULT, TuningTable
 
 Record = Mapping[str, Any]
 UNPROVED = "the file that was proved does not hold it"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.base.errors import InputError, quoted
 from tuner.base.progress import Counted, quietly
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.results import imb, nccl_tests, osu, pico, tidy
 from tuner.results.inspector_files import (
     begin_of,

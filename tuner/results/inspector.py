@@ -25,8 +25,8 @@ from typing import Any, NoReturn
 
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import plural
+from tuner.core.measurement import LONGEST
 from tuner.libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
-from tuner.measurement import LONGEST
 from tuner.results.reading import MOST_RANKS
 from tuner.results.streaming import Line
 from tuner.results.text import LARGEST

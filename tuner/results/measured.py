@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
-from tuner.measurement import (
+from tuner.core.collective import Collective
+from tuner.core.measurement import (
     SHORTEST,
     Cluster,
     Measurement,
@@ -18,10 +18,10 @@ from tuner.measurement import (
     header_line,
     series_line,
 )
+from tuner.core.table import DEFAULT
 from tuner.results.names import library_name
 from tuner.results.reading import COLLECTIVE, Reading
 from tuner.results.text import LARGEST
-from tuner.table import DEFAULT
 
 Point = tuple[object, ...]
 

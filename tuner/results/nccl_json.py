@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from tuner.base.errors import InputError, quoted
-from tuner.measurement import LONGEST
+from tuner.core.measurement import LONGEST
 from tuner.results.nccl_tests import PROGRAM, Run, reading, version_of
 from tuner.results.reading import Reading, Told
 from tuner.results.text import LARGEST, Lines

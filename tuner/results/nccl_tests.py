@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.results import text
 from tuner.results.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
 from tuner.results.text import Lines

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.results import text
 from tuner.results.names import algorithm_name
 from tuner.results.reading import ALLTOALL, COLLECTIVE, Benchmark, Reading, Told

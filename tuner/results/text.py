@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.base.errors import InputError, quoted
-from tuner.measurement import LONGEST
+from tuner.core.measurement import LONGEST
 
 MOST_BYTES = 64 << 20
 MOST_LINES = 1 << 20

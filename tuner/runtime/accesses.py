@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import in_place
 from tuner.runtime.staging import READ, UNUSED, WRITE, Access

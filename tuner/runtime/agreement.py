@@ -17,11 +17,11 @@ from pathlib import Path
 from mpi4py import MPI
 
 from tuner.base.errors import InputError
+from tuner.core.table import TuningTable, table_record
 from tuner.runtime.consensus import Consensus, ObjectionError, attempt
 from tuner.runtime.deadline import Deadline
 from tuner.runtime.log import warn
 from tuner.runtime.request import LARGEST, Fetched, Request, digest_of
-from tuner.table import TuningTable, table_record
 
 
 @dataclass(frozen=True)

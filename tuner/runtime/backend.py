@@ -16,7 +16,8 @@ from mpi4py import MPI
 from tuner import libraries
 from tuner.algorithms import build
 from tuner.base.errors import InputError, TunerError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import NCCL, SCHEDULE, Choice
 from tuner.libraries.products import base_of
 from tuner.runtime.accesses import buffers_of
 from tuner.runtime.agreement import library_name
@@ -31,7 +32,6 @@ from tuner.runtime.private import give_back, hold
 from tuner.runtime.scheduled import Scheduled
 from tuner.runtime.space import Spaces
 from tuner.runtime.tally import Tally
-from tuner.table import NCCL, SCHEDULE, Choice
 
 Prepare = Callable[..., Callable[[], None] | None]
 MOST_IDLE = 1 << 20  # bytes that stay allocated between two communicators

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from tuner.locality import CYCLIC
+from tuner.core.path_classes import CYCLIC
 from tuner.runtime.bisection import ladder
 from tuner.runtime.deciding import require_undecided
 from tuner.runtime.prover import ITEM, executed, expect, perform, place

@@ -20,7 +20,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.base.errors import InputError
-from tuner.locality import CUDA, HOST
+from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.control_variables import library_functions
 from tuner.runtime.dlpack import ON_HOST

@@ -11,7 +11,8 @@ from mpi4py import MPI
 
 from tuner.algorithms import build
 from tuner.base.errors import TunerError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import NCCL, SCHEDULE, Choice
 from tuner.runtime.backend import Backend, Runner
 from tuner.runtime.consensus import (
     AbandonedError,
@@ -27,7 +28,6 @@ from tuner.runtime.ladders import METHODS, Action, CountingLadder, Ladder, Recor
 from tuner.runtime.log import warn_once
 from tuner.runtime.staging import Staging
 from tuner.runtime.tally import Tally
-from tuner.table import NCCL, SCHEDULE, Choice
 
 DEFAULT_STEPS = Steps([0], [Choice()], [0], ())
 

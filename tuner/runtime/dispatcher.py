@@ -19,8 +19,9 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
-from tuner.locality import CUDA, HOST
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CUDA, HOST
+from tuner.core.table import OPERATORS, TuningTable
 from tuner.runtime import log, shortcuts
 from tuner.runtime.agreement import NO_TABLE, Agreed, library_name, obtain
 from tuner.runtime.backend import Backend
@@ -35,7 +36,6 @@ from tuner.runtime.objects import Twin, as_kind
 from tuner.runtime.pool import DispatchPool
 from tuner.runtime.request import Request, here, request_for
 from tuner.runtime.tally import Tally
-from tuner.table import OPERATORS, TuningTable
 
 DERIVING = (  # what makes a communicator of this one; it follows the same table
     "Dup", "Dup_with_info", "Clone", "Split", "Split_type", "Create", "Create_group", "Create_cart",

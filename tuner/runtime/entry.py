@@ -18,7 +18,7 @@ from tuner.runtime.objects import Twin, as_kind
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner.table import TuningTable
+    from tuner.core.table import TuningTable
 
 
 def tune(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tuner.locality import CONSECUTIVE, placed_record
+from tuner.core.path_classes import CONSECUTIVE, placed_record
 from tuner.runtime.consensus import Consensus, attempt
 from tuner.runtime.log import warn
 

@@ -20,8 +20,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.cost import ReductionCost
-from tuner.locality import CUDA, HOST
+from tuner.core.calibration import ReductionCost
+from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.compatibility import handle_of
 from tuner.runtime.devices import DeviceArray, Kernel
 from tuner.runtime.log import warn_once

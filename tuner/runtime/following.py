@@ -13,9 +13,20 @@ from numpy.typing import NDArray
 
 from tuner import libraries
 from tuner.algorithms import build
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CUDA
+from tuner.core.table import (
+    LIBRARY,
+    NCCL,
+    OPERATORS,
+    SCHEDULE,
+    Choice,
+    Evidence,
+    Key,
+    Rule,
+    TuningTable,
+)
 from tuner.libraries.products import base_of
-from tuner.locality import CUDA
 from tuner.runtime.agreement import library_name
 from tuner.runtime.alone import VARIABLES
 from tuner.runtime.backend import Backend
@@ -25,7 +36,6 @@ from tuner.runtime.forcing import Forcing
 from tuner.runtime.layout import Layout, layout_on
 from tuner.runtime.log import inform, warn, warn_once
 from tuner.runtime.nccl import Cannot, Nccl, objection_of
-from tuner.table import LIBRARY, NCCL, OPERATORS, SCHEDULE, Choice, Evidence, Key, Rule, TuningTable
 
 Rules = Mapping[Key, tuple[Rule, ...]]
 LONGEST = 1 << 31  # bytes, of what is counted in them; Open MPI counts in C's int

@@ -14,7 +14,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import in_place, is_plain
 from tuner.runtime.forcing import NOTHING, Around

@@ -11,9 +11,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Key, Rule
 from tuner.runtime.feedback import UNRECORDED, Ring, Shape
-from tuner.table import Choice, Key, Rule
 
 Action = Callable[..., None]
 METHODS = {

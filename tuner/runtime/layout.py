@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.locality import CONSECUTIVE, CYCLIC
+from tuner.core.path_classes import CONSECUTIVE, CYCLIC
 from tuner.runtime.consensus import Consensus
 from tuner.runtime.private import made_of
 
@@ -59,7 +59,7 @@ def layout_on(nodes: NDArray[np.int64]) -> Layout | None:
 
 def regular(firsts: NDArray[np.int64]) -> Layout | None:
     """Of the lowest rank on the node of every rank; None for any other placement. Where two are
-    the same it is the first of `tuner.locality.PLACEMENTS`.
+    the same it is the first of `tuner.core.path_classes.PLACEMENTS`.
     """
     ranks, nodes = np.arange(len(firsts)), len(np.unique(firsts))
     ppn, left = divmod(len(ranks), nodes)

@@ -18,8 +18,8 @@ from mpi4py import MPI
 
 from tuner.base.errors import InputError
 from tuner.base.units import parse_duration
-from tuner.collective import Collective
-from tuner.locality import CUDA
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CUDA
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import View, contiguous, describe, in_place
 from tuner.runtime.compatibility import code_of, handle_of

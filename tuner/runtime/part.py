@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tuner.algorithms import facts_of
 from tuner.base.errors import ScheduleError
-from tuner.collective import Collective
-from tuner.schedule import NO_REDUCTION, Schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import NO_REDUCTION, Schedule
 
 _COLLECTIVES = tuple(Collective)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_duration
-from tuner.table import TuningTable, parse_table, table_record
+from tuner.core.table import TuningTable, parse_table, table_record
 
 TIMEOUT = "5s"
 LONGEST = 3600.0  # seconds

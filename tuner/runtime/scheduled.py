@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.runtime.arguments import rank_of
 from tuner.runtime.bindings import Bindings, Known, memory_at
 from tuner.runtime.buffers import Bytes, View, address_of, contiguous, in_place, whole
@@ -22,7 +23,6 @@ from tuner.runtime.compatibility import handle_of
 from tuner.runtime.executor import Bound
 from tuner.runtime.packing import Packed, packed
 from tuner.runtime.space import Spaces
-from tuner.table import Choice
 
 Call = Callable[..., None]
 Move = Callable[[], None]

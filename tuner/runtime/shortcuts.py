@@ -17,10 +17,10 @@ from typing import Any
 from mpi4py import MPI
 from numpy import ndarray
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import OPERATORS
 from tuner.runtime.ladders import METHODS, Action, Ladder
 from tuner.runtime.nvidia import driver_loads
-from tuner.table import OPERATORS
 
 PLAIN = (ndarray, type(MPI.IN_PLACE), type(None))  # buffer arguments that are never on a device
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.locality import CUDA
+from tuner.core.path_classes import CUDA
 from tuner.runtime.buffers import memory_behind, moved
 from tuner.runtime.devices import Device, buffer_of, memory_of
 

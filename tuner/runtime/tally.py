@@ -7,9 +7,9 @@ from collections import defaultdict
 from contextlib import suppress
 
 from tuner.base.units import plural
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.runtime import log
-from tuner.table import Choice
 
 
 class Tally:

@@ -11,9 +11,9 @@ from sklearn.base import RegressorMixin
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.neighbors import KNeighborsRegressor
 
+from tuner.core.table import Choice
 from tuner.select.cases import Case
 from tuner.select.dataset import Point
-from tuner.table import Choice
 
 Pick = Callable[[Point, Collection[Choice]], Choice]  # one of those that can be had
 Trainer = Callable[[Sequence[Case]], Pick]

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from tuner.base.errors import InputError
 from tuner.base.statistics import NORMAL_95
-from tuner.gain import over_launches
-from tuner.measurement import SHORTEST
+from tuner.core.measurement import SHORTEST
+from tuner.core.speedup import over_launches
+from tuner.core.table import Choice
 from tuner.select.dataset import Pair, Point, Row, Simulate
 from tuner.select.lines import common_line, own_lines, terms
 from tuner.select.regressor import ArmKernel, ResidualRegressor
 from tuner.select.ways import PLAIN, Way, is_power
-from tuner.table import Choice
 
 Array = NDArray[np.float64]
 

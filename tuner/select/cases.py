@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from tuner.base.errors import InputError, quoted
-from tuner.gain import over_launches
-from tuner.locality import CONSECUTIVE
-from tuner.measurement import SHORTEST, Measurements
+from tuner.core.measurement import SHORTEST, Measurements
+from tuner.core.path_classes import CONSECUTIVE
+from tuner.core.speedup import over_launches
+from tuner.core.table import Choice
 from tuner.results import Reading
 from tuner.select.dataset import Point, Row, Simulate, by_point, label
-from tuner.table import Choice
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from tuner import libraries
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
-from tuner.interpret import interpret
+from tuner.core.collective import Collective
+from tuner.core.interpret import interpret
+from tuner.core.table import DEFAULT, OPERATORS, Choice
 from tuner.libraries.schedules import schedule_of
-from tuner.table import DEFAULT, OPERATORS, Choice
 
 OrderSafe = Callable[[Collective, Choice], bool]
 _RANKS, _BYTES = (7, 8), (4096, 65536)  # tried: also an odd number, one segment and several

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
-from tuner.gain import over_launches
-from tuner.locality import CONSECUTIVE, Placed
-from tuner.measurement import Measurement, Measurements, wrong_algorithms
-from tuner.table import RUNNER, Choice, Key
+from tuner.core.collective import Collective
+from tuner.core.measurement import Measurement, Measurements, wrong_algorithms
+from tuner.core.path_classes import CONSECUTIVE, Placed
+from tuner.core.speedup import over_launches
+from tuner.core.table import RUNNER, Choice, Key
 
 Kind = tuple[str, str, str]  # collective, memory, placement
 
@@ -77,7 +77,7 @@ class Row:
     """What was measured and simulated for one choice at one point. Seconds.
 
     samples             of each launch, by its number
-    typical, low, high  time over the launches (`tuner.gain.over_launches`) and its 95 % interval
+    typical, low, high  time over the launches (`tuner.core.speedup.over_launches`) and its 95 % interval
     simulated           NaN for algorithms of the library that no schedule of ours describes, and
                         for its default where nobody knows what that runs
     """

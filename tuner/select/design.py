@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
 from tuner.base.errors import InputError
+from tuner.core.table import Choice
 from tuner.select.belief import Belief, variance
 from tuner.select.dataset import NOISE, Pair, Point, Row, Simulate, Wrong, is_wrong
 from tuner.select.influence import Influence
 from tuner.select.offers import Offers, Option, Task
 from tuner.select.selector import Selector
 from tuner.select.worth import Outlook
-from tuner.table import Choice
 
 Array = NDArray[np.float64]
 

@@ -13,9 +13,9 @@ from typing import Any
 from tuner.base.atomic_io import finite
 from tuner.base.errors import InputError
 from tuner.base.units import format_size
-from tuner.collective import Collective
-from tuner.locality import placed_record
-from tuner.table import MEASURED, NOTHING, OPERATORS, Choice, Evidence, Key, Rule, TuningTable
+from tuner.core.collective import Collective
+from tuner.core.path_classes import placed_record
+from tuner.core.table import MEASURED, NOTHING, OPERATORS, Choice, Evidence, Key, Rule, TuningTable
 
 DEPARTS, RETURNS, OTHER = "leaves the default", "returns to the default", "other algorithm"
 _SILENT = Evidence(NOTHING)

@@ -13,12 +13,12 @@ from types import MappingProxyType
 import numpy as np
 
 from tuner.base.progress import Counted, quietly
+from tuner.core.table import Choice
 from tuner.select.baselines import BASELINES, Pick, Trainer, first
 from tuner.select.cases import Case, folds
 from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.regret import Regret, summary
 from tuner.select.selector import train
-from tuner.table import Choice
 
 OURS, SURE = "tuner", "tuner, if sure"
 DEFAULT, SINGLE = "default", "best single"

@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.core.table import Choice
 from tuner.select.belief import Beliefs
 from tuner.select.dataset import NOISE, Point, Row, by_point
 from tuner.select.support import Support
 from tuner.select.ways import Way
-from tuner.table import Choice
 
 _LONE = 0.5  # gain that is believed although not all shapes around speak for the choice
 

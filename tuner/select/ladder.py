@@ -9,14 +9,14 @@ from functools import partial
 from itertools import pairwise
 from statistics import fmean
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import LEARNED, MEASURED, NOTHING, SIMULATED, Choice, Evidence, Key, Rule
 from tuner.select.compaction import Allowed, Plan, cost_of, leaving
 from tuner.select.contest import Contest
 from tuner.select.dataset import Point
 from tuner.select.selector import Selector
 from tuner.select.support import gap_above, gap_below
 from tuner.select.switch import beyond, roundest, switch
-from tuner.table import LEARNED, MEASURED, NOTHING, SIMULATED, Choice, Evidence, Key, Rule
 
 # Why a library would run another algorithm than it was asked for, p ranks and so many bytes; empty
 # where it does not.

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from tuner.measurement import SHORTEST
+from tuner.core.measurement import SHORTEST
+from tuner.core.table import Choice
 from tuner.select.dataset import Point, Row
-from tuner.table import Choice
 
 Array = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tuner.base.errors import InputError
-from tuner.table import Key, Rule, TuningTable
+from tuner.core.table import Key, Rule, TuningTable
 
 
 def lookup(table: TuningTable, key: Key, nbytes: int) -> Rule:

@@ -12,16 +12,16 @@ from tuner import libraries
 from tuner.base.atomic_io import from_record
 from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
-from tuner.cost import BORROWED, Calibration
+from tuner.core.calibration import BORROWED, Calibration
+from tuner.core.measurement import WANTED, Measurements
+from tuner.core.table import NOTHING, Choice, Evidence, Rule, TuningTable
 from tuner.libraries.decisions import decisions_of
-from tuner.measurement import WANTED, Measurements
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all, repeated
 from tuner.select.dataset import Kind, Pair, Point, Row, Simulate, label, measured_pairs
 from tuner.select.predict import Simulator
 from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
-from tuner.table import NOTHING, Choice, Evidence, Rule, TuningTable
 from tuner.topologies import described
 from tuner.topology import Topology
 

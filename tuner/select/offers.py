@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.core.table import Choice
 from tuner.select.dataset import Point
 from tuner.select.influence import Influence
-from tuner.table import Choice
 
 Array = NDArray[np.float64]
 

@@ -12,13 +12,13 @@ from functools import cache
 from itertools import groupby
 
 from tuner.base.progress import Counted, quietly
-from tuner.cost import REDUCTIONS, Calibration
+from tuner.core.calibration import REDUCTIONS, Calibration
+from tuner.core.table import Choice
 from tuner.libraries.decisions import Decisions, runs
 from tuner.libraries.schedules import schedule_of
 from tuner.select.dataset import Pair, Point
 from tuner.sim.cores import spread
 from tuner.sim.simulations import Simulations
-from tuner.table import Choice
 from tuner.topology import HOST, NETWORK, Placement, Topology
 
 Priced = list[tuple[Pair, float]]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tuner.base.errors import InputError
 from tuner.base.statistics import NORMAL_95
+from tuner.core.table import Choice
 from tuner.select import worth
 from tuner.select.belief import Belief, Beliefs, deviation, require_rows
 from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate, simulated_beside_default
 from tuner.select.guess import Guess
 from tuner.select.support import REACH, Support
 from tuner.select.ways import OTHER_SIZES, PLAIN, Choose, Way, best_way
-from tuner.table import Choice
 
 
 class Selector:

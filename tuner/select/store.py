@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 from tuner import __version__
 from tuner.base.atomic_io import finite, from_record, write_atomically
 from tuner.base.errors import InputError, quoted
-from tuner.locality import CONSECUTIVE
-from tuner.measurement import LONGEST, SHORTEST
+from tuner.core.measurement import LONGEST, SHORTEST
+from tuner.core.path_classes import CONSECUTIVE
+from tuner.core.table import Choice
 from tuner.select.cases import Case
 from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.selector import Selector, train
-from tuner.table import Choice
 
 FILE, MANIFEST = "selector.skops", "manifest.json"
 TRUSTED = ("tuner.select.store.Trained",)

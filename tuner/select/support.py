@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import product
 
+from tuner.core.table import Choice
 from tuner.select.dataset import Kind, Point, Row
-from tuner.table import Choice
 
 REACH = 8.0  # a guess goes beyond what was measured, of nodes and of sizes, up to this factor
 _LONE_GAP = 2.0  # how far a single probed size speaks for others

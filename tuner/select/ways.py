@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from tuner.base.statistics import LEVEL
+from tuner.core.table import Choice
 from tuner.select.dataset import Point, Row, by_point
-from tuner.table import Choice
 
 _MOST = 1.0  # a call that is slower than the best by more counts as by so much
 _FOLDS = 5  # node counts that are left out in turn

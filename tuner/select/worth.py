@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky
 
 from tuner.base.statistics import NORMAL_95
+from tuner.core.table import Choice
 from tuner.select.belief import Belief
-from tuner.table import Choice
 
 Array = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.errors import InputError
-from tuner.cost import Calibration
-from tuner.schedule import Schedule
+from tuner.core.calibration import Calibration
+from tuner.core.schedule import Schedule
 from tuner.sim import events, fast
 from tuner.sim.simulations import Simulations
 from tuner.sim.traffic import traffic

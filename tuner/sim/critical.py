@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.errors import InputError
-from tuner.cost import Calibration
-from tuner.schedule import Schedule
+from tuner.core.calibration import Calibration
+from tuner.core.schedule import Schedule
 from tuner.sim.events import Bar, trace
 from tuner.sim.traffic import Traffic, traffic
 from tuner.topology import CUDA, HOST, Placement

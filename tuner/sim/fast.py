@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.errors import TooLargeError
-from tuner.cost import Calibration
-from tuner.schedule import Round, Schedule
+from tuner.core.calibration import Calibration
+from tuner.core.schedule import Round, Schedule
 from tuner.sim import agenda, competing, plain, rounds
 from tuner.sim.lanes import Lanes, charged, lanes, table
 from tuner.sim.manner import told_apart

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.schedule import NO_REDUCTION
+from tuner.core.schedule import NO_REDUCTION
 from tuner.sim.distinct import distinct
 from tuner.sim.rows import Rows
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tuner.base.errors import UnpricedError
 from tuner.base.units import format_time
-from tuner.cost import Calibration, PathCost
-from tuner.locality import PATH_CLASSES
-from tuner.schedule import Schedule
+from tuner.core.calibration import Calibration, PathCost
+from tuner.core.path_classes import PATH_CLASSES
+from tuner.core.schedule import Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.manner import CLASSES
 from tuner.sim.tariff import STAGED, STRAIGHT, STRIPED, Price, Tariff, tariff_of

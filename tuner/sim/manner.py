@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tuner.cost import Calibration
+from tuner.core.calibration import Calibration
 from tuner.topology import EXCHANGE, RING
 
 Ints = NDArray[np.int64]

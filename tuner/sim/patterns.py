@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tuner.base.errors import TooLargeError
-from tuner.schedule import Round
+from tuner.core.schedule import Round
 from tuner.sim.distinct import distinct
 from tuner.sim.manner import manners
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.schedule import Schedule
+from tuner.core.schedule import Schedule
 from tuner.sim.manner import ALONE, manners
 from tuner.topology import CUDA
 

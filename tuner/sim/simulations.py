@@ -8,8 +8,8 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from tuner.base.errors import UnpricedError
-from tuner.cost import Calibration
-from tuner.schedule import Schedule
+from tuner.core.calibration import Calibration
+from tuner.core.schedule import Schedule
 from tuner.sim.fast import Call
 from tuner.topology import HOST, Placement
 

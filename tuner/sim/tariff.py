@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tuner.cost import Calibration, PathCost
+from tuner.core.calibration import Calibration, PathCost
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

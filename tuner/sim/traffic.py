@@ -14,8 +14,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tuner.base.errors import InputError
-from tuner.cost import FREE_REDUCTION, Calibration, PathCost, ReductionCost
-from tuner.schedule import NO_REDUCTION, Schedule
+from tuner.core.calibration import FREE_REDUCTION, Calibration, PathCost, ReductionCost
+from tuner.core.schedule import NO_REDUCTION, Schedule
 from tuner.sim.distinct import distinct
 from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, together
 from tuner.sim.lanes import charged, lanes, table

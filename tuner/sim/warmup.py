@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.algorithms import build
-from tuner.collective import Collective
-from tuner.cost import Calibration, Estimate, PathCost, ReductionCost
-from tuner.locality import EXCHANGE, HOST, NETWORK, NODE, RING
-from tuner.schedule import Schedule
+from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
+from tuner.core.collective import Collective
+from tuner.core.path_classes import EXCHANGE, HOST, NETWORK, NODE, RING
+from tuner.core.schedule import Schedule
 from tuner.sim.compiled import NotCompiledError, nothing_compiled
 from tuner.sim.fast import Call
 from tuner.topology import Link, Node, Placement, Topology

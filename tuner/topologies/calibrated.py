@@ -3,8 +3,8 @@
 import math
 
 from tuner.base.errors import InputError
-from tuner.cost import Calibration
-from tuner.measurement import Cluster
+from tuner.core.calibration import Calibration
+from tuner.core.measurement import Cluster
 from tuner.topology import HOST, MEMORY_BUS, NETWORK, Link, Node, Topology
 
 SWITCH = "switch"

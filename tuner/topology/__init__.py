@@ -4,7 +4,7 @@ A `Topology` is nodes, switches and directed links, with the devices and links i
 they are known; a `Placement` maps ranks to nodes and devices; `paths` says what messages cross.
 """
 
-from tuner.locality import (
+from tuner.core.path_classes import (
     CROSS_SOCKET,
     CUDA,
     EXCHANGE,

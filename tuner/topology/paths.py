@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.locality import (
+from tuner.core.path_classes import (
     CROSS_SOCKET,
     CUDA,
     NETWORK,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.errors import InputError
-from tuner.locality import CONSECUTIVE, CUDA, CYCLIC, HOST
+from tuner.core.path_classes import CONSECUTIVE, CUDA, CYCLIC, HOST
 from tuner.topology.machine import CPU, GPU, NIC, Interior, Topology
 
 Indices = NDArray[np.int64]

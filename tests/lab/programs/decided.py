@@ -5,10 +5,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
 from tuner.export.openmpi.decisions import find
 from tuner.libraries.decisions import in_provenance
-from tuner.locality import CONSECUTIVE, PLACEMENTS
 from tuner.runtime.launch import Hosts, Launcher, Spread, Template
 
 MOST = 1 << 20

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import TuningTable, read_table
 from tuner.runtime import tune
 from tuner.runtime.consensus import run_together
 from tuner.runtime.following import applicable
 from tuner.runtime.layout import Layout, layout_on, nodes_of
-from tuner.table import TuningTable, read_table
 
 WORLD = MPI.COMM_WORLD
 NBYTES = 4096

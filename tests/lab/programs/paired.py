@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tuner.cli.clusters import usual_template
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.export.timing import Side, TimedCall, build, time_rounds
 from tuner.runtime.launch import Launcher, ShapeLauncher
 from tuner.runtime.launch.hosts import from_environment

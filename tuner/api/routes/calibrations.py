@@ -25,7 +25,7 @@ from tuner.api.schemas import (
 )
 from tuner.api.service import Serving
 from tuner.base.errors import InputError, quoted
-from tuner.cost import calibration_from_record, calibration_record
+from tuner.core.calibration import calibration_from_record, calibration_record
 
 router = APIRouter(
     prefix=f"{PREFIX}/calibrations",

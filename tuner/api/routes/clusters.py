@@ -12,7 +12,7 @@ from tuner import db
 from tuner.api.problems import documented
 from tuner.api.schemas import MOST, PREFIX, Body, Count, IdInPath, Name, Page, Paging, Size
 from tuner.api.service import Serving
-from tuner.measurement import Cluster
+from tuner.core.measurement import Cluster
 
 router = APIRouter(prefix=f"{PREFIX}/clusters", tags=["clusters"], responses=documented())
 

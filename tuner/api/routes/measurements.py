@@ -31,7 +31,7 @@ from tuner.api.schemas import (
 )
 from tuner.api.service import Service, Serving
 from tuner.api.uploads import body_on_disk, ingest_file
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 
 router = APIRouter(prefix=f"{PREFIX}/measurements", tags=["measurements"], responses=documented())
 NDJSON = "application/x-ndjson"

@@ -29,12 +29,12 @@ from tuner.api.schemas import (
 from tuner.api.service import Serving
 from tuner.api.stored import written
 from tuner.base.errors import UnpricedError
-from tuner.cost import Calibration
+from tuner.core.calibration import Calibration
+from tuner.core.schedule import Schedule
+from tuner.core.table import Choice
 from tuner.libraries.schedules import cuts, schedule_of
-from tuner.schedule import Schedule
 from tuner.sim import simulate
 from tuner.sim.study.candidates import Candidate, pieces, transfers
-from tuner.table import Choice
 from tuner.topologies.machines import machine_of
 from tuner.topology import CUDA, Placement
 

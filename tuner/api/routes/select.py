@@ -12,7 +12,7 @@ from tuner.api.problems import documented
 from tuner.api.published import Entry
 from tuner.api.schemas import PREFIX, Body, Call, Name, example
 from tuner.api.service import Service, Serving
-from tuner.table import Key
+from tuner.core.table import Key
 
 router = APIRouter(
     prefix=f"{PREFIX}/select",

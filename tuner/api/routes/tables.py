@@ -29,9 +29,9 @@ from tuner.api.schemas import (
     example,
 )
 from tuner.api.service import Service, Serving
+from tuner.core.table import table_from_record
 from tuner.export.known import require_known
 from tuner.select.difference import difference, difference_record
-from tuner.table import table_from_record
 
 router = APIRouter(
     prefix=f"{PREFIX}/tables", tags=["tables"], responses=documented(), route_class=LargeBodyRoute

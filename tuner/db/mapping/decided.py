@@ -9,9 +9,9 @@ from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, event, t
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tuner.base.errors import InputError
+from tuner.core.path_classes import CONSECUTIVE
 from tuner.db.mapping.base import Base, now
 from tuner.db.mapping.measured import ClusterRow
-from tuner.locality import CONSECUTIVE
 
 
 class TableRow(Base):

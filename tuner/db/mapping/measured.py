@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from tuner.core.path_classes import CONSECUTIVE
 from tuner.db.mapping.base import Base, now
-from tuner.locality import CONSECUTIVE
 
 
 class ClusterRow(Base):

@@ -13,11 +13,11 @@ import re
 from collections.abc import Sequence
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.export import strict
 from tuner.export.variables import LARGEST, Dialect, Entry
 from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of, preset_of
-from tuner.table import Choice
 
 PREFIX = "I_MPI_ADJUST_"
 MOST_ENTRIES = 1000

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.progress import Counted, quietly
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Rule, TuningTable
 from tuner.export import environment, watcher
 from tuner.export.intelmpi.adjust import DIALECT, PREFIX
 from tuner.export.ladders import by_ranks
@@ -29,7 +30,6 @@ from tuner.export.prove import (
 )
 from tuner.libraries import require_unset
 from tuner.libraries.intelmpi import preset_of
-from tuner.table import Choice, Rule, TuningTable
 
 SOURCE = Path(__file__).with_name("watch.c")
 OWN = None  # in the place of a preset: the library's own decision

@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Rule, TuningTable
 from tuner.export.ladders import by_ranks, places_by_ranks
 from tuner.export.mpich.selection import COMMUNICATOR, Call, Leaf, Tree, holds
 from tuner.libraries.mpich import LARGEST, native
-from tuner.table import Rule, TuningTable
 
 LeafOf = Callable[[Rule], Leaf | None]  # None: the library's own branch
 _Ladders = Mapping[int, Sequence[Rule]]

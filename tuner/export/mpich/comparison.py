@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import product
 
 from tuner.base.errors import quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.export.ladders import beside, by_ranks, probe_sizes
 from tuner.export.mpich.branches import LeafOf, among_nodes_of_several, guarded
 from tuner.export.mpich.layers import Layer
@@ -25,7 +26,6 @@ from tuner.export.mpich.selection import (
     seen_by,
 )
 from tuner.libraries.mpich import ITEM
-from tuner.table import OPERATORS, Rule, TuningTable
 
 
 def compare(

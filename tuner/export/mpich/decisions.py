@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.export.mpich.device import HANDED_ON, IN_SHARED_MEMORY
 from tuner.export.mpich.emitter import leaf_for
 from tuner.export.mpich.generic import OwnTrees
@@ -19,7 +20,6 @@ from tuner.libraries.decisions import Call as Shaped
 from tuner.libraries.decisions import Decisions
 from tuner.libraries.mpich import ALGORITHMS, ITEM
 from tuner.rank_program import SINGLE, THREAD_LEVELS
-from tuner.table import Choice
 
 
 def find(

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Rule, TuningTable
 from tuner.export.mpich import emitter
 from tuner.export.mpich.comparison import compare
 from tuner.export.mpich.layers import DEVICE
 from tuner.export.mpich.selection import Leaf, Tree
-from tuner.table import Rule, TuningTable
 
 # The composition that hands the whole call to the network module, which calls the MPIR layer
 # (src/mpid/ch4/src/ch4_coll_impl.h; seen to do so in MPICH 3.4 to 5.0, over UCX and OFI).

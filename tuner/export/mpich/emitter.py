@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Rule, TuningTable
 from tuner.export.ladders import describe
 from tuner.export.mpich.branches import LeafOf, grown
 from tuner.export.mpich.comparison import compare
@@ -14,7 +15,6 @@ from tuner.export.mpich.layers import MPIR, Layer
 from tuner.export.mpich.parsing import introduced_after
 from tuner.export.mpich.selection import Leaf, Tree
 from tuner.libraries.mpich import leaf_parameters, native, order_safe
-from tuner.table import Choice, Rule, TuningTable
 
 POISON = Leaf("MPIR_Barrier_intra_smp")  # no other collective can run it
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.progress import Counted, quietly
+from tuner.core.table import Choice, Rule, TuningTable
 from tuner.export.ladders import every_ladder
 from tuner.export.mpich import device, emitter
 from tuner.export.mpich.branches import LeafOf, grown, guarded
@@ -38,7 +39,6 @@ from tuner.export.prove import (
 )
 from tuner.libraries import require_unset
 from tuner.libraries.mpich import DECIDING, DEVICE_COLLECTIVES
-from tuner.table import Choice, Rule, TuningTable
 
 # What every rank writes that is led to an algorithm of another collective (mpir_coll.c of 5.0.2,
 # the collective's own file in 3.4), or to such a composition (ch4_coll.h of both).

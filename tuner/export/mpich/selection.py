@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.export import strict
 from tuner.export.mpich.layers import Layer
 

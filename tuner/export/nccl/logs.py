@@ -21,7 +21,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.export.nccl.processes import Process, Shape, TooManyCallsError
 from tuner.libraries.nccl.logged import (
     COLLECTIVES,
@@ -31,7 +32,6 @@ from tuner.libraries.nccl.logged import (
 )
 from tuner.results.inspector import Record
 from tuner.results.streaming import Line
-from tuner.table import Choice
 
 CHANNELS = "channels"
 MOST_CALLS = 1_000_000  # different ones, and what is remembered of communicators and processes

@@ -14,10 +14,10 @@ from pathlib import Path
 from tuner.base.atomic_io import require_folder, write_atomically
 from tuner.base.errors import InputError
 from tuner.base.units import plural
+from tuner.core.table import TuningTable
 from tuner.export.nccl.emitter import emit_sparse
 from tuner.export.nccl.rows import MOST_ROWS
 from tuner.export.watcher import COMPILERS
-from tuner.table import TuningTable
 
 SOURCE = Path(__file__).with_name("plugin.c")
 LIBRARY = "libnccl-tuner-tuner.so"  # of which NCCL_TUNER_PLUGIN=tuner is the short name

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries.nccl.logged import PER_RANK
 
 MOST_SHAPES = 1000  # of the communicators of one process

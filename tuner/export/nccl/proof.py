@@ -17,13 +17,13 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
 from tuner.base.units import format_size, plural
+from tuner.core.table import Choice, Rule, TuningTable
 from tuner.export.ladders import by_place
 from tuner.export.nccl.logs import CHANNELS, Evidence, Executed
 from tuner.export.nccl.processes import Shape, TooManyCallsError
 from tuner.export.prove import RuleProof
 from tuner.results.inspector_files import begins_inspector, reader_of
 from tuner.results.streaming import streamed_files
-from tuner.table import Choice, Rule, TuningTable
 
 UNSEEN = "not seen"
 REPLACED = "not in NCCL's file: the rules for commutative operators are"

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.export import strict
 from tuner.libraries.nccl.constants import PROTOCOLS, Way
 from tuner.libraries.nccl.names import ALGORITHMS, MOST_CHANNELS, choice_of, ways_of
-from tuner.table import Choice
 
 NCCL, RCCL = "nccl", "rccl"
 COLLECTIVES = {

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.export.nccl.rows import LARGEST, RCCL, Row, parse
 from tuner.libraries.nccl.constants import (
     COLLNET_CHAIN,

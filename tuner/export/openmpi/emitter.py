@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Rule, TuningTable
 from tuner.export.ladders import beside, by_ranks, describe, places_by_ranks, probe_sizes
 from tuner.export.openmpi import json_rules
 from tuner.export.openmpi.parser import parse
@@ -30,7 +31,6 @@ from tuner.libraries.openmpi import (
     parameters,
     refused,
 )
-from tuner.table import Rule, TuningTable
 
 FENCE = (Row(0, 0),)
 READERS = ("4", "5")  # major versions that read a classic file as `decide` does

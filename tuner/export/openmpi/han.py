@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Rule, TuningTable
 from tuner.export.ladders import beside, by_ranks, probe_sizes
 from tuner.export.openmpi.rules import first_of
 from tuner.libraries.openmpi import COLLECTIVE_IDS
-from tuner.table import Rule, TuningTable
 
 HAN, TUNED = COMPONENTS = ("han", "tuned")
 LEVEL = "global_communicator"

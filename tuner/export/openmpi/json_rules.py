@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Key, Rule, TuningTable
 from tuner.export import strict
 from tuner.export.ladders import beside, describe, places_by_ranks, probe_sizes
 from tuner.export.openmpi.rules import first_of, wanted
 from tuner.libraries.openmpi import ALGORITHMS, choice_of, parameters
 from tuner.results.names import algorithm_name
-from tuner.table import Choice, Key, Rule, TuningTable
 
 FIRST = 6  # the major version that reads it
 ANY, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")

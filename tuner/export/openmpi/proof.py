@@ -9,7 +9,8 @@ from pathlib import Path
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Rule, TuningTable
 from tuner.export.ladders import every_ladder
 from tuner.export.openmpi.emitter import check
 from tuner.export.openmpi.parser import parse
@@ -27,7 +28,6 @@ from tuner.export.prove import (
 )
 from tuner.libraries import require_unset
 from tuner.libraries.openmpi import COLLECTIVE_IDS, DECIDING, normal, redirected
-from tuner.table import Choice, Rule, TuningTable
 
 KEPT = "han keeps these calls, and nothing here sees what it runs"
 IMPOSSIBLE = 99  # an algorithm number that Open MPI reads, but refuses when a call reaches it

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.export import watcher
 from tuner.export.prove import Answer
 from tuner.libraries.openmpi import COLLECTIVE_IDS, choice_of
-from tuner.table import Choice
 
 SOURCE = Path(__file__).with_name("interpose.c")
 WATCHED = (Collective.BCAST, Collective.ALLREDUCE)  # what the watcher stands before

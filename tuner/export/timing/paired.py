@@ -24,9 +24,9 @@ from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import FailedError, ProbeError
 from tuner.base.progress import Counted, quietly
 from tuner.base.units import format_size
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.speedup import chance_of_no_loss, paired_gain
 from tuner.export.timing.program import TimingProgram
-from tuner.gain import chance_of_no_loss, paired_gain
 
 CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
 WRONG = "wrong"

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterator, Mapping
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Key, Rule, TuningTable
 from tuner.export.ladders import beside, by_place, describe, probe_sizes
 from tuner.export.ucc.file import LONGEST, TUNE, Conf, Team, decide, parse
 from tuner.export.ucc.tune import FORCED, INFINITE, MEMORIES, Token, joined
 from tuner.libraries.ucc import UNSPLIT, require
-from tuner.table import Choice, Key, Rule, TuningTable
 
 _Ladders = Mapping[Key, tuple[Rule, ...]]
 

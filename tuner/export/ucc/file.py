@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
 from tuner.export import strict
 from tuner.export.ucc.tune import Span, Token, parse_tune
-from tuner.table import Choice
 
 TUNE = "UCC_TL_UCP_TUNE"
 RANGES = ("team_size", "ppn", "sock", "nnodes")  # inclusive

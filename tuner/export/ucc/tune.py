@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.export import strict
 from tuner.libraries.ucc import ALGORITHMS
 

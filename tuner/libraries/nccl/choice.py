@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries.nccl import early, older, tuning
 from tuner.libraries.nccl.constants import RING, Way
 from tuner.libraries.nccl.fleet import Fleet

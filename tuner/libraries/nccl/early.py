@@ -5,7 +5,7 @@ Source: NCCL 2.4.8 (src/enqueue.cc and src/init.cc); the numbers are the library
 
 from __future__ import annotations
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries.nccl.constants import RING, SIMPLE, TREE, US, Way
 from tuner.libraries.nccl.fleet import Fleet
 from tuner.libraries.nccl.tuning import Line

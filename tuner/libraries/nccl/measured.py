@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries.nccl import choice
 from tuner.libraries.nccl.constants import Way
 from tuner.libraries.nccl.fleet import Fleet

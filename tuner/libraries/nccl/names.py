@@ -7,7 +7,8 @@ CollNet, LL128) NCCL decides when it starts; a way that is not there is passed o
 from __future__ import annotations
 
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
+from tuner.core.collective import Collective
+from tuner.core.table import LIBRARY, Choice
 from tuner.libraries.nccl.constants import (
     COLLNET_CHAIN,
     COLLNET_DIRECT,
@@ -20,7 +21,6 @@ from tuner.libraries.nccl.constants import (
     TREE,
     Way,
 )
-from tuner.table import LIBRARY, Choice
 
 _DIVIDED = (RING, COLLNET_DIRECT, NVLS, PAT)
 ALGORITHMS = {

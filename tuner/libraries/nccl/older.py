@@ -6,7 +6,7 @@ has throughout 2.8. 2.5.6 is taken to correct nothing for size.
 
 from __future__ import annotations
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries.nccl import constants as of
 from tuner.libraries.nccl.constants import GB, Way
 from tuner.libraries.nccl.fleet import Fleet

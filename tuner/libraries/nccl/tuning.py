@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.libraries.nccl import constants as of
 from tuner.libraries.nccl.constants import GB, US, Way
 from tuner.libraries.nccl.fleet import Fleet, Graph

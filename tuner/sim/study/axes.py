@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import format_size, format_time, parse_bandwidth, parse_time
-from tuner.cost import Calibration, Estimate, PathCost
-from tuner.locality import CONSECUTIVE, PLACEMENTS
+from tuner.core.calibration import Calibration, Estimate, PathCost
+from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
 from tuner.topologies.presets import GPUS, Machine, with_gpu, with_nics, with_nodes, with_taper
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
 

@@ -12,8 +12,8 @@ from tuner import algorithms
 from tuner.algorithms import Algorithm
 from tuner.base.errors import InputError, ScheduleError
 from tuner.base.units import format_size
-from tuner.collective import Collective
-from tuner.schedule import Schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import Schedule
 from tuner.topology import MULTICAST, NVSWITCH_REDUCTION, SWITCH_REDUCTION
 
 SEGMENTS = (8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)  # bytes

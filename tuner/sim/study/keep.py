@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner import algorithms
-from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE
+from tuner.core.table import DEFAULT, Choice, Key, TuningTable
 from tuner.sim.study.candidates import Candidate, of
 from tuner.sim.study.result import Kept, Timing
-from tuner.table import DEFAULT, Choice, Key, TuningTable
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.base.atomic_io import from_record
 from tuner.base.errors import InputError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.sim.study.axes import NBYTES, Place, Value
 from tuner.sim.study.candidates import Candidate
 

@@ -30,17 +30,17 @@ from typing import Any, Protocol
 
 from tuner import algorithms
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
-from tuner.cost import (
+from tuner.core.calibration import (
     Calibration,
     calibration_from_record,
     calibration_record,
     read_calibration,
 )
+from tuner.core.collective import Collective
+from tuner.core.table import TuningTable, read_table, table_from_record, table_record
 from tuner.sim import simulate
 from tuner.sim.study.axes import AXES, MOST_NODES, MOST_RANKS, Place, Value, placed, varied
 from tuner.sim.study.values import axes_from, collectives_from, names_from, sizes_from
-from tuner.table import TuningTable, read_table, table_from_record, table_record
 from tuner.topologies import topology_record
 from tuner.topologies.machines import load_machine, machine_of
 from tuner.topologies.presets import Machine

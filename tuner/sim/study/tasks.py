@@ -12,14 +12,14 @@ from functools import lru_cache
 
 from tuner.algorithms import describe
 from tuner.base.errors import InputError, ScheduleError, TooLargeError, UnpricedError
-from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE
+from tuner.core.collective import Collective
+from tuner.core.path_classes import CONSECUTIVE
+from tuner.core.table import Key
 from tuner.sim import sweep
 from tuner.sim.study.axes import placed, varied
 from tuner.sim.study.candidates import Candidate, build, candidates, on_the_way, pieces, transfers
 from tuner.sim.study.keep import Rules, rules_for
 from tuner.sim.study.spec import Study
-from tuner.table import Key
 from tuner.topologies.presets import Machine
 from tuner.topology import Placement
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_size
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 from tuner.sim.study.axes import AXES, Value
 from tuner.sim.traffic import LARGEST
 from tuner.topologies.written import require_keys

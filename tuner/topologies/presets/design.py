@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
-from tuner.cost import Calibration
+from tuner.core.calibration import Calibration
 from tuner.topologies.fabrics import Fabric, fabric_topology
 from tuner.topologies.presets.interiors import Inside
 from tuner.topologies.presets.sourced import Costs, Reduction, Sourced

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tuner.cost import Estimate, PathCost, ReductionCost, Segment
+from tuner.core.calibration import Estimate, PathCost, ReductionCost, Segment
 
 # How sure a number is: read in raw data, source code or a configuration; stated by a maker, an
 # operator or a paper; worked out from such numbers; common knowledge that nobody looked up; chosen

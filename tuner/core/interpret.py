@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.errors import ScheduleError
-from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Schedule
+from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Schedule
 
 Buffer = NDArray[Any]
 Operator = Callable[[Buffer, Buffer], Buffer]

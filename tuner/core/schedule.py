@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tuner.base.errors import ScheduleError
-from tuner.collective import Collective
+from tuner.core.collective import Collective
 
 Ints = NDArray[np.int32]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.errors import ScheduleError
-from tuner.collective import Collective
-from tuner.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
+from tuner.core.collective import Collective
+from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
 
 Array = NDArray[np.int64]
 Flags = NDArray[np.bool_]

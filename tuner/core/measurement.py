@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from tuner.base.atomic_io import from_record
 from tuner.base.errors import InputError
-from tuner.locality import CONSECUTIVE, HOST, Placed, placed_record
+from tuner.core.path_classes import CONSECUTIVE, HOST, Placed, placed_record
 
 FORMAT_VERSION = 1
 WANTED = "wanted"  # in the provenance: calls that a table is for, measured or not
@@ -97,7 +97,7 @@ class Measurement(Placed):
     samples     seconds, in the order taken; samples of one point (same kind, subject, p,
                 nbytes) and launch with the same index were taken back to back: ratios pair
     launch      which start of the ranks took them; what cores they get differs from start to start
-    placement   of the ranks on the nodes, one of `tuner.locality.PLACEMENTS`
+    placement   of the ranks on the nodes, one of `tuner.core.path_classes.PLACEMENTS`
     """
 
     kind: str

@@ -17,9 +17,9 @@ from typing import Any
 
 from tuner.base.atomic_io import finite, from_record, json_of, write_atomically
 from tuner.base.errors import InputError, quoted
-from tuner.collective import Collective
-from tuner.locality import CONSECUTIVE, Placed, placed_record
-from tuner.measurement import Cluster
+from tuner.core.collective import Collective
+from tuner.core.measurement import Cluster
+from tuner.core.path_classes import CONSECUTIVE, Placed, placed_record
 
 FORMAT_VERSION = 1
 OPERATORS = ("any", "commutative")
