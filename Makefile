@@ -31,7 +31,7 @@ test-torch: .venv/dev-ready .venv-torch/ready
 
 # On emulated clusters, which need root: real launches over several hosts.
 lab: .venv/dev-ready .venv-mpich/ready
-	@$(BIN)/pytest -rs tests/lab
+	@$(BIN)/pytest -rs tests/emulation
 
 # With the MPIs of this distribution's packages, in an overlay of the file system; needs root.
 test-site: .venv/dev-ready

@@ -29,11 +29,11 @@ from typing import Any
 from scipy.stats import qmc
 
 from tests.conftest import MPICH_PYTHON
-from tests.lab.labs import lab_of
+from tests.emulation.labs import lab_of
 from tuner.base.units import parse_duration
 from tuner.core.measurement import read_measurements
 from tuner.core.table import read_table
-from tuner.lab import launch
+from tuner.emulation import launch
 
 SEED, RUNS = 46, 40
 HOSTS, BANDWIDTH, LATENCY, BUDGET = (2, 8), (10.0, 400.0), (20.0, 400.0), (30.0, 600.0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.overlay import Overlay
-from tuner.lab import Lab, launch
+from tuner.emulation import Lab, launch
 
 PACKAGES = ("slurm-wlm", "slurm-wlm-basic-plugins", "libpmix-dev")
 START = 60.0  # seconds until all hosts are idle

@@ -10,9 +10,9 @@ import pytest
 from tests.conftest import ROOT
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.lab import Emulation, Lab, emulation, launch, prefix_for, programs, take_down
-from tuner.lab.counters import BINS, read_counters
-from tuner.lab.environment import environment
+from tuner.emulation import Emulation, Lab, emulation, launch, prefix_for, programs, take_down
+from tuner.emulation.counters import BINS, read_counters
+from tuner.emulation.environment import environment
 from tuner.topologies import load_topology, parse_topology
 from tuner.topology import Link
 
@@ -130,7 +130,7 @@ def test_counters_are_read_as_the_switch_writes_them(tmp_path: Path) -> None:
 @pytest.fixture
 def programs_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if they were compiled."""
-    monkeypatch.setattr("tuner.lab.programs.directory", lambda: tmp_path)
+    monkeypatch.setattr("tuner.emulation.programs.directory", lambda: tmp_path)
 
 
 @pytest.mark.usefixtures("programs_there")

@@ -16,7 +16,7 @@ from tuner.base.units import format_time, parse_duration
 from tuner.cli import parsing
 from tuner.cli.output import add_action, emit, print_table, print_text, warn
 from tuner.cli.parser import Parser
-from tuner.lab import Lab, Status, emulation, launch, prefix_for, take_down
+from tuner.emulation import Lab, Status, emulation, launch, prefix_for, take_down
 from tuner.topologies import load_topology
 
 EXAMPLES = """examples:

@@ -22,8 +22,8 @@ from pathlib import Path
 from tuner.base import processes
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
-from tuner.lab import programs
-from tuner.lab.lab import Lab
+from tuner.emulation import programs
+from tuner.emulation.lab import Lab
 
 RUN = "TUNER_LAB_RUN"  # the variable by which the processes of one run are found
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import MPICH_PYTHON
 from tuner.base import processes
-from tuner.lab import namespaces
+from tuner.emulation import namespaces
 
 PROBE = ("-m", "tuner.cli.main", "probe", "run", "--parts", "messages", "--ppn", "1")
 LONGEST = 50.0  # seconds; a connection is given up after 20

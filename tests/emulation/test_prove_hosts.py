@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PATIENCE
-from tests.lab.labs import FLAT
+from tests.emulation.labs import FLAT
 from tests.support.ladders import Rungs, table_of
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.labs import FLAT, RACKS, lab_of
-from tuner.lab import Lab, missing
+from tests.emulation.labs import FLAT, RACKS, lab_of
+from tuner.emulation import Lab, missing
 
 
 @pytest.fixture(scope="session", autouse=True)

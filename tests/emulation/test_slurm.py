@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MPICH_PYTHON, ROOT
-from tests.lab.labs import lab_of
+from tests.emulation.labs import lab_of
 from tests.support import slurm
 from tests.support.overlay import OverlayError
 from tests.support.slurm import Slurm

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from tests.lab.programs.places import socket_in
+from tests.emulation.programs.places import socket_in
 
 PIECE = 1 << 16
 

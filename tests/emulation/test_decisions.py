@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PATIENCE, ROOT
-from tests.lab.labs import FLAT
+from tests.emulation.labs import FLAT
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
 from tuner.libraries.decisions import DEFAULT_RUNS, Call, Decisions, decisions_of
 from tuner.runtime.launch import Launcher
 
-PROGRAM = (sys.executable, "-m", "tests.lab.programs.decided")
+PROGRAM = (sys.executable, "-m", "tests.emulation.programs.decided")
 LAB = (sys.executable, "-m", "tuner.cli.main", "lab", "run", "flat.yaml", "--")
 
 

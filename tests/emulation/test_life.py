@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PATIENCE
-from tests.lab.labs import FLAT, RACKS, lab_of
+from tests.emulation.labs import FLAT, RACKS, lab_of
 from tuner.base import processes
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.lab import Lab, emulation, launch, namespaces, prefix_for
+from tuner.emulation import Lab, emulation, launch, namespaces, prefix_for
 from tuner.topologies import load_topology, parse_topology
 
 TUNER = [sys.executable, "-m", "tuner.cli.main"]
@@ -67,7 +67,7 @@ def test_another_network_under_the_same_prefix_is_refused(lab: Lab) -> None:
 
 
 def test_what_cannot_be_finished_is_taken_away(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.lab.namespaces.ROUTE", "nonsense")
+    monkeypatch.setattr("tuner.emulation.namespaces.ROUTE", "nonsense")
     with pytest.raises(InputError, match="refuses what a lab needs"):
         lab.up()
     assert traces(lab.prefix) == []

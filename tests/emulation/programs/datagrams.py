@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 
-from tests.lab.programs.places import socket_in
+from tests.emulation.programs.places import socket_in
 
 SO_TIMESTAMPNS = 35
 SO_TIMESTAMPING = 37

@@ -4,7 +4,7 @@ A topology goes in; out comes a network on which a real MPI library runs over se
 which it is known exactly what its links carry. Linux and root are needed.
 """
 
-from tuner.lab.emulation import Emulation, emulation
-from tuner.lab.lab import Lab, Status, missing, prefix_for, take_down
+from tuner.emulation.emulation import Emulation, emulation
+from tuner.emulation.lab import Lab, Status, missing, prefix_for, take_down
 
 __all__ = ["Emulation", "Lab", "Status", "emulation", "missing", "prefix_for", "take_down"]

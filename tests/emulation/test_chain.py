@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MPICH_PYTHON
-from tests.lab.labs import FLAT
+from tests.emulation.labs import FLAT
 from tuner.base.statistics import midmean
 from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.measurement import Measurements, read_measurements

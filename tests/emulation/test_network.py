@@ -11,9 +11,9 @@ import time
 import pytest
 
 from tests.conftest import PATIENCE, ROOT
-from tuner.lab import Lab
-from tuner.lab.counters import Counters
-from tuner.lab.namespaces import address
+from tuner.emulation import Lab
+from tuner.emulation.counters import Counters
+from tuner.emulation.namespaces import address
 
 HEADERS = 14 + 20 + 8  # bytes of Ethernet, IP and UDP around a datagram
 ON_THE_WIRE = 9014 / (9014 - 66)  # a full frame over what it holds of a TCP stream
@@ -22,7 +22,7 @@ SOON = 1.0  # s in which programs that begin together are ready
 
 def program(lab: Lab, name: str, a: int, b: int, *words: object) -> subprocess.Popen[str]:
     hosts = [f"{lab.prefix}-{lab.emulation.hosts[number]}" for number in (a, b)]
-    command = [sys.executable, "-m", f"tests.lab.programs.{name}", *hosts, address(b)]
+    command = [sys.executable, "-m", f"tests.emulation.programs.{name}", *hosts, address(b)]
     return subprocess.Popen(
         [*command, *map(str, words)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )

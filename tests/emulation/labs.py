@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from tuner.lab import Lab, emulation
+from tuner.emulation import Lab, emulation
 from tuner.topologies import parse_topology
 
 FLAT = "{name: flat4, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}"

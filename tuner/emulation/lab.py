@@ -23,10 +23,10 @@ from pathlib import Path
 from tuner.base import processes
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, quoted
-from tuner.lab import namespaces, programs
-from tuner.lab.counters import Counters, read_counters
-from tuner.lab.emulation import Emulation
-from tuner.lab.environment import environment
+from tuner.emulation import namespaces, programs
+from tuner.emulation.counters import Counters, read_counters
+from tuner.emulation.emulation import Emulation
+from tuner.emulation.environment import environment
 
 ROOT = Path("/run/tuner-lab")
 PREFIX = re.compile(r"tl[a-z0-9]{1,10}")

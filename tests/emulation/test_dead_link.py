@@ -13,7 +13,7 @@ import pytest
 
 from tuner.cli.main import main
 from tuner.core.measurement import read_partial
-from tuner.lab import prefix_for
+from tuner.emulation import prefix_for
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
 PROBE = ("probe", "run", "--hosts", "node0,node1,node2,node3", "--budget", "200s", "--parts",

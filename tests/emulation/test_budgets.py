@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MPICH_PYTHON
-from tests.lab.labs import lab_of
+from tests.emulation.labs import lab_of
 from tuner.core.measurement import read_measurements
 from tuner.core.table import read_table
-from tuner.lab import Lab, launch
+from tuner.emulation import Lab, launch
 
 SLOW = "{name: slow3, nodes: 3, latency: 400us, bandwidth: 20Mbit/s}"
 TUNE = (

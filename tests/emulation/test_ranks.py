@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import PATIENCE
 from tuner.base import processes
-from tuner.lab import Lab, launch
+from tuner.emulation import Lab, launch
 from tuner.runtime.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("programs") / "hosts.py"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tuner.base.errors import InputError
-from tuner.lab.emulation import MTU
+from tuner.emulation.emulation import MTU
 
 NAMES = Path("/run/netns")  # where `ip netns` keeps them
 PATIENCE = 60.0  # s that `ip` may take

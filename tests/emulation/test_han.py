@@ -15,10 +15,10 @@ from tests.support.ladders import table_of
 from tuner.base import processes
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
+from tuner.emulation import Lab, launch
 from tuner.export import openmpi
 from tuner.export.openmpi import proof, watching
 from tuner.export.prove import PROVER, Answer
-from tuner.lab import Lab, launch
 from tuner.runtime.launch import PACKAGE, Launcher
 
 BCAST, CHAIN = Collective.BCAST, Choice("chain", {"chains": 2, "segment": 8192})
