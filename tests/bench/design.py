@@ -32,8 +32,8 @@ from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import Choice
-from tuner.export import mpich
-from tuner.export.mpich.decisions import find
+from tuner.formats import mpich
+from tuner.formats.mpich.default_algorithms import find
 from tuner.libraries.decisions import Call, Decisions, decisions_of, runs
 from tuner.results import read_results
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results, sets

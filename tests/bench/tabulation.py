@@ -25,7 +25,7 @@ from tuner.cli.output import print_table
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import Choice, TuningTable
-from tuner.export.formats import FORMATS, Wish
+from tuner.formats.formats import FORMATS, Wish
 from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
 from tuner.sim.cores import usable

@@ -20,10 +20,10 @@ from typing import Any
 from tuner.base.units import format_size
 from tuner.core.speedup import paired_gain
 from tuner.core.table import read_table
-from tuner.export.acceptance import Trial
-from tuner.export.heldout import points
 from tuner.report import geometric_mean, split
 from tuner.runtime.launch import Launcher
+from tuner.validation.acceptance import Trial
+from tuner.validation.heldout import points
 
 LAUNCHES = 6
 TUNED, DUPLICATE = 1, 2  # arms, after the plain communicator's

@@ -16,10 +16,10 @@ from tuner.base import processes
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.emulation import Lab, launch
-from tuner.export import openmpi
-from tuner.export.openmpi import proof, watching
-from tuner.export.prove import PROVER, Answer
+from tuner.formats import openmpi
 from tuner.runtime.launch import PACKAGE, Launcher
+from tuner.validation import openmpi, openmpi_trace
+from tuner.validation.validation import PROVER, Answer
 
 BCAST, CHAIN = Collective.BCAST, Choice("chain", {"chains": 2, "segment": 8192})
 CALL = {"collective": "bcast", "nodes": 2, "ppn": 2, "nbytes": 65536, "commutative": True}
@@ -32,15 +32,15 @@ def test_rules_decide_only_without_han(
     rules, calls = tmp_path / "o.rules", tmp_path / "calls.json"
     rules.write_text(openmpi.emit(table_of({(BCAST, 4): [(0, CHAIN)]})))
     calls.write_text(json.dumps([CALL]))
-    preloaded = watching.build_watcher(tmp_path)
+    preloaded = openmpi_trace.build_watcher(tmp_path)
     assert preloaded is not None
-    settings = proof.activation(rules) | ({"coll": "^han"} if without else {})
+    settings = openmpi.activation(rules) | ({"coll": "^han"} if without else {})
     words = launch.words(flat, "openmpi", launcher.executable, 4, 2)
     for name, value in settings.items():
         words += ["--mca", name, value]
     program = shlex.join([str(launcher.python), *PROVER, str(calls)])
     variables = f"PYTHONPATH={PACKAGE.parent} LD_PRELOAD=$LD_PRELOAD:{preloaded}"
-    ran = watching.seen(BCAST, answer([*words, "sh", "-c", f"{variables} exec {program}"]))
+    ran = openmpi_trace.seen(BCAST, answer([*words, "sh", "-c", f"{variables} exec {program}"]))
     assert (ran == CHAIN) == without, ran
 
 

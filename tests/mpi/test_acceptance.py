@@ -22,14 +22,15 @@ from tuner.base.errors import ProbeError
 from tuner.cli.acceptance import settle, side_of
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
-from tuner.export import acceptance, mpich
-from tuner.export import heldout as heldout_module
-from tuner.export.acceptance import Acceptance, accept, accepted_table
-from tuner.export.heldout import Heldout, heldout
-from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, build, time_rounds
+from tuner.formats import mpich
 from tuner.report import split
 from tuner.report.cautions import is_slower, of_comparison, of_file
 from tuner.runtime.launch import Launcher, ShapeLauncher
+from tuner.validation import acceptance
+from tuner.validation import heldout as heldout_module
+from tuner.validation.acceptance import Acceptance, accept, accepted_table
+from tuner.validation.heldout import Heldout, heldout
+from tuner.validation.timing import CONDITIONS, Side, TimedCall, TimingProgram, build, time_rounds
 
 pytestmark = pytest.mark.alone
 SLOW_FROM, SLOW_BELOW = 3000, 50_000  # bytes

@@ -19,14 +19,14 @@ from tests.support.ladders import Rungs, table_of
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE
 from tuner.core.table import Choice, Rule, TuningTable
-from tuner.export import mpich
-from tuner.export.mpich import Leaf, emitter
-from tuner.export.mpich import device as layer
-from tuner.export.mpich.branches import LeafOf, grown
-from tuner.export.mpich.decisions import find
-from tuner.export.mpich.proof import POISONED, activation, prove
+from tuner.formats import mpich
+from tuner.formats.mpich import Leaf, emitter
+from tuner.formats.mpich import device as layer
+from tuner.formats.mpich.branches import LeafOf, grown
+from tuner.formats.mpich.default_algorithms import find
 from tuner.rank_program import SINGLE, THREAD_LEVELS
 from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.validation.mpich import POISONED, activation, prove
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 PROGRAM = Path(__file__).with_name("layers_program.py")

@@ -17,10 +17,10 @@ from tuner import libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
-from tuner.export import mpich, openmpi
-from tuner.export.mpich.proof import activation as mpich_activation
-from tuner.export.openmpi.proof import activation as openmpi_activation
+from tuner.formats import mpich, openmpi
 from tuner.runtime.launch import Launcher
+from tuner.validation.mpich import activation as mpich_activation
+from tuner.validation.openmpi import activation as openmpi_activation
 
 PROGRAM = Path(__file__).with_name("order_program.py")
 ALLREDUCE = Collective.ALLREDUCE

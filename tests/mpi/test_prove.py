@@ -17,15 +17,15 @@ from tuner.cli import proving
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
-from tuner.export import mpich, openmpi, watcher
-from tuner.export.mpich import OwnTrees
-from tuner.export.mpich import proof as mpich_proof
-from tuner.export.openmpi import proof as openmpi_proof
-from tuner.export.openmpi import watching
-from tuner.export.prove import RuleProof
+from tuner.formats import mpich, openmpi
+from tuner.formats.mpich import OwnTrees
 from tuner.libraries.openmpi import normal
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.validation import mpich as mpich_proof
+from tuner.validation import openmpi as openmpi_proof
+from tuner.validation import openmpi_trace, preload_build
+from tuner.validation.validation import RuleProof
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN = Choice("chain", {"chains": 2, "segment": 512})
@@ -184,7 +184,7 @@ def test_an_interpreter_that_answers_nothing_proves_nothing(
 def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watcher, "COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(preload_build, "COMPILERS", ("no-such-compiler",))
     table = table_of({(BCAST, 3): [(0, Choice()), (1024, Choice("linear"))]})
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
@@ -298,7 +298,7 @@ def test_one_launch_shows_default_and_tuned(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
     """The variable decides for each new communicator, which the dispatcher rests on."""
-    preloaded = watching.build_watcher(tmp_path)
+    preloaded = openmpi_trace.build_watcher(tmp_path)
     assert preloaded is not None
     program = tmp_path / "switch.py"
     program.write_text(

@@ -9,10 +9,10 @@ import pytest
 
 from tuner import libraries
 from tuner.core.collective import Collective
-from tuner.export.openmpi import watching
-from tuner.export.prove import Answer
 from tuner.libraries.openmpi import normal
 from tuner.runtime.launch import Launcher
+from tuner.validation import openmpi_trace
+from tuner.validation.validation import Answer
 
 NBYTES, RANKS = 1 << 18, 4
 PROGRAM = """
@@ -46,7 +46,7 @@ print(variables.read(sys.argv[1]))
 
 
 def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> None:
-    watcher = watching.build_watcher(tmp_path)
+    watcher = openmpi_trace.build_watcher(tmp_path)
     assert watcher is not None
     program = tmp_path / "force.py"
     program.write_text(PROGRAM)
@@ -63,7 +63,7 @@ def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> N
     )  # fmt: skip
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     for (collective, choice), numbers in zip(wanted, lines, strict=True):
-        seen = watching.seen(collective, Answer(0, tuple(map(tuple, numbers))))
+        seen = openmpi_trace.seen(collective, Answer(0, tuple(map(tuple, numbers))))
         assert seen == normal(collective, choice) == choice
 
 

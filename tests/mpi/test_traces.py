@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tuner.base import processes
-from tuner.export.prove import PROVER
 from tuner.probe.run import Progress, probe
 from tuner.runtime.launch import Launcher
+from tuner.validation.validation import PROVER
 
 SHARED = re.compile(r"/dev/shm/mpich_shm_\w+")
 

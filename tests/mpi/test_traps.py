@@ -14,16 +14,16 @@ from tuner import libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.export import mpich, openmpi
-from tuner.export.mpich import OwnTrees
-from tuner.export.mpich import proof as mpich_proof
-from tuner.export.mpich.branches import grown
-from tuner.export.mpich.emitter import POISON, leaf_of
-from tuner.export.openmpi import proof, watching
-from tuner.export.openmpi.rules import Row, render
-from tuner.export.prove import Trial, ask
+from tuner.formats import mpich, openmpi
+from tuner.formats.mpich import OwnTrees
+from tuner.formats.mpich.branches import grown
+from tuner.formats.mpich.emitter import POISON, leaf_of
+from tuner.formats.openmpi.rules import Row, render
 from tuner.libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
 from tuner.runtime.launch import Launcher
+from tuner.validation import mpich as mpich_proof
+from tuner.validation import openmpi, openmpi_trace
+from tuner.validation.validation import Trial, ask
 
 PROGRAM = Path(__file__).with_name("traps_program.py")
 GATHER, REDUCE = Collective.GATHER, Collective.REDUCE
@@ -36,7 +36,7 @@ def said(
 ) -> dict[str, object]:
     try:
         run = launcher.run(
-            ranks, [str(PROGRAM), *words], settings=proof.activation(rules), timeout=timeout,
+            ranks, [str(PROGRAM), *words], settings=openmpi.activation(rules), timeout=timeout,
             check=False,
         )  # fmt: skip
     except ProbeError:
@@ -78,12 +78,12 @@ def test_rules_for_scatter_that_depend_on_size_break_programs(
 def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path: Path) -> None:
     """It counts no bytes and would get the rule for the least ones, here an impossible one."""
     rules, table = tmp_path / "o.rules", table_of({(ALLGATHER, 3): [(0, Choice("ring"))]})
-    entries = ((0, FENCE), (3, (Row(0, proof.IMPOSSIBLE), Row(3000, 4))), (4, FENCE))
+    entries = ((0, FENCE), (3, (Row(0, openmpi.IMPOSSIBLE), Row(3000, 4))), (4, FENCE))
     rules.write_text(render(openmpi.Rules({COLLECTIVE_IDS[ALLGATHER]: entries})))
     assert not said(launcher, rules, "allgather", "3000")["right"]
     text = openmpi.emit(table)
     assert "0 0 0 0 # default\n1 4 0 0 # ring\n" in text
-    rules.write_text(text.replace("\n1 4 0 0", f"\n1 {proof.IMPOSSIBLE} 0 0"))
+    rules.write_text(text.replace("\n1 4 0 0", f"\n1 {openmpi.IMPOSSIBLE} 0 0"))
     assert said(launcher, rules, "allgather", "3000") == {"error": 0, "right": True}
 
 
@@ -115,15 +115,15 @@ BAD = (
 
 def executed(launcher: Launcher, directory: Path, content: str, **further: str) -> Choice | None:
     """What a broadcast of 4096 bytes on 3 ranks runs under a rules file."""
-    preloaded = watching.build_watcher(directory)
+    preloaded = openmpi_trace.build_watcher(directory)
     assert preloaded is not None
     rules = directory / "o.rules"
     rules.write_text(content)
     answers = ask(
         launcher, [Trial(CHAIN.rules[0], 4096)], directory,
-        settings=proof.activation(rules) | further, environment={"LD_PRELOAD": str(preloaded)},
+        settings=openmpi.activation(rules) | further, environment={"LD_PRELOAD": str(preloaded)},
     )  # fmt: skip
-    return watching.seen(BCAST, answers[0])
+    return openmpi_trace.seen(BCAST, answers[0])
 
 
 def test_open_mpi_drops_bad_files_without_a_word(launcher: Launcher, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_forced_algorithm_comes_before_the_file(
     assert executed(launcher, tmp_path, WORD, coll_tuned_bcast_algorithm="6") == Choice("binomial")
     monkeypatch.setenv("OMPI_MCA_coll_tuned_bcast_algorithm", "6")
     with pytest.raises(InputError, match="coll_tuned_bcast_algorithm is set and would decide"):
-        proof.prove(CHAIN, tmp_path / "o.rules", launcher, tmp_path)
+        openmpi.prove(CHAIN, tmp_path / "o.rules", launcher, tmp_path)
 
 
 POISONED = """

@@ -21,8 +21,8 @@ from tuner.api.published import Entry, Rendition
 from tuner.api.routes.tables import Form
 from tuner.api.settings import Settings
 from tuner.core.table import parse_table
-from tuner.export import mpich, nccl, openmpi
-from tuner.export.formats import FORMATS
+from tuner.formats import mpich, nccl, openmpi
+from tuner.formats.formats import FORMATS
 
 RULES, CSEL = "application/vnd.tuner.openmpi-rules", "application/vnd.tuner.mpich-csel+json"
 CALL: dict[str, Any] = {"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 5000}

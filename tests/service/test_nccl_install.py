@@ -12,7 +12,7 @@ from tuner.api.settings import Settings
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, write_table
-from tuner.export.nccl.plugin import RULES
+from tuner.formats.nccl.plugin import RULES
 
 LIBRARY = "nccl 2.30.7"
 PLACE = (Collective.ALLREDUCE, (2, 8))

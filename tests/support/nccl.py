@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner.core.collective import Collective
 from tuner.core.table import Key, Rule, TuningTable
-from tuner.export.nccl.plugin import FLAGS, LIBRARY, RULES, SOURCE, compiler, sealed
+from tuner.formats.nccl.plugin import FLAGS, LIBRARY, RULES, SOURCE, compiler, sealed
 
 CALLER = Path(__file__).with_name("nccl_caller.c")
 SANITIZERS = {"": "-O2", "address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}

@@ -17,7 +17,7 @@ from tests.support.ladders import table_of
 from tuner.core.collective import Collective
 from tuner.core.speedup import chance_of_no_loss, holm
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
-from tuner.export.acceptance import (
+from tuner.validation.acceptance import (
     MOST,
     STEP,
     Acceptance,
@@ -27,8 +27,8 @@ from tuner.export.acceptance import (
     trials_of,
     without,
 )
-from tuner.export.heldout import Condition, Heldout, losing, points
-from tuner.export.timing import CONDITIONS, TimedCall, Times
+from tuner.validation.heldout import Condition, Heldout, losing, points
+from tuner.validation.timing import CONDITIONS, TimedCall, Times
 
 ALLREDUCE, ALLGATHER, GATHER = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.GATHER
 RING = Choice("ring")

@@ -19,8 +19,8 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC
 from tuner.core.table import Choice
-from tuner.export.mpich import OwnTrees
-from tuner.export.mpich import decisions as mpich_decisions
+from tuner.formats.mpich import OwnTrees
+from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.libraries.decisions import (
     DEFAULT_RUNS,
     Decisions,

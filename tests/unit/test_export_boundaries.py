@@ -22,9 +22,9 @@ from tests.support.trees import BELOW, DENSE, GENERIC
 from tuner import libraries
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
-from tuner.export import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
-from tuner.export.formats import FORMATS, Wish
-from tuner.export.openmpi import json_rules
+from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
+from tuner.formats.formats import FORMATS, Wish
+from tuner.formats.openmpi import json_rules
 from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of
 from tuner.libraries.mvapich2 import ALGORITHMS as MVAPICH2
 from tuner.libraries.nccl.names import choice_of as nccl_choice

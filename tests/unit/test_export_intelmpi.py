@@ -14,8 +14,8 @@ from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
-from tuner.export import intelmpi
-from tuner.export.intelmpi import DIALECT
+from tuner.formats import intelmpi
+from tuner.formats.intelmpi import DIALECT
 from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER

@@ -29,8 +29,8 @@ from tuner import libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
-from tuner.export import mpich
-from tuner.export.mpich import Call
+from tuner.formats import mpich
+from tuner.formats.mpich import Call
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LATE: Node = {

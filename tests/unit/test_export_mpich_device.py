@@ -14,9 +14,9 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
-from tuner.export import mpich
-from tuner.export.formats import FORMATS
-from tuner.export.mpich import Call
+from tuner.formats import mpich
+from tuner.formats.formats import FORMATS
+from tuner.formats.mpich import Call
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 TABLE = table_of(

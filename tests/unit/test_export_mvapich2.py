@@ -11,9 +11,9 @@ from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
-from tuner.export import mvapich2
-from tuner.export.formats import FORMATS, Wish
-from tuner.export.mvapich2 import DIALECT
+from tuner.formats import mvapich2
+from tuner.formats.formats import FORMATS, Wish
+from tuner.formats.mvapich2 import DIALECT
 from tuner.libraries.mvapich2 import ALGORITHMS
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST

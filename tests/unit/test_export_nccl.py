@@ -13,9 +13,9 @@ from tests.support.ladders import CLUSTER, Rungs, table_of
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
-from tuner.export import nccl
-from tuner.export.nccl import Call
-from tuner.export.nccl.rows import LARGEST
+from tuner.formats import nccl
+from tuner.formats.nccl import Call
+from tuner.formats.nccl.rows import LARGEST
 from tuner.libraries.nccl.names import choice_of, way_of, ways_of
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST

@@ -15,8 +15,8 @@ from tuner import algorithms, libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
-from tuner.export import openmpi
-from tuner.export.openmpi.rules import Row, render
+from tuner.formats import openmpi
+from tuner.formats.openmpi.rules import Row, render
 from tuner.libraries.openmpi import ALGORITHMS
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE

@@ -12,8 +12,8 @@ from tests.support.ladders import Rungs, table_of
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
-from tuner.export.openmpi import han
-from tuner.export.openmpi.han import HAN, TUNED
+from tuner.formats.openmpi import han
+from tuner.formats.openmpi.han import HAN, TUNED
 
 BCAST, ALLGATHER = Collective.BCAST, Collective.ALLGATHER
 CHAIN, RING = Choice("chain", {"chains": 2}), Choice("ring")

@@ -15,8 +15,8 @@ from tuner import libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule, TuningTable
-from tuner.export import openmpi
-from tuner.export.openmpi import json_rules
+from tuner.formats import openmpi
+from tuner.formats.openmpi import json_rules
 
 BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
 CHAIN = Choice("chain", {"chains": 2, "segment": 8192})

@@ -13,9 +13,9 @@ from tests.support.numbers import MISREAD
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule, TuningTable
-from tuner.export import ucc
-from tuner.export.ucc import Team
-from tuner.export.ucc.tune import INFINITE
+from tuner.formats import ucc
+from tuner.formats.ucc import Team
+from tuner.formats.ucc.tune import INFINITE
 from tuner.libraries.ucc import ALGORITHMS
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER

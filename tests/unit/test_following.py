@@ -15,7 +15,7 @@ from tuner.cli import following
 from tuner.cli.following import command_line, limitation, use_of, write_device_file
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.export import mpich
+from tuner.formats import mpich
 
 TABLE = table_of(
     {(Collective.BCAST, 4): [(0, Choice()), (1024, Choice("binomial"))]}, library="mpich 5.0.2"

@@ -17,8 +17,8 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
-from tuner.export.nccl import emit_sparse, install, parse
-from tuner.export.nccl.plugin import LIBRARY, RULES, SOURCE, compiler, fnv1a, sealed
+from tuner.formats.nccl import emit_sparse, install, parse
+from tuner.formats.nccl.plugin import LIBRARY, RULES, SOURCE, compiler, fnv1a, sealed
 
 ALLREDUCE = Collective.ALLREDUCE
 RUNGS = [
@@ -306,7 +306,7 @@ def test_more_rules_than_the_plugin_takes() -> None:
 def test_the_package_holds_the_source(tmp_path: Path) -> None:
     """As it is installed from a wheel, which is this folder."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    code = "from tuner.export.nccl.plugin import SOURCE; print(SOURCE.read_text()[:2])"
+    code = "from tuner.formats.nccl.plugin import SOURCE; print(SOURCE.read_text()[:2])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                           cwd=tmp_path, env=environment)  # fmt: skip
     assert done.stdout == "/*\n"

@@ -28,8 +28,8 @@ from tests.support.nccl import (
 )
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Key, TuningTable
-from tuner.export.nccl import emit_sparse
-from tuner.export.nccl.plugin import sealed
+from tuner.formats.nccl import emit_sparse
+from tuner.formats.nccl.plugin import sealed
 from tuner.libraries.nccl.constants import Way
 from tuner.libraries.nccl.names import choice_of, ways_of
 

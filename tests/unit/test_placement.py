@@ -42,7 +42,7 @@ from tuner.core.table import (
     table_record,
     write_table,
 )
-from tuner.export.formats import FORMATS, Wish
+from tuner.formats.formats import FORMATS, Wish
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
 from tuner.libraries.schedules import schedule_of
 from tuner.probe.cluster import plan_chosen, plan_cluster

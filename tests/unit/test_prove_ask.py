@@ -14,7 +14,8 @@ from tests.support.ladders import table_of
 from tuner.base.errors import ProbeError, UnendedError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.export.prove import (
+from tuner.runtime.launch import CompletedRun
+from tuner.validation.validation import (
     LARGEST,
     START,
     TIMEOUT,
@@ -26,7 +27,6 @@ from tuner.export.prove import (
     outlived,
     sizes_of,
 )
-from tuner.runtime.launch import CompletedRun
 
 RULE = table_of({(Collective.BCAST, 4): [(0, Choice())]}).rules[0]
 TRIALS = [Trial(RULE, nbytes) for nbytes in (8, 64, 512)]

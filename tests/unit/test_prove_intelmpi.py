@@ -12,12 +12,12 @@ import pytest
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.export import watcher
-from tuner.export.intelmpi import DIALECT
-from tuner.export.intelmpi.proof import prove
-from tuner.export.prove import RuleProof
+from tuner.formats.intelmpi import DIALECT
 from tuner.libraries.intelmpi import choice_of
 from tuner.runtime.launch import CompletedRun
+from tuner.validation import preload_build
+from tuner.validation.intelmpi import prove
+from tuner.validation.validation import RuleProof
 
 BCAST = Collective.BCAST
 OWN = -1
@@ -69,7 +69,7 @@ class Ranks:
 @pytest.fixture
 def proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RuleProof]]:
     """The proofs of a ladder of broadcasts, of rungs (bytes, preset)."""
-    monkeypatch.setattr(watcher, "build", lambda _source, directory: directory / "watcher.so")
+    monkeypatch.setattr(preload_build, "build", lambda _source, directory: directory / "watcher.so")
 
     def proved(*rungs: tuple[int, int], stuck: int | None = None) -> list[RuleProof]:
         ladder = [(lo, Choice() if n == OWN else choice_of(n)) for lo, n in rungs]

@@ -17,13 +17,13 @@ from tuner.cli import native, proving
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
-from tuner.export import mpich
-from tuner.export.mpich import OwnTrees
-from tuner.export.mpich.emitter import POISON
-from tuner.export.mpich.proof import UNMADE, UNSAID, prove
-from tuner.export.prove import NO_SIZE, RuleProof
+from tuner.formats import mpich
+from tuner.formats.mpich import OwnTrees
+from tuner.formats.mpich.emitter import POISON
 from tuner.report.summary import UNPROVED
 from tuner.runtime.launch import CompletedRun
+from tuner.validation.mpich import UNMADE, UNSAID, prove
+from tuner.validation.validation import NO_SIZE, RuleProof
 
 BCAST = Collective.BCAST
 FILE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"

@@ -11,8 +11,8 @@ from pathlib import Path
 from tuner.api.problems import Problem
 from tuner.base.errors import ProbeError
 from tuner.core.table import TuningTable, rule_record, table_record
-from tuner.export import mpich
-from tuner.export.formats import FORMATS, Wish
+from tuner.formats import mpich
+from tuner.formats.formats import FORMATS, Wish
 from tuner.runtime.launch import Launcher
 
 TUNER = "tuner"

@@ -20,7 +20,7 @@ from tuner.api.native import TUNER, Wanted, render
 from tuner.api.problems import Problem
 from tuner.base.errors import quoted
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, rule_record
-from tuner.export import mpich
+from tuner.formats import mpich
 
 log = logging.getLogger(__name__)
 REFRESHED = 0.25  # seconds between two looks at the database

@@ -19,7 +19,7 @@ from tuner.api.published import REFRESHED, Published
 from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 from tuner.base.errors import InputError
-from tuner.export import mpich
+from tuner.formats import mpich
 
 log = logging.getLogger(__name__)
 UPLOADS = 4  # measurements files stored at the same time; others wait, and hold up nobody else

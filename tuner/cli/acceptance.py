@@ -15,17 +15,17 @@ from tuner.cli.output import warn
 from tuner.cli.progress import Report, counted
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS, Rule, TuningTable
-from tuner.export import openmpi
-from tuner.export.acceptance import Acceptance, accepted_table, without
-from tuner.export.acceptance import accept as accept_rules
-from tuner.export.formats import FORMATS, Wish
-from tuner.export.heldout import Heldout, heldout, losing, record
-from tuner.export.ladders import describe
-from tuner.export.openmpi import proof as openmpi_proof
-from tuner.export.openmpi.emitter import UNSPLIT
-from tuner.export.timing import CONDITIONS, Side, TimedCall, TimingProgram, build
+from tuner.formats import openmpi
+from tuner.formats.formats import FORMATS, Wish
+from tuner.formats.ladders import describe
+from tuner.formats.openmpi.emitter import UNSPLIT
 from tuner.rank_program import SINGLE
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, ShapeLauncher
+from tuner.validation import openmpi as openmpi_proof
+from tuner.validation.acceptance import Acceptance, accepted_table, without
+from tuner.validation.acceptance import accept as accept_rules
+from tuner.validation.heldout import Heldout, heldout, losing, record
+from tuner.validation.timing import CONDITIONS, Side, TimedCall, TimingProgram, build
 
 LIBRARIES = "openmpi", "mpich"  # whose own launchers and files are tried
 SECONDS = 0.004  # for each call, condition and side in a round

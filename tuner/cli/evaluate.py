@@ -22,7 +22,7 @@ from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.table import Choice, Rule, TuningTable, read_table
-from tuner.export.formats import FORMATS
+from tuner.formats.formats import FORMATS
 from tuner.results import Reading, Told, read_all
 from tuner.results.names import require_names
 from tuner.select.baselines import BASELINES, Pick

@@ -13,10 +13,10 @@ from typing import Any
 from tuner.base.atomic_io import write_atomically
 from tuner.cli.environments import libmpi
 from tuner.core.table import TuningTable
-from tuner.export import mpich
-from tuner.export.mpich import proof as mpich_proof
-from tuner.export.openmpi import proof as openmpi_proof
+from tuner.formats import mpich
 from tuner.libraries.mpich import DEVICE_COLLECTIVES
+from tuner.validation import mpich as mpich_proof
+from tuner.validation import openmpi as openmpi_proof
 
 TUNING_FILES = {"openmpi": "openmpi.rules", "mpich": "mpich.json"}  # in a result's directory
 SWITCHED_OFF = (

@@ -15,12 +15,12 @@ from tuner.cli.output import console, warn
 from tuner.cli.progress import Display, timed
 from tuner.cli.proving import record_of
 from tuner.core.table import TuningTable
-from tuner.export.nccl import proof
-from tuner.export.nccl.emitter import emit_sparse
-from tuner.export.nccl.logs import Evidence
-from tuner.export.nccl.plugin import fnv1a
-from tuner.export.nccl.processes import Shape
+from tuner.formats.nccl.emitter import emit_sparse
+from tuner.formats.nccl.plugin import fnv1a
 from tuner.results.streaming import beginning, size_of
+from tuner.validation import nccl
+from tuner.validation.nccl_logs import Evidence
+from tuner.validation.nccl_processes import Shape
 
 LIBRARIES = ("nccl", "rccl")
 LEFT = "left to NCCL"
@@ -81,11 +81,11 @@ def prove(
     named, found = _files(options.log)
     files = [*named, *found]
     if sum(map(size_of, files)) < LARGE:
-        evidence = proof.read_evidence(files, options.log_shape, found=found)
+        evidence = nccl.read_evidence(files, options.log_shape, found=found)
     else:
         with Display(console(error=True)).stage("reading logs") as report:
             tell = timed(report)
-            evidence = proof.read_evidence(
+            evidence = nccl.read_evidence(
                 files, options.log_shape,
                 lambda done, total: tell(
                     done / total, f"{format_size(done)} of {format_size(total)}"
@@ -95,7 +95,7 @@ def prove(
     doubts = list(_doubts(table, evidence))
     for sentence in (*_noticed(table, evidence), *doubts):
         warn(sentence)
-    proved, replaced = proof.prove(table, evidence), proof.replaced(table)
+    proved, replaced = nccl.prove(table, evidence), nccl.replaced(table)
     if doubts and evidence.said:
         proved = [replace(each, confirmed=False, reason=OTHERS) for each in proved]
     return [record_of(each) for each in proved], [record_of(each) for each in replaced]

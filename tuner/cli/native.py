@@ -11,8 +11,8 @@ from tuner.base.units import plural
 from tuner.cli import parsing
 from tuner.cli.environments import interpreter, libmpi
 from tuner.core.table import TuningTable, read_table
-from tuner.export import mpich
-from tuner.export.formats import FORMATS, Format, Wish
+from tuner.formats import mpich
+from tuner.formats.formats import FORMATS, Format, Wish
 
 
 def options(parser: argparse.ArgumentParser) -> None:

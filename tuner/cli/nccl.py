@@ -23,8 +23,8 @@ from tuner.cli.output import (
 )
 from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, parse_table, read_table
-from tuner.export.formats import FORMATS
-from tuner.export.nccl.plugin import Installed, install, summary, usage
+from tuner.formats.formats import FORMATS
+from tuner.formats.nccl.plugin import Installed, install, summary, usage
 from tuner.libraries import nccl
 from tuner.runtime import client
 from tuner.runtime.request import request_for

@@ -17,18 +17,18 @@ from tuner.cli.following import device_file, write_device_file
 from tuner.cli.progress import Report, counted
 from tuner.core.measurement import Cluster
 from tuner.core.table import OPERATORS, Rule, TuningTable
-from tuner.export import intelmpi, mpich, openmpi
-from tuner.export.formats import FORMATS, Format, Wish
-from tuner.export.intelmpi import proof as intelmpi_proof
-from tuner.export.mpich import proof as mpich_proof
-from tuner.export.openmpi import proof as openmpi_proof
-from tuner.export.openmpi.emitter import READERS
-from tuner.export.prove import RuleProof
-from tuner.export.variables import ranks_of
+from tuner.formats import intelmpi, mpich, openmpi
+from tuner.formats.formats import FORMATS, Format, Wish
+from tuner.formats.openmpi.emitter import READERS
+from tuner.formats.variables import ranks_of
 from tuner.libraries import named, require_unset
 from tuner.libraries.products import base_of
 from tuner.probe.machine import local_cluster
 from tuner.runtime.launch import LOCAL, Hosts, Launcher, Spread, Template
+from tuner.validation import intelmpi as intelmpi_proof
+from tuner.validation import mpich as mpich_proof
+from tuner.validation import openmpi as openmpi_proof
+from tuner.validation.validation import RuleProof
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
 

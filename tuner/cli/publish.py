@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.cli.output import add_json, emit, print_text
 from tuner.core.table import read_table, table_record
-from tuner.export.known import require_known
+from tuner.formats.known import require_known
 from tuner.runtime import client
 from tuner.runtime.request import request_for
 

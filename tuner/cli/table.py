@@ -26,9 +26,9 @@ from tuner.cli.parsing import require_picture
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
 from tuner.core.table import TuningTable, read_table, table_record
-from tuner.export import openmpi
-from tuner.export.formats import FORMATS, Wish, format_of
-from tuner.export.ladders import overridden
+from tuner.formats import openmpi
+from tuner.formats.formats import FORMATS, Wish, format_of
+from tuner.formats.ladders import overridden
 from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
 from tuner.select.difference import difference, difference_record

@@ -10,8 +10,8 @@ from tuner import libraries
 from tuner.diagnosis import launch, tools
 from tuner.diagnosis.findings import Diagnosis, Examined, Finding, found
 from tuner.diagnosis.library import load
-from tuner.export.formats import FORMATS
-from tuner.export.openmpi import emitter, han
+from tuner.formats.formats import FORMATS
+from tuner.formats.openmpi import emitter, han
 from tuner.libraries.mpich import DEVICE_FILE
 from tuner.runtime.launch import LOCAL, Hosts, Installation, Template
 from tuner.runtime.launch.executables import compiler_of

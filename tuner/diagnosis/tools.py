@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.diagnosis.findings import Examined, Problem, found
-from tuner.export.watcher import COMPILERS
 from tuner.runtime.launch import Installation
+from tuner.validation.preload_build import COMPILERS
 
 LIMIT = 20.0  # seconds for one of these programs
 PROGRAM = """#include <mpi.h>

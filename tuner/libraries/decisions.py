@@ -1,7 +1,7 @@
 """What a library's default runs: its own decisions, by shape and size.
 
 They depend on the shape and on bytes alone, so they are found out once, without moving any data
-(`decisions.py` of tuner/export/openmpi and tuner/export/mpich), and kept with the measurements.
+(`decisions.py` of tuner/formats/openmpi and tuner/formats/mpich), and kept with the measurements.
 """
 
 from __future__ import annotations

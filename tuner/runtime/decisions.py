@@ -3,7 +3,7 @@
 CALLS is a JSON list of {collective, nodes, ppn, placement, most}; the calls are those of the first
 `ppn` ranks on each of the first `nodes` hosts, in the order of the placement. Rank 0 prints a line
 for each: {call, steps}, and `steps` are [bytes, executed]: from so many bytes on, up to `most`, the
-watcher sees this call (`struct call` of tuner/export/openmpi/interpose.c). No step where a call
+watcher sees this call (`struct call` of tuner/validation/openmpi_trace.c). No step where a call
 does not end in just one call of coll/tuned on the same communicator.
 
 Sizes are multiples of 4 bytes. The library decides by number of ranks and bytes, so every rank

@@ -5,7 +5,7 @@ CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is
 communicators are made, which itself takes calls of the library's own, and one line for each:
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
 `entered` are what a preloaded watcher saw on rank 0 (`struct call` of
-tuner/export/openmpi/interpose.c, tuner/export/intelmpi/watch.c), [] without it. What is watched is
+tuner/validation/openmpi_trace.c, tuner/validation/intelmpi_trace.c), [] without it. What is watched is
 called twice: what a communicator needs once belongs to no call.
 """
 

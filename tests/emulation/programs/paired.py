@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tuner.cli.clusters import usual_template
 from tuner.core.collective import Collective
-from tuner.export.timing import Side, TimedCall, build, time_rounds
 from tuner.runtime.launch import Launcher, ShapeLauncher
 from tuner.runtime.launch.hosts import from_environment
+from tuner.validation.timing import Side, TimedCall, build, time_rounds
 
 
 def main(folder: Path) -> None:

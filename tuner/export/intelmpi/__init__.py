@@ -1,5 +1,0 @@
-"""Intel MPI: the variables I_MPI_ADJUST_<COLLECTIVE>."""
-
-from tuner.export.intelmpi.adjust import DIALECT, otherwise_of
-
-__all__ = ["DIALECT", "otherwise_of"]

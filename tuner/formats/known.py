@@ -1,0 +1,33 @@
+"""Whether the rules of a table name algorithms that there are."""
+
+from __future__ import annotations
+
+from tuner import algorithms
+from tuner.base.errors import InputError
+from tuner.core.table import LIBRARY, SCHEDULE, Rule, TuningTable
+from tuner.formats.ladders import describe
+from tuner.libraries import LIBRARIES
+from tuner.libraries.products import base_of
+
+
+def require_known(table: TuningTable) -> None:
+    """Raises InputError, naming the rule, for an algorithm that neither the library of the table
+    has nor our schedules are.
+
+    Only of libraries that tables are made for here: what others have, and in which release, is
+    known well enough to write their files, and not to refuse somebody's table.
+    """
+    for rule in table.rules:
+        try:
+            _require(table.library, rule)
+        except InputError as reason:
+            raise InputError(f"{describe(rule)}: {reason}") from None
+
+
+def _require(library: str, rule: Rule) -> None:
+    collective, choice = rule.key.collective, rule.choice
+    own = LIBRARIES.get(base_of(library))
+    if choice.via == SCHEDULE:
+        algorithms.describe(collective, choice.algorithm)
+    elif choice.via == LIBRARY and own and not choice.is_default:
+        own.settings(collective, choice)

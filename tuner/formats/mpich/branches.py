@@ -1,0 +1,152 @@
+"""A table's branches, grown into the tree that a layer decides with by itself.
+
+The library wants every collective in a file, so its own tree is the start: only the branches of
+communicator sizes in the table are replaced, and within them a default rule, an operator outside a
+rule's guards or a count below its minimum leads back to the library's own branch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tuner.base.errors import InputError
+from tuner.core.collective import Collective
+from tuner.core.table import Rule, TuningTable
+from tuner.formats.ladders import by_ranks, places_by_ranks
+from tuner.formats.mpich.selection import COMMUNICATOR, Call, Leaf, Tree, holds
+from tuner.libraries.mpich import LARGEST, native
+
+LeafOf = Callable[[Rule], Leaf | None]  # None: the library's own branch
+_Ladders = Mapping[int, Sequence[Rule]]
+
+
+def guards_of(rule: Rule) -> tuple[str, ...]:
+    """Conditions under which the library may run the rule's algorithm."""
+    return () if rule.choice.is_default else native(rule.key.collective, rule.choice).guards
+
+
+def guarded(rule: Rule, call: Call) -> bool:
+    """Whether the rule's guards leave this call of its range to the library."""
+    guards = guards_of(rule)
+    foreign = "is_op_built_in=yes" in guards and not call.built_in
+    return foreign or ("count>=pow2" in guards and holds("count<pow2", call))
+
+
+def grown(table: TuningTable, generic: Tree, leaf_of: LeafOf) -> Tree:
+    """Return the library's own tree with the branches of the table.
+
+    leaf_of     where each rule leads
+
+    Raises InputError when the library's own tree is not laid out as expected.
+    """
+    tree = dict(generic)
+    everyone = by_ranks(table)
+    for collective, ladders in by_ranks(table, "commutative").items():
+        name = f"collective={collective}"
+        own = generic.get(name, {})
+        if "comm_type=intra" not in own or own.keys() - {"comm_type=intra", "comm_type=inter"}:
+            raise InputError(f"the library's own rules for {collective} have an unknown layout")
+        parents = among_nodes_of_several(table, collective)
+        below = _Branches(everyone.get(collective, {}), ladders, parents, leaf_of)
+        tree[name] = {**own, "comm_type=intra": below.sizes(own["comm_type=intra"])}
+    return tree
+
+
+def among_nodes_of_several(table: TuningTable, collective: Collective) -> set[int]:
+    """Return the numbers of ranks for which all rules are for several ranks on each node.
+
+    The library calls a communicator with several ranks on a node a parent. It makes others of it,
+    which its own collectives call: of the ranks of a node, and of one rank on each node. With as
+    many ranks as a parent has, these are other shapes than the rules are for.
+    """
+    shapes = places_by_ranks(table, "commutative").get(collective, {})
+    return {p for p, places in shapes.items() if all(key.ppn > 1 for key in places)}
+
+
+def _graft(node: Tree, p: int, ladder: Callable[[Tree], Tree]) -> Tree:
+    """`ladder(subtree)` for each subtree below the communicator conditions that fit p ranks.
+
+    Conditions on the communicator must stay above those on the message: the library evaluates
+    some of them differently below.
+    """
+    if not all(key.startswith(COMMUNICATOR) for key in node):
+        return ladder(node)
+    kept: dict[str, Any] = {}
+    for condition, below in node.items():
+        if not condition.startswith("comm_size") or condition == "comm_size=node_comm_size":
+            kept[condition] = _graft(below, p, ladder)
+        elif holds(condition, Call(p, 0)):
+            last = _graft(below, p, ladder)
+            return {**kept, condition: last} if kept else last
+    return kept
+
+
+@dataclass(frozen=True)
+class _Branches:
+    """What grows below one collective: p -> ladder, for any operator, if there is one, and for
+    commutative ones.
+
+    parents     p of rules that hold for parents alone
+    """
+
+    any_operator: _Ladders
+    commutative: _Ladders
+    parents: Collection[int]
+    leaf_of: LeafOf
+
+    def sizes(self, own: Tree) -> Tree:
+        branches: dict[str, Any] = {}
+        for p in sorted(self.commutative):
+            if p > 1 and p - 1 not in self.commutative:
+                branches[f"comm_size<={p - 1}"] = own
+            branch = _graft(own, p, partial(self._operators, p))
+            if p in self.parents:
+                branch = {"comm_hierarchy=parent": branch, "comm_hierarchy=any": own}
+            branches[f"comm_size<={p}"] = branch
+        return {**branches, "comm_size=any": own}
+
+    def _operators(self, p: int, own: Tree) -> Tree:
+        """Sizes first, and operators only where they matter: each condition costs every call."""
+        for_any, commutative = self.any_operator.get(p, ()), self.commutative[p]
+        starts = sorted({0, *(rule.lo for rule in (*for_any, *commutative))})
+        steps: list[tuple[float, Tree]] = []
+        for lo, hi in zip(starts, [*starts[1:], math.inf], strict=True):
+            branch = self._either(_rule_at(for_any, lo), _rule_at(commutative, lo), own)
+            if steps and steps[-1][1] == branch:
+                steps.pop()
+            steps.append((hi, branch))
+        return _sizes(steps)
+
+    def _either(self, for_any: Rule | None, commutative: Rule | None, own: Tree) -> Tree:
+        any_operator, commuting = self._branch(for_any, own), self._branch(commutative, own)
+        if any_operator == commuting:
+            return commuting
+        return {"is_commutative=yes": commuting, "is_commutative=no": any_operator}
+
+    def _branch(self, rule: Rule | None, own: Tree) -> Tree:
+        leaf = None if rule is None else self.leaf_of(rule)
+        if rule is None or leaf is None:
+            return own
+        branch: Tree = {leaf.key: {parameter: {} for parameter in sorted(leaf.parameters)}}
+        guards = guards_of(rule)
+        if "count>=pow2" in guards:
+            branch = {"count<pow2": own, "count=any": branch}
+        if "is_op_built_in=yes" in guards:
+            branch = {"is_op_built_in=yes": branch, "is_op_built_in=no": own}
+        return branch
+
+
+def _rule_at(ladder: Sequence[Rule], nbytes: int) -> Rule | None:
+    return next((rule for rule in ladder if rule.lo <= nbytes < rule.hi), None)
+
+
+def _sizes(steps: Sequence[tuple[float, Tree]]) -> Tree:
+    """Branches by the bytes below which each ends, ascending; the last one has no end."""
+    within = [(hi, branch) for hi, branch in steps if hi <= LARGEST]
+    _, last = steps[len(within)]
+    branches = {f"avg_msg_size<={int(hi) - 1}": branch for hi, branch in within}
+    return {**branches, "avg_msg_size=any": last} if branches else last

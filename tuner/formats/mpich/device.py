@@ -1,0 +1,61 @@
+"""The file of MPICH's device layer, which is asked before the MPIR layer.
+
+A call for which the table has a rule other than the default is handed to the MPIR layer, where the
+file of format `mpich` names the rule's algorithm. All other calls keep the device layer's own
+branch, and so its shared memory within a node.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner.core.collective import Collective
+from tuner.core.table import Rule, TuningTable
+from tuner.formats.mpich import emitter
+from tuner.formats.mpich.comparison import compare
+from tuner.formats.mpich.layers import DEVICE
+from tuner.formats.mpich.selection import Leaf, Tree
+
+# The composition that hands the whole call to the network module, which calls the MPIR layer
+# (src/mpid/ch4/src/ch4_coll_impl.h; seen to do so in MPICH 3.4 to 5.0, over UCX and OFI).
+HANDED_ON = {
+    Collective.BCAST: Leaf("MPIDI_Bcast_intra_composition_gamma", kind="composition"),
+    Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_beta", kind="composition"),
+    Collective.REDUCE: Leaf("MPIDI_Reduce_intra_composition_gamma", kind="composition"),
+}
+# Likewise to the shared memory layer, where all ranks are on one node.
+IN_SHARED_MEMORY = {
+    Collective.ALLREDUCE: Leaf("MPIDI_Allreduce_intra_composition_gamma", kind="composition"),
+}
+# No other collective can run it.
+POISON = Leaf("MPIDI_Barrier_intra_composition_alpha", kind="composition")
+
+
+def leaf_of(rule: Rule) -> Leaf | None:
+    """Return the composition that hands a rule's calls on, None for the default.
+
+    Raises InputError, naming the rule, for one that the MPIR layer's file cannot hold.
+    """
+    return HANDED_ON[rule.key.collective] if emitter.leaf_of(rule) else None
+
+
+def emit(table: TuningTable, generic: Tree) -> str:
+    """Return the complete JSON file of a table.
+
+    generic    the device layer's own tree, from `generic_tuning`
+
+    Raises InputError as `emit` of the MPIR layer's file does.
+    """
+    return emitter.emit_layer(table, generic, DEVICE, leaf_of)
+
+
+def check(table: TuningTable, text: str, generic: Tree) -> list[str]:
+    """Return where the file decides otherwise than the table, as `compare` does."""
+    return compare(table, text, generic, DEVICE, leaf_of)
+
+
+def beside(tuning_file: Path) -> Path:
+    """Return where the device layer's file lies: beside that of the MPIR layer, `m-device.json`
+    beside `m.json`.
+    """
+    return tuning_file.with_name(f"{tuning_file.stem}-device{tuning_file.suffix}")

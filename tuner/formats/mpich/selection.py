@@ -1,0 +1,202 @@
+"""MPICH's collective selection tree: deciding with it as the library does.
+
+A tree is nested objects whose keys are conditions. Siblings are tried in file order and the first
+that holds is followed, down to a leaf that names an algorithm with all its parameters. Sizes are
+inclusive upper bounds (src/mpi/coll/src/csel.c of MPICH 5.0). MVAPICH 3 and 4 are made of MPICH
+and read the same, with algorithms of their own; MPICH 4.1 knows fewer conditions.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tuner.base.errors import InputError, quoted
+from tuner.core.collective import Collective
+from tuner.formats import strict
+from tuner.formats.mpich.layers import Layer
+
+Tree = Mapping[str, Any]
+# The rules that a layer of a library decides with by itself; the library is `mpich` or `mvapich`.
+Generic = Callable[[str, Layer], Tree]
+LEAF = re.compile(r"(algorithm|composition)=\w+", re.ASCII)
+# What the library decides for each communicator when that is made. What stands below any other
+# condition is left to each call, and there its comm_size<N reads as <=N (csel.c).
+COMMUNICATOR = ("comm_type", "comm_size", "comm_hierarchy", "comm_avg_ppn", "is_node_consecutive")
+NUMERIC = re.compile(
+    rf"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)({strict.NUMBER})"
+)
+SIZES = re.compile(rf"comm_size(<=?{strict.NUMBER}|=pow2|=any)")
+_COMPARE = {"<=": operator.le, "<": operator.lt}
+
+
+class UnmatchedError(InputError):
+    """No branch of a tree holds for a call."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a collective, as the conditions see it.
+
+    hierarchy       kind of the communicator: `parent` where a node has several of its ranks
+    multi_threaded  whether MPI_THREAD_MULTIPLE was provided; None: not known
+    """
+
+    p: int
+    nbytes: int
+    item: int = 4  # bytes of one element
+    commutative: bool = True
+    built_in: bool = True
+    hierarchy: str = "parent"
+    ppn: int = 1  # ranks per node, on average
+    multi_threaded: bool | None = None
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What the library runs, with its parameters written `name=value`.
+
+    kind    `algorithm`, or `composition` in the device layer
+    """
+
+    name: str
+    parameters: frozenset[str] = frozenset()
+    kind: str = "algorithm"
+
+    @classmethod
+    def of(cls, key: str, parameters: Iterable[str]) -> Leaf:
+        """Return the leaf that a file writes as this key with these parameters."""
+        kind, _, name = key.partition("=")
+        return cls(name, frozenset(parameters), kind)
+
+    @property
+    def key(self) -> str:
+        """How a file names it."""
+        return f"{self.kind}={self.name}"
+
+    def __str__(self) -> str:
+        inside = f" with {quoted(sorted(self.parameters))}" if self.parameters else ""
+        return f"{quoted(self.name)}{inside}"
+
+
+def conditions(node: Tree) -> Iterator[str]:
+    """Every key of a tree, algorithms included."""
+    for key, below in node.items():
+        yield key
+        yield from conditions(below)
+
+
+def leaves(node: Tree) -> Iterator[Leaf]:
+    """Every leaf below a node."""
+    for key, below in node.items():
+        if LEAF.fullmatch(key):
+            yield Leaf.of(key, below)
+        else:
+            yield from leaves(below)
+
+
+def holds(condition: str, call: Call, late: bool = False) -> bool:
+    """Whether a condition is met; raises InputError for one that depends on more than the call.
+
+    late    it stands below a condition that is none of COMMUNICATOR
+    """
+    numeric = NUMERIC.fullmatch(condition)
+    if numeric and numeric[1] in ("comm_size", "comm_avg_ppn", "avg_msg_size", "count"):
+        sign = "<=" if late and numeric[1] == "comm_size" else numeric[2]
+        return bool(_COMPARE[sign](_quantity(numeric[1], call), int(numeric[3])))
+    if condition.endswith("any"):
+        return True
+    known = {
+        "comm_type=intra": True,
+        "comm_type=inter": False,
+        "comm_size=pow2": call.p & (call.p - 1) == 0,
+        "comm_size=node_comm_size": call.hierarchy == "parent" and call.ppn == call.p,
+        "count<pow2": call.nbytes // call.item < 1 << (call.p.bit_length() - 1),
+        f"is_commutative={'yes' if call.commutative else 'no'}": True,
+        f"is_commutative={'no' if call.commutative else 'yes'}": False,
+        f"is_op_built_in={'yes' if call.built_in else 'no'}": True,
+        f"is_op_built_in={'no' if call.built_in else 'yes'}": False,
+    }
+    if call.multi_threaded is not None:
+        known |= {
+            "is_multi_threaded=yes": call.multi_threaded,
+            "is_multi_threaded=no": not call.multi_threaded,
+        }
+    if condition.startswith("comm_hierarchy="):
+        return condition == f"comm_hierarchy={call.hierarchy}"
+    if condition not in known:
+        raise InputError(f"whether {condition} holds cannot be told from the call alone")
+    return known[condition]
+
+
+def _quantity(name: str, call: Call) -> int:
+    return {
+        "comm_size": call.p, "comm_avg_ppn": call.ppn, "avg_msg_size": call.nbytes,
+        "count": call.nbytes // call.item,
+    }[name]  # fmt: skip
+
+
+def rules_for(tree: Tree, collective: Collective) -> Tree:
+    """What a tree holds for a collective; raises InputError where that is nothing."""
+    try:
+        return cast(Tree, tree[f"collective={collective}"])
+    except KeyError:
+        raise InputError(
+            f"MPICH tuning file: no rules for {collective}; the file must hold every collective"
+        ) from None
+
+
+def decide(tree: Tree, collective: Collective, call: Call) -> Leaf:
+    """Return the leaf that a blocking call reaches.
+
+    Raises UnmatchedError where no branch holds, which ends a program in the MPIR layer and is left
+    to that layer by the others; InputError where more than the call decides.
+    """
+    node, late = rules_for(tree, collective), False
+    while True:
+        first = next(iter(node), "")
+        if LEAF.fullmatch(first):
+            return Leaf.of(first, node[first])
+        met = next((key for key in node if holds(key, call, late)), None)
+        if met is None:
+            raise UnmatchedError(
+                f"MPICH tuning file: {collective} of {call.nbytes} bytes on {call.p} ranks meets"
+                f" none of {', '.join(node) or 'its conditions'}"
+            )
+        node, late = node[met], late or not met.startswith(COMMUNICATOR)
+
+
+def seen_by(node: Tree, p: int, late: bool = False) -> Tree:
+    """What is left of a tree for communicators of `p` ranks: their number decides nothing more.
+
+    late    as in `holds`
+    """
+    kept: dict[str, Any] = {}
+    for condition, below in node.items():
+        if not SIZES.fullmatch(condition):
+            later = late or not condition.startswith(COMMUNICATOR)
+            kept[condition] = below if LEAF.fullmatch(condition) else seen_by(below, p, later)
+        elif holds(condition, Call(p, 0), late):
+            last = seen_by(below, p, late)
+            return {**kept, "comm_size=any": last} if kept else last
+    return kept
+
+
+def bounds(node: Tree, quantity: str) -> set[int]:
+    """The numbers that conditions on `quantity` compare with, anywhere below `node`."""
+    found = set[int]()
+    for condition, below in node.items():
+        numeric = NUMERIC.fullmatch(condition)
+        if numeric and numeric[1] == quantity:
+            found.add(int(numeric[3]))
+        found |= bounds(below, quantity)
+    return found
+
+
+def hierarchies(node: Tree) -> set[str]:
+    """The kinds of communicators that conditions below `node` name, `flat` where they say any."""
+    named = (key.partition("comm_hierarchy=")[2] for key in conditions(node))
+    return {"flat" if name == "any" else name for name in named if name}

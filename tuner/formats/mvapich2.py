@@ -1,0 +1,98 @@
+"""MVAPICH2 2.x: the variables MV2_INTER_BCAST_TUNING and MV2_INTER_ALLREDUCE_TUNING.
+
+`1:0-8191,5:8192-+` runs number 1 up to 8191 bytes and 5 beyond. A number that the library does not
+know runs its first algorithm, a word that it cannot match leaves the table half made, and more
+words than its table has places overrun it (`bcast_tuning.c`, `allreduce_tuning.c`): InputErrors
+here. The variables hold for every number of ranks of a program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tuner.base.errors import InputError, quoted
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, TuningTable
+from tuner.formats import strict
+from tuner.formats.ladders import by_ranks, describe
+from tuner.formats.variables import LARGEST, Dialect, Entry
+from tuner.libraries.mvapich2 import ALGORITHMS, choice_of, number_of, order_safe
+
+MOST_ENTRIES = 32  # places in the library's table
+_ENTRY = re.compile(rf"({strict.NUMBER}):({strict.NUMBER})-({strict.NUMBER}|\+)")
+
+
+def otherwise_of(name: str) -> Choice | None:
+    """A stand-in for MVAPICH2's own decision, such as `binomial`; None of "".
+
+    Raises InputError for a name that no collective has.
+    """
+    offered = sorted({known for names in ALGORITHMS.values() for known in names})
+    if name and name not in offered:
+        raise InputError(f"MVAPICH2 has no algorithm {name!r}: choose one of {offered}")
+    return Choice(name) if name else None
+
+
+def require_safe(table: TuningTable) -> None:
+    """Raises InputError for a rule for any operator that may break some."""
+    for ladders in by_ranks(table).values():
+        for rule in (rule for ladder in ladders.values() for rule in ladder):
+            if not order_safe(rule.key.collective, rule.choice):
+                raise InputError(
+                    f"{describe(rule)}: nobody knows whether non-commutative operators bear this"
+                    " algorithm in MVAPICH2; use it only where every operator commutes"
+                )
+
+
+def write(entries: Sequence[Entry]) -> str:
+    """`1:0-8191,5:8192-+`; one number alone for a single entry."""
+    if len(entries) == 1:
+        return str(entries[0].number)
+    if len(entries) > MOST_ENTRIES:
+        raise InputError(f"MVAPICH2 takes at most {MOST_ENTRIES} rules for a collective")
+    firsts = [0, *(entry.last + 1 for entry in entries if entry.last is not None)]
+    return ",".join(
+        f"{entry.number}:{first}-{'+' if entry.last is None else entry.last}"
+        for first, entry in zip(firsts, entries, strict=True)
+    )
+
+
+def read(collective: Collective, value: str) -> tuple[Entry, ...]:
+    """The entries of a value; raises InputError for what MVAPICH2 would misread."""
+    known = ALGORITHMS[collective].values()
+    alone = strict.number(value)
+    if alone is not None and alone in known:
+        return (Entry(alone),)
+    words, entries = value.split(","), list[Entry]()
+    if not 2 <= len(words) <= MOST_ENTRIES:
+        raise InputError(f"{quoted(value)} is neither one number nor 2 to {MOST_ENTRIES} entries")
+    for word in words:
+        match, beyond = _ENTRY.fullmatch(word), entries[-1].last if entries else -1
+        if match is None or int(match[1]) not in known:
+            raise InputError(
+                f"{quoted(word)} is no NUMBER:FIRST-LAST with one of {list(known)}; MVAPICH2 would"
+                " run its first algorithm or fail"
+            )
+        last = None if match[3] == "+" else int(match[3])
+        if beyond is None or int(match[2]) != beyond + 1 or not _follows(match[2], last):
+            raise InputError(
+                f"{quoted(word)} should begin at {0 if beyond is None else beyond + 1} and end"
+                " above: MVAPICH2 looks at the ends alone"
+            )
+        entries.append(Entry(int(match[1]), last))
+    if entries[-1].last is not None:
+        raise InputError(
+            f"the last entry {quoted(words[-1])} would take all larger calls: end it in +"
+        )
+    return tuple(entries)
+
+
+def _follows(first: str, last: int | None) -> bool:
+    return last is None or int(first) <= last <= LARGEST
+
+
+DIALECT = Dialect(
+    "MVAPICH2", {c: f"MV2_INTER_{c.upper()}_TUNING" for c in ALGORITHMS}, (), number_of, choice_of,
+    write, read,
+)  # fmt: skip

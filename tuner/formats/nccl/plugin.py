@@ -1,0 +1,189 @@
+"""Our own tuner plugin: compiling it, writing the rules beside it, and trying what was made."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.base.atomic_io import require_folder, write_atomically
+from tuner.base.errors import InputError
+from tuner.base.units import plural
+from tuner.core.table import TuningTable
+from tuner.formats.nccl.emitter import emit_sparse
+from tuner.formats.nccl.rows import MOST_ROWS
+from tuner.validation.preload_build import COMPILERS
+
+SOURCE = Path(__file__).with_name("plugin.c")
+LIBRARY = "libnccl-tuner-tuner.so"  # of which NCCL_TUNER_PLUGIN=tuner is the short name
+RULES = "rules.csv"  # plugin.c has this name, too
+FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
+LONGEST_PATH = 254  # bytes: NCCL cuts longer values of NCCL_TUNER_PLUGIN (plugin_open.cc)
+PATIENCE = 120  # seconds for the compiler, and for the trial
+FORCED = ("NCCL_ALGO", "NCCL_PROTO")  # before which the plugin steps aside
+_FNV_START, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What `install` made.
+
+    digest      of the rules, as the plugin logs it on every rank
+    checked     calls that the compiled plugin decided as the rules say
+    """
+
+    library: Path
+    rules: Path
+    digest: str
+    rows: int
+    checked: int
+
+
+def fnv1a(data: bytes) -> str:
+    """Return the 64-bit FNV-1a digest in hexadecimal."""
+    digest = _FNV_START
+    for byte in data:
+        digest = (digest ^ byte) * _FNV_PRIME & 0xFFFFFFFFFFFFFFFF
+    return f"{digest:016x}"
+
+
+def sealed(rows: str) -> str:
+    """Return rows under the header by which the plugin knows that none is lost or changed."""
+    number = sum(not line.startswith("#") for line in rows.splitlines())
+    if number > MOST_ROWS:
+        raise InputError(f"the table has {number} rules for NCCL: the plugin takes {MOST_ROWS}")
+    return f"# tuner nccl rules 1: {number} rows, fnv1a64 {fnv1a(rows.encode())}\n{rows}"
+
+
+def install(table: TuningTable, folder: Path) -> Installed:
+    """Compile the plugin into `folder`, write the rules beside it and try both in a child process.
+
+    Raises InputError when a rule cannot be expressed, for a folder that holds other rules, without
+    a C compiler and where the plugin does not do what the rules say; the folder then is as before.
+    """
+    text = sealed(emit_sparse(table))
+    library, rules = folder.absolute() / LIBRARY, folder.absolute() / RULES
+    _require_free(library, rules, text)
+    with tempfile.TemporaryDirectory(dir=_existing(folder.absolute())) as place:
+        made = Path(place) / LIBRARY
+        compile_plugin(made)
+        (made.parent / RULES).write_text(text)
+        checked = _try(made)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(rules, text)
+        write_atomically(library, made.read_bytes(), 0o755)
+    header = text.partition("\n")[0].split()
+    return Installed(library, rules, header[-1], int(header[5]), checked)
+
+
+def _require_free(library: Path, rules: Path, text: str) -> None:
+    """Raise InputError for a folder that cannot be written or has other rules already."""
+    require_folder(library.parent)
+    if len(os.fsencode(library)) > LONGEST_PATH:
+        raise InputError(
+            f"{library}: longer than {LONGEST_PATH} bytes, which NCCL would cut: choose another"
+            " folder"
+        )
+    content = _content(rules)
+    if content not in (None, text.encode()):
+        if not _is_sound(content):
+            raise InputError(
+                f"{rules} was changed since it was installed, so ranks leave all calls to NCCL:"
+                " delete the folder and install again"
+            )
+        raise InputError(
+            f"{rules} holds other rules: ranks that start while they are replaced would read"
+            " different ones and hang; choose another folder, or delete this one when no job uses"
+            " it"
+        )
+
+
+def _is_sound(content: bytes) -> bool:
+    """Return whether the plugin would take rules for whole: by the digest in the first line."""
+    header, _, rows = content.partition(b"\n")
+    return header.split()[-1:] == [fnv1a(rows).encode()]
+
+
+def _content(rules: Path) -> bytes | None:
+    """Return what the folder has for rules, None for nothing; raises InputError."""
+    try:
+        return rules.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as reason:
+        raise InputError(f"{rules}: cannot be read: {reason.strerror}") from None
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that is there."""
+    return next(place for place in (folder, *folder.parents) if place.is_dir())
+
+
+def compiler() -> list[str]:
+    """Return the command of the C compiler: that of CC, else the first one found.
+
+    Raises InputError where there is none.
+    """
+    wanted = shlex.split(os.environ.get("CC", ""))
+    names = wanted[:1] or COMPILERS
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        said = f"CC={wanted[0]}" if wanted else f"any of {', '.join(COMPILERS)}"
+        raise InputError(
+            f"the plugin must be compiled, and there is no C compiler ({said}): install gcc, or run"
+            " this where there is one and copy the folder"
+        )
+    return [found, *wanted[1:]]
+
+
+def compile_plugin(target: Path) -> None:
+    """Compile the plugin; raises InputError with the compiler's words where that fails."""
+    command = [*compiler(), *FLAGS, "-o", str(target), str(SOURCE), "-ldl"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False,
+            timeout=PATIENCE,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as reason:
+        raise InputError(f"the plugin was not compiled: {reason}") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        first = next((line for line in said if "error" in line), said[0])
+        raise InputError(f"the plugin was not compiled by {command[0]}: {first}")
+
+
+def _try(library: Path) -> int:
+    """Return how many calls the compiled plugin decides as the rules beside it say.
+
+    In a child process, which a bad compilation may end. Raises InputError for another decision.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in FORCED}
+    command = [sys.executable, "-m", "tuner.formats.nccl.trial", str(library)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"the compiled plugin did not answer within {PATIENCE} s") from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
+        raise InputError(f"the compiled plugin does not follow the rules: {said[-1]}")
+    return int(done.stdout)
+
+
+def usage(installed: Installed) -> str:
+    """Return the command that makes programs on NCCL and RCCL follow the rules."""
+    return f"export NCCL_TUNER_PLUGIN={shlex.quote(str(installed.library))}"
+
+
+def summary(installed: Installed) -> str:
+    """Return one sentence on what was installed and tried."""
+    return (
+        f"{installed.rules}: {plural(installed.rows, 'rule')}; the compiled plugin follows them in"
+        f" {plural(installed.checked, 'call')} that were tried"
+    )

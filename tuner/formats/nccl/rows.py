@@ -1,0 +1,192 @@
+"""The CSV of NCCL's example tuner plugin: reading it strictly, and deciding with it as NCCL does.
+
+A row is `collective,first,last,algorithm,protocol,channels,nodes,ranks[,pipe_ops[,registered]]`;
+sizes are inclusive and those of the whole buffer, -1 stands for any, and the first row that fits
+counts (plugins/tuner/example of NVIDIA/nccl 2.30.7, ext-tuner/example of ROCm/rccl). The plugin
+drops or misreads without a word whatever is an InputError here.
+
+What it does with channels: NVIDIA's plugin answers 1 where a row says -1 and where no row fits,
+AMD's leaves the number to RCCL; a row that says 0 leaves it to either.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tuner.base.errors import InputError, quoted
+from tuner.core.collective import Collective
+from tuner.core.table import Choice
+from tuner.formats import strict
+from tuner.libraries.nccl.constants import PROTOCOLS, Way
+from tuner.libraries.nccl.names import ALGORITHMS, MOST_CHANNELS, choice_of, ways_of
+
+NCCL, RCCL = "nccl", "rccl"
+COLLECTIVES = {
+    "broadcast": Collective.BCAST, "reduce": Collective.REDUCE, "allreduce": Collective.ALLREDUCE,
+    "allgather": Collective.ALLGATHER, "reducescatter": Collective.REDUCE_SCATTER,
+}  # fmt: skip
+NAMES = {collective: name for name, collective in COLLECTIVES.items()}
+ANY = -1
+LARGEST = 2**64 - 1  # bytes; 2^32 - 1, as the plugin's own sample has it, ends at 4 GiB
+LONGEST = 254  # characters of a line; C versions of the plugin break longer ones in two
+MOST_ROWS = 100_000
+FIELDS = (8, 9, 10)
+_Conditions = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call as the plugin sees it; `nbytes` of the whole buffer.
+
+    pipe_ops    calls that NCCL does in one go; `registered`: the buffers are (1) or not (0)
+    """
+
+    collective: Collective
+    nodes: int
+    p: int
+    nbytes: int
+    pipe_ops: int = 1
+    registered: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the file; sizes are inclusive."""
+
+    collective: Collective
+    first: int
+    last: int
+    way: Way
+    channels: int
+    nodes: int = ANY
+    ranks: int = ANY
+    pipe_ops: int = ANY
+    registered: int = ANY
+
+    @property
+    def conditions(self) -> _Conditions:
+        """What a call must be besides its collective and size."""
+        return self.nodes, self.ranks, self.pipe_ops, self.registered
+
+    def fits(self, call: Call) -> bool:
+        """Whether the row decides such a call, unless an earlier one does."""
+        told = (call.nodes, call.p, call.pipe_ops, call.registered)
+        return (
+            self.collective is call.collective
+            and self.first <= call.nbytes <= self.last
+            and all(c in (ANY, value) for c, value in zip(self.conditions, told, strict=True))
+        )
+
+    def __str__(self) -> str:
+        """As it stands in the file."""
+        way = f"{self.way.algorithm},{self.way.protocol.lower()}"
+        text = f"{NAMES[self.collective]},{self.first},{self.last},{way},{self.channels}"
+        return f"{text},{self.nodes},{self.ranks}"
+
+
+def decide(rows: Sequence[Row], call: Call) -> Choice | None:
+    """What the plugin makes NCCL do; None where no row fits: NCCL's own choice, on one channel
+    under NVIDIA's plugin."""
+    row = next((row for row in rows if row.fits(call)), None)
+    return choice_of(row.way, max(row.channels, 0)) if row else None
+
+
+def parse(text: str, family: str = NCCL) -> tuple[Row, ...]:
+    """The rows of a file for `nccl` or `rccl`; raises InputError naming the line."""
+    rows, numbers = list[Row](), list[int]()
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line or line.startswith("#"):
+            continue
+        try:
+            rows.append(_row(line, family))
+        except InputError as reason:
+            raise InputError(f"tuner file, line {number}: {reason}") from None
+        numbers.append(number)
+        if len(rows) > MOST_ROWS:
+            raise InputError(f"tuner file: more than {MOST_ROWS} rows")
+    if not rows and family == NCCL:
+        raise InputError("tuner file: no row in it: all calls would run on one channel")
+    _require_reached(rows, numbers)
+    return tuple(rows)
+
+
+def _row(line: str, family: str) -> Row:
+    if strict.length(line) > LONGEST:
+        raise InputError(f"longer than {LONGEST} characters: the plugin would break it in two")
+    fields = [field.strip(" \t") for field in line.split(",")]
+    if len(fields) not in FIELDS or line[0] in " \t":
+        raise InputError(
+            f"{quoted(line)} has {len(fields)} fields of 8 to 10 and would be dropped without a"
+            " word; a comment begins with # in the first column"
+        )
+    collective, way = _way(fields)
+    first, last, channels, *conditions = map(_number, fields[1:3] + fields[5:])
+    if first == ANY or not first <= last:
+        raise InputError(f"no size is from {first} to {last} bytes")
+    if channels > MOST_CHANNELS or (channels == ANY and family == NCCL):
+        raise InputError(
+            f"{channels} channels: give 1 to {MOST_CHANNELS}, or 0 for NCCL's own number; -1 would"
+            " mean one channel"
+        )
+    if max(conditions) > 2**31 - 1:
+        raise InputError(f"{max(conditions)} ranks or nodes: the plugin would misread the number")
+    return Row(collective, first, last, way, channels, *conditions)
+
+
+def _way(fields: Sequence[str]) -> tuple[Collective, Way]:
+    name, algorithm, protocol = fields[0], fields[3], fields[4]
+    if name not in COLLECTIVES:
+        raise InputError(
+            f"{quoted(name)} is none of {', '.join(COLLECTIVES)}; the plugin would take it for"
+            " allreduce"
+        )
+    collective = COLLECTIVES[name]
+    protocols = {known.lower(): known for known in PROTOCOLS}
+    algorithms = sorted({known for each in ALGORITHMS.values() for known in each})
+    if algorithm not in algorithms or protocol not in protocols:
+        raise InputError(
+            f"{quoted(f'{algorithm},{protocol}')} is no algorithm and protocol of"
+            f" {', '.join(algorithms)} and {', '.join(protocols)}; the plugin would take an unknown"
+            " algorithm for ring, an unknown protocol for simple"
+        )
+    way = Way(algorithm, protocols[protocol])
+    if way not in ways_of(collective):
+        raise InputError(f"NCCL has no {name} by {way}: the row would be passed over")
+    return collective, way
+
+
+def _number(field: str) -> int:
+    value = ANY if field == str(ANY) else strict.number(field)
+    if value is None:
+        raise InputError(f"{quoted(field)} is no plain decimal number; the plugin would misread it")
+    return value
+
+
+def _require_reached(rows: Sequence[Row], numbers: Sequence[int]) -> None:
+    """Raises InputError for a row of which earlier rows take calls away that it was written for:
+    the same calls twice, or all calls of the row by a more general one."""
+    earlier: dict[tuple[Collective, _Conditions], list[tuple[int, int, int]]] = {}
+    for row, number in zip(rows, numbers, strict=True):
+        for conditions in _more_general(row.conditions):
+            known = earlier.get((row.collective, conditions), [])
+            place = bisect.bisect_right(known, (row.last, LARGEST, 0)) - 1
+            if place < 0 or known[place][1] < row.first:
+                continue
+            first, last, line = known[place]
+            if conditions == row.conditions or (first <= row.first and row.last <= last):
+                raise InputError(
+                    f"tuner file, line {number}: line {line} decides calls of this row before it:"
+                    " the first row counts"
+                )
+        bisect.insort(
+            earlier.setdefault((row.collective, row.conditions), []), (row.first, row.last, number)
+        )
+
+
+def _more_general(conditions: _Conditions) -> Iterator[_Conditions]:
+    """The conditions themselves and those with some of them left open."""
+    nodes, ranks, pipe_ops, registered = ({one, ANY} for one in conditions)
+    return itertools.product(nodes, ranks, pipe_ops, registered)

@@ -1,0 +1,125 @@
+"""Load a compiled tuner plugin as NCCL 2.28 does, and ask it for the bounds of every rule.
+
+Run as a program with the path of the library; the rules are beside it. Prints how many calls were
+asked; ends with one sentence on standard error and status 1 at the first call that is decided
+otherwise than the rules say.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes as c
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from tuner.core.collective import Collective
+from tuner.formats.nccl.rows import LARGEST, RCCL, Row, parse
+from tuner.libraries.nccl.constants import (
+    COLLNET_CHAIN,
+    COLLNET_DIRECT,
+    NVLS,
+    NVLS_TREE,
+    PAT,
+    PROTOCOLS,
+    RING,
+    TREE,
+)
+
+COLLECTIVES = (
+    Collective.BCAST, Collective.REDUCE, Collective.ALLGATHER, Collective.REDUCE_SCATTER,
+    Collective.ALLREDUCE,
+)  # fmt: skip
+ALGORITHMS = (TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT)
+BEYOND = {-1, LARGEST + 1}  # sizes that no call has
+UNTOUCHED = -2  # channels that no plugin asks for
+_COSTS = c.c_float * (len(ALGORITHMS) * len(PROTOCOLS))
+
+
+class Plugin(c.Structure):
+    """Version 5 of what NCCL looks up (tuner_v5.h of NVIDIA/nccl)."""
+
+    _fields_ = (
+        ("name", c.c_char_p),
+        ("init", c.CFUNCTYPE(c.c_int, c.POINTER(c.c_void_p), c.c_uint64, c.c_size_t, c.c_size_t,
+                             c.c_void_p, c.c_void_p, c.c_void_p)),
+        ("decide", c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_int, c.c_size_t, c.c_int, c.c_void_p,
+                               c.c_int, c.c_int, c.c_int, c.POINTER(c.c_int))),
+        ("finalize", c.CFUNCTYPE(c.c_int, c.c_void_p)),
+    )  # fmt: skip
+
+
+def sizes(rows: Sequence[Row]) -> Iterator[tuple[int, Row | None]]:
+    """Yield both bounds of each row and one byte beside them, with the row that is for each.
+
+    rows    of one collective, ascending
+    """
+    starts = [row.first for row in rows]
+    for row in rows:
+        for nbytes in sorted({row.first - 1, row.first, row.last, row.last + 1} - BEYOND):
+            place = bisect.bisect_right(starts, nbytes) - 1
+            yield nbytes, rows[place] if place >= 0 and nbytes <= rows[place].last else None
+
+
+Decision = tuple[list[int], int]
+
+
+def decision(plugin: Plugin, context: c.c_void_p, collective: Collective, nbytes: int) -> Decision:
+    """Return the entries of the cost table that the plugin prefers for a call, and the channels
+    that it asks for."""
+    costs, channels = _COSTS(*[1.0] * len(_COSTS())), c.c_int(UNTOUCHED)
+    plugin.decide(context, COLLECTIVES.index(collective), nbytes, 1, c.byref(costs),
+                  len(ALGORITHMS), len(PROTOCOLS), 0, c.byref(channels))  # fmt: skip
+    return [i for i, cost in enumerate(costs) if cost == 0], channels.value
+
+
+def wanted(row: Row | None) -> Decision:
+    """Return the entries of the cost table and the channels that a row asks for.
+
+    NCCL limits channels neither for CollNet nor for NVLS on several nodes, which runs over CollNet.
+    """
+    if row is None:
+        return [], UNTOUCHED
+    way = row.way
+    unlimited = way.algorithm in (COLLNET_DIRECT, COLLNET_CHAIN) or (
+        way.algorithm == NVLS and row.nodes > 1
+    )
+    entry = ALGORITHMS.index(way.algorithm) * len(PROTOCOLS) + PROTOCOLS.index(way.protocol)
+    return [entry], UNTOUCHED if unlimited or row.channels < 1 else row.channels
+
+
+def tried(plugin: Plugin, rows: Sequence[Row]) -> int:
+    """Return how many calls on the rows' communicator were tried; raises ValueError for one that
+    is decided otherwise than they say."""
+    context, calls = c.c_void_p(), 0
+    plugin.init(c.byref(context), 0, rows[0].ranks, rows[0].nodes, None, None, None)
+    for collective, mine in groupby(rows, lambda row: row.collective):
+        for nbytes, row in sizes(tuple(mine)):
+            calls += 1
+            if decision(plugin, context, collective, nbytes) != wanted(row):
+                raise ValueError(f"{collective} of {nbytes} bytes: the rule is {row}")
+    plugin.finalize(context)
+    return calls
+
+
+def main(library: Path) -> int:
+    """Return the exit status."""
+    rows = parse((library.parent / "rules.csv").read_text(), RCCL)
+    plugin = Plugin.in_dll(c.CDLL(str(library)), "ncclTunerPlugin_v5")
+    shapes = groupby(sorted(rows, key=shape_of), shape_of)
+    try:
+        print(sum(tried(plugin, tuple(of_shape)) for _, of_shape in shapes))
+    except ValueError as reason:
+        print(reason, file=sys.stderr)
+        return 1
+    return 0
+
+
+def shape_of(row: Row) -> tuple[int, int]:
+    """Return nodes and ranks."""
+    return row.nodes, row.ranks
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,17 @@
+"""Open MPI: its classic rules file for 4.1 and 5.x, its JSON rules from 6.0 on."""
+
+from tuner.formats.openmpi import han
+from tuner.formats.openmpi.emitter import check, check_json, emit, emit_json
+from tuner.formats.openmpi.parser import parse
+from tuner.formats.openmpi.rules import Rules, decide
+
+__all__ = [
+    "Rules",
+    "check",
+    "check_json",
+    "decide",
+    "emit",
+    "emit_json",
+    "han",
+    "parse",
+]

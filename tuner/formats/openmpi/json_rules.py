@@ -1,0 +1,240 @@
+"""Open MPI 6.0 and later: its rules as JSON.
+
+Per collective a list of communicator rules, in each a list of message rules; the first that fits
+counts, bounds are inclusive, and a call that none fits gets the library's own decision (coll/tuned
+of the v6.0.x branch). Errors are reported at `coll_base_verbose` 1 alone: an unknown collective or
+a size with a unit drops the file, an unknown algorithm its rule. The library also reads classic
+files here, whose communicator sizes it shifts by one entry.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.base.errors import InputError, quoted
+from tuner.core.collective import Collective
+from tuner.core.table import Choice, Key, Rule, TuningTable
+from tuner.formats import strict
+from tuner.formats.ladders import beside, describe, places_by_ranks, probe_sizes
+from tuner.formats.openmpi.rules import first_of, wanted
+from tuner.libraries.openmpi import ALGORITHMS, choice_of, parameters
+from tuner.results.names import algorithm_name
+
+FIRST = 6  # the major version that reads it
+ANY, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")
+# In 6.0 this number is a Bruck algorithm whose radix is the fan-out.
+OTHERWISE_NAMED = {Collective.ALLGATHER: ("bruck",)}
+LARGEST = 2**31 - 1
+_ROOT = {"rule_file_version": 3, "module": "tuned"}
+
+
+@dataclass(frozen=True)
+class Message:
+    """Calls of first to last bytes of the whole buffer, both included."""
+
+    first: int
+    last: float
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class Communicators:
+    """Communicators of `least` to `most` ranks that are spread as `distribution` says."""
+
+    least: int
+    most: float
+    distribution: str
+    messages: tuple[Message, ...]
+
+    def holds(self, nodes: int, ppn: int) -> bool:
+        """Whether it is for a communicator of this shape."""
+        spread = {ANY: True, SINGLE_NODE: nodes == 1, ONE_PER_NODE: ppn == 1}[self.distribution]
+        return spread and self.least <= nodes * ppn <= self.most
+
+
+Rules = Mapping[Collective, tuple[Communicators, ...]]
+
+
+def decide(rules: Rules, collective: Collective, nodes: int, ppn: int, nbytes: int) -> Choice:
+    """What Open MPI 6.0 takes from the file for a call of `nbytes` of the whole buffer."""
+    for communicators in rules.get(collective, ()):
+        if communicators.holds(nodes, ppn):
+            found = (m for m in communicators.messages if m.first <= nbytes <= m.last)
+            message = next(found, None)
+            return message.choice if message else Choice()
+    return Choice()
+
+
+def render(table: TuningTable, operators: str) -> str:
+    """The file of a table whose rules can be expressed. Raises InputError for others."""
+    collectives: dict[str, list[dict[str, Any]]] = {}
+    for collective, sizes in places_by_ranks(table, operators).items():
+        for p, ladders in sizes.items():
+            for distribution, ladder in _distributed(ladders):
+                messages = [
+                    _message(rule)
+                    for rule in ladder
+                    if not rule.choice.is_default and first_of(rule) < rule.hi
+                ]
+                collectives.setdefault(str(collective), []).append({
+                    "comm_size_min": p, "comm_size_max": p,
+                    "comm_rank_distribution": distribution, "rules": messages,
+                })  # fmt: skip
+    return json.dumps({**_ROOT, "collectives": collectives}, indent=1) + "\n"
+
+
+def _distributed(ladders: Mapping[Key, tuple[Rule, ...]]) -> list[tuple[str, tuple[Rule, ...]]]:
+    """One ladder for each shape that the format tells apart. What holds for all other shapes comes
+    last, after entries for both extremes: where the table knows none of these, of no rules.
+    """
+    told = {_distribution(key): ladder for key, ladder in ladders.items()}
+    others = {key: ladder for key, ladder in ladders.items() if _distribution(key) == ANY}
+    if not others:
+        return list(told.items())
+    if len({tuple((r.lo, str(r.choice)) for r in ladder) for ladder in others.values()}) > 1:
+        key = next(iter(others))
+        raise InputError(
+            f"{key.collective} on {key.nodes} x {key.ppn} ranks: this format tells only"
+            " communicators of one node and of one rank per node from others with as many ranks:"
+            " export those of one number of ranks per node (--ppn)"
+        )
+    return [(name, told.get(name, ())) for name in (SINGLE_NODE, ONE_PER_NODE, ANY)]
+
+
+def _distribution(key: Key) -> str:
+    return SINGLE_NODE if key.nodes == 1 else ONE_PER_NODE if key.ppn == 1 else ANY
+
+
+def _message(rule: Rule) -> dict[str, Any]:
+    collective = rule.key.collective
+    if rule.choice.algorithm in OTHERWISE_NAMED.get(collective, ()):
+        raise InputError(f"{describe(rule)}: Open MPI 6.0 runs another algorithm under this number")
+    number, chains, segment = parameters(collective, rule.choice)
+    return {
+        "msg_size_min": first_of(rule),
+        "msg_size_max": "inf" if rule.hi == math.inf else int(rule.hi) - 1,
+        "alg": number, "faninout": chains, "seg_size": segment, "reqs": 0,
+    }  # fmt: skip
+
+
+def parse(text: str) -> Rules:
+    """The rules in a file; raises InputError for what Open MPI would drop or misread."""
+    root = strict.json_content(text, "JSON rules")
+    if (
+        not isinstance(root, dict)
+        or {**root, "collectives": 0} != {**_ROOT, "collectives": 0}
+        or type(root["rule_file_version"]) is not int
+    ):
+        raise InputError(
+            'JSON rules: needed are "rule_file_version": 3, "module": "tuned" and "collectives"'
+        )
+    collectives = root.get("collectives")
+    known = {str(collective): collective for collective in ALGORITHMS}
+    if not isinstance(collectives, dict) or set(collectives) - set(known):
+        raise InputError(f"JSON rules: collectives must be an object with {', '.join(known)}")
+    return {
+        known[name]: tuple(_communicators(f"{name}, entry {i}", known[name], entry)
+                           for i, entry in enumerate(_list(name, entries)))
+        for name, entries in collectives.items()
+    }  # fmt: skip
+
+
+def _list(where: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(f"JSON rules: {where}: {quoted(value)} is no list of rules")
+    return value
+
+
+def _communicators(where: str, collective: Collective, entry: Any) -> Communicators:
+    known = {"comm_size_min", "comm_size_max", "comm_rank_distribution", "rules"}
+    told = _object(where, entry, known)
+    distribution = told.get("comm_rank_distribution", ANY)
+    if distribution not in DISTRIBUTIONS:
+        raise InputError(f"JSON rules: {where}: {quoted(distribution)} is none of {DISTRIBUTIONS}")
+    least, most = _bounds(where, told, "comm_size", LARGEST)
+    messages = tuple(
+        _parsed_message(f"{where}, rule {i}", collective, rule)
+        for i, rule in enumerate(_list(where, told.get("rules")))
+    )
+    return Communicators(int(least), most, distribution, messages)
+
+
+def _parsed_message(where: str, collective: Collective, entry: Any) -> Message:
+    known = {"msg_size_min", "msg_size_max", "alg", "faninout", "seg_size", "reqs"}
+    told = _object(where, entry, known)
+    first, last = _bounds(where, told, "msg_size", 2**63 - 1)
+    names, number = ALGORITHMS[collective], told.get("alg", 0)
+    if isinstance(number, str):
+        name = algorithm_name(number)
+        number = names.index(name) if name in names else LARGEST
+    number, chains, segment = (
+        _whole(where, name, value, LARGEST)
+        for name, value in (
+            ("alg", number), ("faninout", told.get("faninout", 0)),
+            ("seg_size", told.get("seg_size", 0)),
+        )
+    )  # fmt: skip
+    if not 1 <= number < len(names) or names[number] in OTHERWISE_NAMED.get(collective, ()):
+        raise InputError(
+            f"JSON rules: {where}: algorithm {told.get('alg', 0)} of {collective} is not known;"
+            " Open MPI leaves out a rule whose algorithm it does not know"
+        )
+    return Message(int(first), last, choice_of(collective, number, chains, segment))
+
+
+def _object(where: str, value: Any, known: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict) or set(value) - known:
+        raise InputError(f"JSON rules: {where}: {quoted(value)} has more than {sorted(known)}")
+    return value
+
+
+def _bounds(where: str, told: Mapping[str, Any], name: str, most: int) -> tuple[float, float]:
+    low, high = told.get(f"{name}_min", 0), told.get(f"{name}_max", "inf")
+    first = _whole(where, f"{name}_min", low, most)
+    last = math.inf if high == "inf" else _whole(where, f"{name}_max", high, most)
+    if first > last:
+        raise InputError(f"JSON rules: {where}: nothing is from {first} to {last:g}")
+    return first, last
+
+
+def _whole(where: str, name: str, value: Any, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise InputError(
+            f"JSON rules: {where}: {name} cannot be {quoted(value)}; Open MPI would drop the file"
+        )
+    return value
+
+
+def differences(table: TuningTable, rules: Rules, operators: str) -> Iterator[str]:
+    """Every call for which the file decides otherwise than the table, one sentence each."""
+    known = places_by_ranks(table, operators)
+    for collective in sorted({*known, *rules}):
+        entries = rules.get(collective, ())
+        edges = {n for e in entries for n in (e.least, e.most) if n < math.inf}
+        for p in beside({*known.get(collective, {}), *map(int, edges)}, least=1):
+            ladders = known.get(collective, {}).get(p, {})
+            for nodes, ppn, ladder in _shapes(p, ladders):
+                held = [m for e in entries if e.holds(nodes, ppn) for m in e.messages]
+                sizes = {int(n) for m in held for n in (m.first, m.last + 1) if n < math.inf}
+                for nbytes in probe_sizes(ladder, sizes):
+                    told = wanted(collective, ladder, nbytes)
+                    found = decide(rules, collective, nodes, ppn, nbytes)
+                    if found != told:
+                        yield (
+                            f"{collective} of {nbytes} bytes on {nodes} x {ppn} ranks: the table"
+                            f" says {told}, the file {found}"
+                        )
+
+
+def _shapes(
+    p: int, ladders: Mapping[Key, tuple[Rule, ...]]
+) -> Iterator[tuple[int, int, tuple[Rule, ...]]]:
+    """The table's shapes of so many ranks, and those of both extremes that it does not know."""
+    for key, ladder in ladders.items():
+        yield key.nodes, key.ppn, ladder
+    known = {(key.nodes, key.ppn) for key in ladders}
+    yield from ((*shape, ()) for shape in {(1, p), (p, 1)} - known)

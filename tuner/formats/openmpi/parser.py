@@ -1,0 +1,130 @@
+"""Reading a classic rules file as strictly as possible.
+
+Open MPI skips whatever is no number, reads 010 as octal, and drops a file that does not add up
+without a word. Everything it would misread or drop is an InputError here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuner.base.errors import InputError, quoted
+from tuner.formats import strict
+from tuner.formats.openmpi.rules import Row, Rules
+
+_HEADER = re.compile(rf"rule-file-version-({strict.NUMBER})\s")
+LARGEST = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
+ALGORITHMS_OF = {  # collective number -> largest algorithm number of Open MPI 5.0
+    0: 7, 1: 5, 2: 6, 3: 5, 4: 2, 6: 6, 7: 9, 8: 2, 9: 3, 11: 7, 12: 4, 13: 4, 14: 2, 15: 3,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Token:
+    value: int
+    line: int
+
+
+class _Reader:
+    def __init__(self, tokens: Iterator[_Token]) -> None:
+        self._tokens = list(tokens)
+        self._on_line = Counter(token.line for token in self._tokens)
+        self._next = 0
+
+    def number(self, what: str, largest: int = LARGEST) -> _Token:
+        """The next number; raises InputError at the end of the file or when it is too large."""
+        if self._next == len(self._tokens):
+            raise InputError(f"rules file: it ends where {what} should follow: it is truncated")
+        token = self._tokens[self._next]
+        if token.value > largest:
+            raise InputError(
+                f"rules file, line {token.line}: {what} is {token.value}, at most {largest} is"
+                " possible"
+            )
+        self._next += 1
+        return token
+
+    def row(self, columns: int, algorithms: int) -> Row:
+        first = self.number("a message size", largest=2**63 - 1)
+        numbers = [first, *(self.number("the rest of a row") for _ in range(columns - 1))]
+        found = self._on_line[first.line]
+        if found != columns or numbers[-1].line != first.line:
+            raise InputError(
+                f"rules file, line {first.line}: a row of {found} numbers where {columns}"
+                " (message size, algorithm, fan-in/out, segment size) are needed on one line"
+            )
+        if numbers[1].value > algorithms:
+            raise InputError(
+                f"rules file, line {first.line}: algorithm {numbers[1].value} does not exist,"
+                f" the largest is {algorithms}"
+            )
+        return Row(first.value, numbers[1].value, numbers[2].value, numbers[3].value)
+
+    def require_end(self) -> None:
+        if self._next < len(self._tokens):
+            token = self._tokens[self._next]
+            raise InputError(
+                f"rules file, line {token.line}: {token.value} is beyond the counted rules:"
+                " mend the counts"
+            )
+
+
+def parse(text: str) -> Rules:
+    """The rules in a classic file, version 1 or 2; raises InputError naming the line."""
+    header = _HEADER.match(text)
+    version = int(header[1]) if header else 1
+    if version not in (1, 2):
+        raise InputError(f"rules file: version {version} is not known, only 1 and 2 are")
+    reader = _Reader(_tokens(text, header.end() if header else 0))
+    collectives: dict[int, tuple[tuple[int, tuple[Row, ...]], ...]] = {}
+    for _ in range(reader.number("the number of collectives", max(ALGORITHMS_OF) + 1).value):
+        number = reader.number("a collective's number")
+        if number.value not in ALGORITHMS_OF or number.value in collectives:
+            raise InputError(
+                f"rules file, line {number.line}: collective {number.value} is"
+                f" {'listed twice' if number.value in collectives else 'unknown'}"
+            )
+        collectives[number.value] = _entries(reader, 3 + version, ALGORITHMS_OF[number.value])
+    reader.require_end()
+    return Rules(collectives)
+
+
+def _tokens(text: str, start: int) -> Iterator[_Token]:
+    first = text.count("\n", 0, start) + 1
+    for line, content in enumerate(text[start:].split("\n"), start=first):
+        for word in content.partition("#")[0].split():
+            value = strict.number(word)
+            if value is None:
+                raise InputError(
+                    f"rules file, line {line}: {quoted(word)} is not a plain decimal number; Open"
+                    " MPI would misread it without a word"
+                )
+            yield _Token(value, line)
+
+
+def _entries(
+    reader: _Reader, columns: int, algorithms: int
+) -> tuple[tuple[int, tuple[Row, ...]], ...]:
+    entries: list[tuple[int, tuple[Row, ...]]] = []
+    for _ in range(reader.number("the number of communicator sizes").value):
+        ranks = reader.number("a communicator size")
+        if entries and ranks.value <= entries[-1][0]:
+            raise InputError(
+                f"rules file, line {ranks.line}: communicator size {ranks.value} follows"
+                f" {entries[-1][0]}; sizes must ascend"
+            )
+        count = reader.number("the number of message sizes")
+        rows: list[Row] = []
+        for _ in range(count.value):
+            rows.append(reader.row(columns, algorithms))
+        sizes = [row.size for row in rows]
+        if not rows or sizes[0] != 0 or sizes != sorted(set(sizes)):
+            raise InputError(
+                f"rules file, line {count.line}: message sizes of {ranks.value} ranks must start"
+                " at 0 and ascend"
+            )
+        entries.append((ranks.value, tuple(rows)))
+    return tuple(entries)

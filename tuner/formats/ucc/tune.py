@@ -1,0 +1,172 @@
+"""UCC's TUNE strings: `allreduce:0-4096:host:inf:@knomial#...`.
+
+Tokens are joined by #, the qualifiers of a token by colons. Sizes are half-open ranges in bytes,
+or in k, m, g and t of 1024; a range without a score keeps that of the transport layer, inf makes
+it win (ucc_coll_score.c of UCC 1.8). A string that UCC cannot read is reported in its log and left
+out as a whole, so everything doubtful is an InputError here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from tuner.base.errors import InputError, quoted
+from tuner.core.collective import Collective
+from tuner.formats import strict
+from tuner.libraries.ucc import ALGORITHMS
+
+COLLECTIVES = {str(collective): collective for collective in ALGORITHMS}
+MEMORIES = ("host", "cuda", "cuda_managed", "rocm", "rocm_managed")
+INFINITE = 2**64 - 1  # what UCC takes `inf` for
+FORCED = "inf"  # the score that wins over every other transport layer
+MOST_RANKS = 2**32 - 1
+ANY_TEAM = ((0, MOST_RANKS),)
+MOST_SCORE = 2**31 - 2  # the largest int is `inf`
+MOST_TOKENS = 2000
+_SIZE = re.compile(rf"({strict.NUMBER})(?:([kmgt])b?|b)?", re.IGNORECASE | re.ASCII)
+_POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token: calls of [lo, hi) bytes in `ranges`, on buffers in one of `memories`.
+
+    teams       inclusive ranges of the number of ranks
+    """
+
+    collective: Collective
+    algorithm: str
+    ranges: tuple[Span, ...] = ((0, INFINITE),)
+    memories: tuple[str, ...] = MEMORIES
+    teams: tuple[Span, ...] = ANY_TEAM
+    score: str = ""
+
+    def fits(self, p: int, memory: str, nbytes: int) -> bool:
+        """Whether it decides such a call."""
+        return (
+            memory in self.memories
+            and any(lo <= nbytes < hi for lo, hi in self.ranges)
+            and any(first <= p <= last for first, last in self.teams)
+        )
+
+    def meets(self, other: Token) -> bool:
+        """Whether some call fits both."""
+        return (
+            self.collective is other.collective
+            and not set(self.memories).isdisjoint(other.memories)
+            and any(a < d and c < b for a, b in self.ranges for c, d in other.ranges)
+            and any(a <= d and c <= b for a, b in self.teams for c, d in other.teams)
+        )
+
+    def __str__(self) -> str:
+        """As it stands in the string."""
+        sizes = ",".join(f"{lo}-{'inf' if hi == INFINITE else hi}" for lo, hi in self.ranges)
+        memories = [] if self.memories == MEMORIES else [",".join(self.memories)]
+        score = [self.score] if self.score else []
+        return ":".join([str(self.collective), sizes, *memories, *score, f"@{self.algorithm}"])
+
+
+def parse_tune(text: str) -> tuple[Token, ...]:
+    """The tokens of a string; raises InputError naming the token that UCC would not take."""
+    words = text.split("#")
+    if len(words) > MOST_TOKENS:
+        raise InputError(f"more than {MOST_TOKENS} tokens")
+    tokens = tuple(token for word in words for token in _tokens(word))
+    for one, other in combinations(tokens, 2):
+        if one.meets(other):
+            raise InputError(f"{one} and {other} overlap: UCC takes neither")
+    return tokens
+
+
+def _tokens(word: str) -> Iterator[Token]:
+    """One per collective that the word is for."""
+    told: dict[str, str] = {}
+    for field in word.split(":"):
+        kind = _kind(field)
+        if kind is None or kind in told:
+            raise InputError(
+                f"{quoted(word)}: {quoted(field)} is no"
+                f" {'second ' if kind else ''}qualifier that UCC knows; it would leave out the"
+                " whole string"
+            )
+        told[kind] = field
+    if "algorithm" not in told or "collectives" not in told:
+        raise InputError(
+            f"{quoted(word)}: name a collective and an algorithm, as in allreduce:@ring"
+        )
+    if told.get("score") == "0":
+        raise InputError(f"{quoted(word)}: a score of 0 switches the range off: drop the token")
+    for name in told["collectives"].split(","):
+        collective = COLLECTIVES[name]
+        yield Token(
+            collective,
+            _algorithm(collective, told["algorithm"]),
+            tuple(_ranges(told["sizes"])) if "sizes" in told else ((0, INFINITE),),
+            tuple(told["memories"].split(",")) if "memories" in told else MEMORIES,
+            tuple(_teams(told["teams"])) if "teams" in told else ANY_TEAM,
+            told.get("score", ""),
+        )
+
+
+def _kind(field: str) -> str | None:
+    """Which qualifier a field is, in the order in which UCC tries."""
+    parts = field.split(",")
+    if all(part in COLLECTIVES for part in parts):
+        return "collectives"
+    if all(part in MEMORIES for part in parts):
+        return "memories"
+    if field == FORCED or strict.number(field, MOST_SCORE) is not None:
+        return "score"
+    if re.fullmatch(r"\[[-0-9,inf]+\]", field):
+        return "teams"
+    if re.fullmatch(r"@\w+", field):
+        return "algorithm"
+    return "sizes" if all("-" in part for part in parts) else None
+
+
+def _ranges(field: str) -> Iterator[Span]:
+    for part in field.split(","):
+        first, _, last = part.partition("-")
+        lo, hi = _size(first, field), _size(last, field)
+        if lo >= hi:
+            raise InputError(f"no size is in the half-open range {quoted(part)}")
+        yield lo, hi
+
+
+def _size(word: str, field: str) -> int:
+    if word.lower() == "inf":
+        return INFINITE
+    match = _SIZE.fullmatch(word)
+    size = int(match[1]) << _POWERS[(match[2] or "").lower()] if match else INFINITE
+    if size >= INFINITE:
+        raise InputError(f"{quoted(field)} is no range of sizes such as 0-4k or 1m-inf")
+    return size
+
+
+def _teams(field: str) -> Iterator[Span]:
+    for part in field[1:-1].split(","):
+        first, dash, last = part.partition("-")
+        lo = strict.number(first, MOST_RANKS)
+        hi = MOST_RANKS if last == "inf" else strict.number(last if dash else first, MOST_RANKS)
+        if lo is None or hi is None or lo > hi:
+            raise InputError(f"{quoted(field)} is no list of numbers of ranks such as [2-8,16]")
+        yield lo, hi
+
+
+def _algorithm(collective: Collective, field: str) -> str:
+    name, names = field[1:], ALGORITHMS[collective]
+    number = strict.number(name, len(names) - 1)
+    if number is not None:
+        return names[number]
+    if name not in names:
+        raise InputError(f"UCC has no {collective} algorithm {quoted(name)}: it has {list(names)}")
+    return name
+
+
+def joined(tokens: Sequence[Token]) -> str:
+    """The string."""
+    return "#".join(map(str, tokens))

@@ -1,0 +1,228 @@
+"""What a table gains at sizes that were used neither to make it nor to accept its rules.
+
+Two launches of the real library take turns, one as its user has it and one with the tuning file and
+all that belongs to it (`tuner.validation.timing`). Calls that the table leaves alone are timed like
+those that it changes: they run the same code on both sides, but for what the file itself costs.
+
+A machine may behave otherwise than it did when a rule was accepted: a rule that does not win again
+is withdrawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tuner.base.progress import Counted, quietly
+from tuner.core.collective import Collective
+from tuner.core.speedup import holm, over_launches
+from tuner.core.table import Rule, TuningTable
+from tuner.formats.ladders import every_ladder
+from tuner.validation.acceptance import ITEM, Trial, sizes_of
+from tuner.validation.timing import (
+    CONDITIONS,
+    Side,
+    Starter,
+    TimedCall,
+    Times,
+    TimingProgram,
+    time_rounds,
+)
+
+PER_RULE = 3  # sizes at most of a rule
+CONTROLS = 4  # sizes at least that are left to the library, of the ranks of one communicator
+SMALLEST, LARGEST = 16, 1 << 22  # bytes of these
+ROUNDS = 10  # of launches
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What was found under one condition. Times in seconds, typical ones.
+
+    slower      whether the call is significantly slower with the table, after Holm's correction
+                over all calls and conditions
+    """
+
+    name: str
+    default_s: float
+    tuned_s: float
+    ratio: float
+    ci95: tuple[float, float]
+    slower: bool = False
+
+
+@dataclass(frozen=True)
+class Heldout:
+    """What was found of one call. Times in seconds, typical ones.
+
+    algorithm   what the table says there
+    default_s, tuned_s  geometric means over the conditions
+    ratio       default_s / tuned_s: above 1 the table is faster
+    ci95        its 95 % interval, over rounds of launches
+    wrong       whether a result was wrong
+    """
+
+    collective: Collective
+    nodes: int
+    ppn: int
+    p: int
+    nbytes: int
+    algorithm: str
+    default_s: float
+    tuned_s: float
+    ratio: float
+    ci95: tuple[float, float]
+    conditions: tuple[Condition, ...]
+    wrong: bool = False
+
+    @property
+    def call(self) -> TimedCall:
+        """Return what was timed."""
+        return TimedCall(self.collective, self.nodes, self.ppn, self.nbytes)
+
+    @property
+    def wins(self) -> bool:
+        """Return whether it is significantly faster, and looks faster under each condition."""
+        faster = self.ci95[0] > 1 and all(each.ratio > 1 for each in self.conditions)
+        return faster and not self.wrong
+
+
+def points(
+    table: TuningTable, operators: str = "any", used: Collection[TimedCall] = (), *,
+    controls: bool = True,
+) -> list[Trial]:  # fmt: skip
+    """Return the calls to compare: of each rule other than the default, and as many of the default.
+
+    operators   class of operators whose rules decide about sums in the table's file
+    used        calls that were compared before: others are taken
+    controls    compare calls of the default, too
+    """
+    found = list[Trial]()
+    for ladder in every_ladder(table, operators):
+        changed = [rule for rule in ladder if not rule.choice.is_default]
+        mine = [point for rule in changed for point in _spread(rule, PER_RULE, used)]
+        left = [rule for rule in ladder if rule.choice.is_default and rule.lo < LARGEST]
+        rest = left if controls else []
+        each = -(-max(len(mine), CONTROLS) // max(len(rest), 1))
+        found += mine + [point for rule in rest for point in _spread(rule, each, used)]
+    return found
+
+
+def _spread(rule: Rule, number: int, used: Collection[TimedCall]) -> Iterator[Trial]:
+    """Yield calls of a rule, evenly between the sizes that speak for it."""
+    least = rule if not rule.choice.is_default else _bounded(rule)
+    before = {call.nbytes for call in used if Trial(rule, call.nbytes).call == call}
+    known = sorted({*sizes_of(least), *rule.evidence.nbytes, *_bounds(least), *before})
+    between = [
+        size
+        for low, high in pairwise(known)
+        if (size := middle(low, high, rule)) > low and rule.lo <= size < rule.hi
+    ]
+    step = max(1.0, len(between) / number)
+    chosen = (between[int(step * n)] for n in range(min(number, len(between))))
+    yield from (Trial(rule, nbytes) for nbytes in chosen)
+
+
+def _bounded(rule: Rule) -> Rule:
+    """Return the part of a default rule in which calls are compared."""
+    return replace(rule, lo=max(rule.lo, SMALLEST), hi=min(rule.hi, float(LARGEST)))
+
+
+def _bounds(rule: Rule) -> list[int]:
+    return [rule.lo, int(rule.hi) - 1] if rule.hi < math.inf else [rule.lo]
+
+
+def middle(low: int, high: int, rule: Rule) -> int:
+    """Return a size between two others: whole elements, and no power of two where possible."""
+    item = ITEM * (rule.key.p if rule.key.collective.divided else 1)
+    size = int(math.sqrt(low * high)) // item * item
+    return size + item if size & (size - 1) == 0 and size + item < high else size
+
+
+def heldout(
+    table: TuningTable,
+    starter: Starter,
+    program: TimingProgram,
+    tuned: Side,
+    *,
+    operators: str = "any",
+    used: Collection[TimedCall] = (),
+    controls: bool = True,
+    seconds: float,
+    directory: Path,
+    progress: Counted = quietly,
+    tell: Callable[[str], None] = lambda _: None,
+) -> list[Heldout]:
+    """Compare tuned with default at every one of the `points`.
+
+    tuned       what a launch needs to follow the table's file
+    seconds     for each call, condition and side in a round
+    tell        of launches that failed and are repeated
+
+    Raises ProbeError when the ranks fail again.
+    """
+    wanted = points(table, operators, used, controls=controls)
+    if not wanted:
+        return []
+    times = time_rounds(
+        starter, program, [point.call for point in wanted], tuned, library=table.library,
+        rounds=ROUNDS, seconds=seconds, directory=directory, progress=progress, tell=tell,
+    )  # fmt: skip
+    compared = [(point.call, name) for point in wanted for name in CONDITIONS]
+    rejected = holm([times.chance_of_no_loss(*one) for one in compared])
+    slower = {one for one, sure in zip(compared, rejected, strict=True) if sure}
+    return [_judged(point, times, slower) for point in wanted]
+
+
+def losing(table: TuningTable, operators: str, found: Sequence[Heldout]) -> list[Rule]:
+    """Return the rules other than the default of which a compared call does not win."""
+    return [
+        rule for ladder in every_ladder(table, operators) for rule in ladder
+        if not rule.choice.is_default and not all(one.wins for one in _of(rule, found))
+    ]  # fmt: skip
+
+
+def _of(rule: Rule, found: Sequence[Heldout]) -> Iterator[Heldout]:
+    """Yield what was found of a rule's calls."""
+    return (
+        one for one in found
+        if rule.lo <= one.nbytes < rule.hi and Trial(rule, one.nbytes).call == one.call
+    )  # fmt: skip
+
+
+def _judged(point: Trial, times: Times, slower: Container[tuple[TimedCall, str]]) -> Heldout:
+    call, key = point.call, point.rule.key
+    default_s, tuned_s = (_typical(times.typical(call, tuned)) for tuned in (False, True))
+    ratio, low, high = times.mean_gain(call)
+    return Heldout(
+        key.collective, key.nodes, key.ppn, key.p, point.nbytes, str(point.rule.choice),
+        default_s, tuned_s, ratio, (low, high),
+        tuple(_condition(call, name, times, (call, name) in slower) for name in CONDITIONS),
+        wrong=call in times.wrong,
+    )  # fmt: skip
+
+
+def _condition(call: TimedCall, name: str, times: Times, slower: bool) -> Condition:
+    default_s, tuned_s = (_typical(side[call, name]) for side in (times.default, times.tuned))
+    ratio, low, high = times.gain(call, name)
+    return Condition(name, default_s, tuned_s, ratio, (low, high), slower)
+
+
+def _typical(rounds: Sequence[float]) -> float:
+    return over_launches([[one] for one in rounds])[0]
+
+
+def record(found: Heldout) -> dict[str, Any]:
+    """Return what a report keeps of a comparison."""
+    made: Mapping[str, Any] = asdict(found)
+    conditions = {each["name"]: {**each, "ci95": list(each["ci95"])} for each in made["conditions"]}
+    for each in conditions.values():
+        del each["name"]
+    return {
+        **made, "collective": str(found.collective), "ci95": list(found.ci95),
+        "conditions": conditions,
+    }  # fmt: skip

@@ -1,0 +1,306 @@
+"""Timing the same calls in two launches that take turns, call by call.
+
+One launch is as a user starts it today, the other has the tuning file with everything that belongs
+to it. They differ in nothing else, and since they measure in turn, a machine that changes meanwhile
+changes for both. Rounds with new launches show what settles when ranks start, such as addresses.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import struct
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from threading import Lock
+from typing import Protocol
+
+from tuner.base.atomic_io import write_atomically
+from tuner.base.errors import FailedError, ProbeError
+from tuner.base.progress import Counted, quietly
+from tuner.base.units import format_size
+from tuner.core.collective import Collective
+from tuner.core.speedup import chance_of_no_loss, paired_gain
+from tuner.validation.timing.program import TimingProgram
+
+CONDITIONS = ("barrier reused", "barrier fresh", "row reused", "row fresh")
+WRONG = "wrong"
+STOP, STOP_OFFSET = struct.pack("=i", 1), 4  # in the file of turns (`struct turns`)
+PATIENCE = 300.0  # seconds from one line of a launch to the next; the other one measures meanwhile
+VERSION = "library: "  # what a launch begins with
+SEED = 20261122
+
+
+@dataclass(frozen=True)
+class TimedCall:
+    """A call of all ranks of `nodes` x `ppn`, with a buffer of `nbytes`."""
+
+    collective: Collective
+    nodes: int
+    ppn: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        """Return `allreduce 2x4 64KiB`."""
+        return f"{self.collective} {self.nodes}x{self.ppn} {format_size(self.nbytes)}"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return nodes and ranks on each."""
+        return self.nodes, self.ppn
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a launch is started with beside the program.
+
+    settings    parameters of the library, as its launcher takes them
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Starter(Protocol):
+    """Starts ranks of a shape; `ShapeLauncher` of `tuner.runtime.launch` does."""
+
+    @property
+    def local(self) -> bool:
+        """Whether all ranks are on this computer."""
+
+    def run(
+        self, nodes: int, ppn: int, arguments: Sequence[str], *, program: Path | None,
+        settings: Mapping[str, str], environment: Mapping[str, str],
+        on_line: Callable[[str], float], patience: float,
+    ) -> object:  # fmt: skip
+        """Run the program to its end; raises FailedError when a rank fails.
+
+        patience    seconds that the first line may take; `on_line` returns how many the next may
+        """
+
+
+Sides = dict[tuple[TimedCall, str], list[float]]
+
+
+@dataclass
+class Times:
+    """Seconds of every call and condition, one for each round.
+
+    wrong       calls whose result was wrong in one of the launches
+    """
+
+    default: Sides = field(default_factory=dict)
+    tuned: Sides = field(default_factory=dict)
+    wrong: set[TimedCall] = field(default_factory=set)
+
+    def add(self, others: Times) -> None:
+        """Add the rounds of others to these."""
+        for mine, more in (self.default, others.default), (self.tuned, others.tuned):
+            for place, seconds in more.items():
+                mine.setdefault(place, []).extend(seconds)
+        self.wrong |= others.wrong
+
+    @property
+    def measured(self) -> int:
+        """Return the number of values in both sides."""
+        return sum(map(len, (*self.default.values(), *self.tuned.values())))
+
+    def gain(self, call: TimedCall, condition: str) -> tuple[float, float, float]:
+        """Return default over tuned time with its 95 % interval over the rounds."""
+        place = call, condition
+        return paired_gain(_rounds(self.default[place]), _rounds(self.tuned[place]))
+
+    def chance_of_no_loss(self, call: TimedCall, condition: str) -> float:
+        """Return the p-value of "not slower than the default"."""
+        return chance_of_no_loss(self.default[call, condition], self.tuned[call, condition])
+
+    def mean_gain(self, call: TimedCall) -> tuple[float, float, float]:
+        """Return the geometric mean of the gains under all conditions, with its interval."""
+        return paired_gain(_rounds(self.typical(call, False)), _rounds(self.typical(call, True)))
+
+    def typical(self, call: TimedCall, tuned: bool) -> list[float]:
+        """Return the geometric mean over the conditions, in each round."""
+        side = self.tuned if tuned else self.default
+        rounds = zip(*(side[call, condition] for condition in CONDITIONS), strict=True)
+        return [math.exp(math.fsum(map(math.log, one)) / len(one)) for one in rounds]
+
+
+def _rounds(seconds: Sequence[float]) -> list[list[float]]:
+    return [[one] for one in seconds]
+
+
+def time_rounds(
+    starter: Starter,
+    program: TimingProgram,
+    calls: Sequence[TimedCall],
+    tuned: Side,
+    *,
+    library: str,
+    rounds: int,
+    seconds: float,
+    directory: Path,
+    progress: Counted = quietly,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Times:
+    """Time all calls without and with what `tuned` brings, in `rounds` rounds of new launches.
+
+    library     and its version, as a table names it
+    seconds     for each call, condition and side in a round
+    directory   that all hosts see
+    tell        of launches that failed and are repeated
+
+    Raises ProbeError when the same ranks fail again, and when they have another library.
+    """
+    times, drawn, counting = Times(), Random(SEED), Lock()
+    shapes = list(dict.fromkeys(call.shape for call in calls))
+    total, done = rounds * len(calls) * len(CONDITIONS) * 2, 0
+
+    def count(measured: int) -> None:
+        nonlocal done
+        with counting:
+            done += measured
+            progress(done, total)
+
+    for _ in range(rounds):
+        drawn.shuffle(shapes)
+        for shape in shapes:
+            own = [call for call in calls if call.shape == shape]
+            drawn.shuffle(own)
+            pair = _Pair(starter, program, own, tuned, library, seconds, directory, count)
+            times.add(pair.times([drawn.randrange(2) for _ in own], tell))
+    return times
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two launches on one shape."""
+
+    starter: Starter
+    program: TimingProgram
+    calls: Sequence[TimedCall]
+    tuned: Side
+    library: str
+    seconds: float
+    directory: Path
+    count: Callable[[int], None]
+
+    def times(self, first: Sequence[int], tell: Callable[[str], None]) -> Times:
+        """Return what both found, at a second start where ranks failed at the first.
+
+        first   which side begins with each call
+        """
+        found = Times()
+        try:
+            self._run(first, found)
+        except FailedError as reason:
+            self.count(-found.measured)
+            tell(f"launches of {self.ranks} ranks failed and are repeated: {reason}")
+            found = Times()
+            self._run(first, found)
+        return found
+
+    @property
+    def ranks(self) -> int:
+        """Return how many ranks each launch has."""
+        return math.prod(self.calls[0].shape)
+
+    def _run(self, first: Sequence[int], times: Times) -> None:
+        """Start both and add what they say; raises FailedError where that is not all."""
+        name = f"turns-{uuid.uuid4().hex}"
+        turns = (self.directory if self.starter.local else Path("/dev/shm")) / name
+        listed = self.directory / "calls.txt"
+        lines = (
+            f"{call.collective} {call.nbytes} {n}\n"
+            for call, n in zip(self.calls, first, strict=True)
+        )
+        write_atomically(listed, "".join(lines))
+        own = [str(turns), "0", str(self.seconds), str(listed)]
+        failed = list[BaseException]()
+
+        def launch(side: Side, number: str, into: Sides) -> None:
+            reader = _Reader(self, times, into)
+            try:
+                self._launch(side, [own[0], number, *own[2:]], reader)
+            except BaseException as reason:  # noqa: BLE001 - raised below, in the main thread
+                failed.append(reader.placed(reason))
+                _stop(turns)
+
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(launch, self.tuned, "1", times.tuned)
+                launch(Side(), "0", times.default)
+        finally:
+            turns.unlink(missing_ok=True)
+        if failed:
+            raise failed[0]
+        if times.measured < len(self.calls) * len(CONDITIONS) * 2:
+            raise FailedError("ranks ended before they had timed every call")
+
+    def _launch(self, side: Side, arguments: Sequence[str], take: Callable[[str], float]) -> None:
+        nodes, ppn = self.calls[0].shape
+        self.starter.run(
+            nodes, ppn, self.program.arguments(*arguments), program=self.program.program,
+            settings=side.settings, environment=side.environment, on_line=take, patience=PATIENCE,
+        )  # fmt: skip
+
+
+@dataclass
+class _Reader:
+    """Reads what one of the two launches prints."""
+
+    pair: _Pair
+    times: Times
+    into: Sides
+    version: str = ""
+    measured: int = 0
+
+    def __call__(self, line: str) -> float:
+        """Take a line; return how many seconds the next one may take."""
+        number, _, rest = line.partition(" ")
+        condition, _, seconds = rest.rpartition(" ")
+        if line.startswith(VERSION):
+            self._begin(line.removeprefix(VERSION))
+        elif condition in CONDITIONS:
+            call = self.pair.calls[int(number)]
+            self.into.setdefault((call, condition), []).append(float(seconds))
+            self.measured += 1
+            self.pair.count(1)
+        elif condition == WRONG:
+            self.times.wrong.add(self.pair.calls[int(number)])
+        return PATIENCE
+
+    def placed(self, reason: BaseException) -> BaseException:
+        """Return why the ranks failed, with the launch and the call that they were at."""
+        if not isinstance(reason, FailedError):
+            return reason
+        side = "with the table" if self.into is self.times.tuned else "without the table"
+        number, calls = self.measured // len(CONDITIONS), self.pair.calls
+        place = f"while timing {calls[number]}" if number < len(calls) else "after the last call"
+        return FailedError(f"{reason} ({side}, {place if self.version else 'at the start'})")
+
+    def _begin(self, version: str) -> None:
+        """Raise ProbeError for a library other than the table's, and for ranks that are alone."""
+        library = self.pair.library
+        if self.version and self.pair.ranks > 1:
+            raise ProbeError(
+                "every rank started as a program of its own: mpicc and the launcher belong to"
+                f" different libraries; put the mpicc of {library} beside its launcher"
+            )
+        self.version = version
+        if library.partition(" ")[2] not in re.findall(r"\d+(?:\.\w+)+", version):
+            raise ProbeError(
+                f"mpicc links another library ({version}) than the ranks have ({library}): put the"
+                f" mpicc of {library} beside its launcher"
+            )
+
+
+def _stop(turns: Path) -> None:
+    """Let ranks that wait for their turn end."""
+    descriptor = os.open(turns, os.O_RDWR | os.O_CREAT, 0o600)
+    os.pwrite(descriptor, STOP, STOP_OFFSET)
+    os.close(descriptor)
