@@ -22,7 +22,7 @@ from pathlib import Path
 from tuner.cli.output import print_table
 from tuner.core.measurement import read_measurements
 from tuner.core.table import Choice
-from tuner.results import AUTO, Told, read_results
+from tuner.importers import AUTO, Told, read_results
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results
 from tuner.select.compaction import Plan, fewest, plans
 from tuner.select.contest import DEFAULT_CHOICE, Contest, hold

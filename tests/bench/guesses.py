@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from tuner.cli.output import print_table
 from tuner.core.table import Choice
-from tuner.results import read_results
+from tuner.importers import read_results
 from tuner.select.baselines import nearest
 from tuner.select.cases import NODES, Case, cases_of_results, folds, sets
 from tuner.select.dataset import Point

@@ -16,7 +16,7 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
-from tuner.results import parse_results, read_results
+from tuner.importers import parse_results, read_results
 from tuner.select.baselines import nearest
 from tuner.select.cases import (
     MACHINE,

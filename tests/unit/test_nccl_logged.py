@@ -24,10 +24,10 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.plugin import sealed
+from tuner.importers.streaming import Line
 from tuner.libraries.nccl.constants import PROTOCOLS
 from tuner.libraries.nccl.logged import TYPE_BYTES, algorithm_of
 from tuner.libraries.nccl.names import name_of, ways_of
-from tuner.results.streaming import Line
 from tuner.validation import nccl, nccl_logs
 from tuner.validation.nccl_logs import Executed
 from tuner.validation.validation import RuleProof
@@ -426,7 +426,7 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
 HOSTILE = """
 import sys
 from tuner.validation.nccl_logs import Evidence
-from tuner.results.streaming import Line
+from tuner.importers.streaming import Line
 prefix, told = b"n1:1:1 [0] NCCL INFO ", b"comm 0x1 rank 1 nranks 1 "
 units = [
     (b"", b"a", b" comm "), (prefix, told, b""), (b"", prefix + told, b""), (b"", b"1:", b" comm "),

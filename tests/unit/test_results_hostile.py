@@ -21,7 +21,7 @@ from tests.unit.test_results_osu import ALLREDUCE, FULL
 from tests.unit.test_results_tables import HEAD, ITERATIONS, SUMMARIZED, SUMMARY
 from tests.unit.test_results_tables import ROW as TABLE_ROW
 from tuner.base.errors import InputError
-from tuner.results import FORMS, Told, parse_results, read_results
+from tuner.importers import FORMS, Told, parse_results, read_results
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 2 << 30  # bytes of address space
@@ -37,7 +37,7 @@ READ = """
 import os, sys
 from pathlib import Path
 from tuner.base.errors import InputError
-from tuner.results import Told, read_results
+from tuner.importers import Told, read_results
 told = Told(p=2, nodes=1, collective="bcast")
 path = Path(sys.argv[1])
 for expression in sys.argv[2:]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.results import Reading, Shape, Told, parse_results, read_results
+from tuner.importers import Reading, Shape, Told, parse_results, read_results
 
 LINE = "#----------------------------------------------------------------"
 BEGIN = "#    Intel(R) MPI Benchmarks 2021.9, MPI-1 part\n# List of Benchmarks to run:\n# Bcast\n"

@@ -30,7 +30,7 @@ from tests.support.inspector import (
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.measurement import read_measurements
-from tuner.results import (
+from tuner.importers import (
     Reading,
     Shape,
     Told,
@@ -40,8 +40,8 @@ from tuner.results import (
     read_all,
     read_results,
 )
-from tuner.results.inspector_calls import MOST_SAMPLES
-from tuner.results.streaming import Line
+from tuner.importers.inspector_calls import MOST_SAMPLES
+from tuner.importers.streaming import Line
 
 
 def only(text: str, told: Told | None = None) -> Reading:

@@ -15,7 +15,7 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements
 from tuner.core.table import Choice
-from tuner.results import (
+from tuner.importers import (
     Reading,
     Shape,
     Told,
@@ -24,7 +24,7 @@ from tuner.results import (
     read_results,
     write_measurements,
 )
-from tuner.results.reading import BURST, COLLECTIVE, EXCHANGE, PINGPONG, Benchmark
+from tuner.importers.reading import BURST, COLLECTIVE, EXCHANGE, PINGPONG, Benchmark
 from tuner.select.contest import hold
 from tuner.select.dataset import label
 

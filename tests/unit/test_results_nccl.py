@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.results import Reading, Shape, Told, parse_results
+from tuner.importers import Reading, Shape, Told, parse_results
 
 TIMES = "     time   algbw   busbw #wrong"
 COLUMNS = f"#       size         count      type   redop    root{TIMES}{TIMES}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.results import Reading, Shape, Told, parse_results, read_results
+from tuner.importers import Reading, Shape, Told, parse_results, read_results
 
 ALLREDUCE = """
 # OSU MPI Allreduce Latency Test v5.3

@@ -23,8 +23,8 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.table import Choice, Rule, TuningTable, read_table
 from tuner.formats.formats import FORMATS
-from tuner.results import Reading, Told, read_all
-from tuner.results.names import require_names
+from tuner.importers import Reading, Told, read_all
+from tuner.importers.names import require_names
 from tuner.select.baselines import BASELINES, Pick
 from tuner.select.cases import (
     LEFT_OUT,

@@ -15,7 +15,7 @@ from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit, print_cautions, print_text, warn
 from tuner.cli.progress import Display, timed
 from tuner.core.measurement import Measurements
-from tuner.results import (
+from tuner.importers import (
     AUTO,
     FORMS,
     Reading,
@@ -24,7 +24,7 @@ from tuner.results import (
     read_all,
     write_measurements,
 )
-from tuner.results.names import library_name, require_names
+from tuner.importers.names import library_name, require_names
 
 PURPOSE = (
     "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"

@@ -17,7 +17,7 @@ from tuner.cli.proving import record_of
 from tuner.core.table import TuningTable
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.plugin import fnv1a
-from tuner.results.streaming import beginning, size_of
+from tuner.importers.streaming import beginning, size_of
 from tuner.validation import nccl
 from tuner.validation.nccl_logs import Evidence
 from tuner.validation.nccl_processes import Shape

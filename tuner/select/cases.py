@@ -12,7 +12,7 @@ from tuner.core.measurement import SHORTEST, Measurements
 from tuner.core.path_classes import CONSECUTIVE
 from tuner.core.speedup import over_launches
 from tuner.core.table import Choice
-from tuner.results import Reading
+from tuner.importers import Reading
 from tuner.select.dataset import Point, Row, Simulate, by_point, label
 
 

@@ -19,8 +19,8 @@ from tuner.base.progress import Counted, quietly
 from tuner.base.units import format_size, plural
 from tuner.core.table import Choice, Rule, TuningTable
 from tuner.formats.ladders import by_place
-from tuner.results.inspector_files import begins_inspector, reader_of
-from tuner.results.streaming import streamed_files
+from tuner.importers.inspector_files import begins_inspector, reader_of
+from tuner.importers.streaming import streamed_files
 from tuner.validation.nccl_logs import CHANNELS, Evidence, Executed
 from tuner.validation.nccl_processes import Shape, TooManyCallsError
 from tuner.validation.validation import RuleProof

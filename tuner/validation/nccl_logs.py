@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
+from tuner.importers.inspector import Record
+from tuner.importers.streaming import Line
 from tuner.libraries.nccl.logged import (
     COLLECTIVES,
     TYPE_BYTES,
     algorithm_of,
     whole_bytes,
 )
-from tuner.results.inspector import Record
-from tuner.results.streaming import Line
 from tuner.validation.nccl_processes import Process, Shape, TooManyCallsError
 
 CHANNELS = "channels"

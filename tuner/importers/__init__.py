@@ -1,8 +1,8 @@
 """Results that other programs wrote: one module per form."""
 
-from tuner.results.forms import AUTO, FORMS, parse_results, read_all, read_results
-from tuner.results.measured import as_measurements, write_measurements
-from tuner.results.reading import Reading, Shape, Told
+from tuner.importers.forms import AUTO, FORMS, parse_results, read_all, read_results
+from tuner.importers.measured import as_measurements, write_measurements
+from tuner.importers.reading import Reading, Shape, Told
 
 __all__ = [
     "AUTO", "FORMS", "Reading", "Shape", "Told", "as_measurements", "parse_results",

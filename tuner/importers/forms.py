@@ -9,8 +9,8 @@ from pathlib import Path
 from tuner.base.errors import InputError, quoted
 from tuner.base.progress import Counted, quietly
 from tuner.core.collective import Collective
-from tuner.results import imb, nccl_tests, osu, pico, tidy
-from tuner.results.inspector_files import (
+from tuner.importers import imb, nccl_tests, osu, pico, tidy
+from tuner.importers.inspector_files import (
     begin_of,
     begins_inspector,
     files_of,
@@ -18,10 +18,10 @@ from tuner.results.inspector_files import (
     parse_inspector,
     read_job,
 )
-from tuner.results.names import require_names
-from tuner.results.nccl_json import parse_json
-from tuner.results.reading import ALLTOALL, Reading, Told
-from tuner.results.text import Lines, lines_of, read_lines
+from tuner.importers.names import require_names
+from tuner.importers.nccl_json import parse_json
+from tuner.importers.reading import ALLTOALL, Reading, Told
+from tuner.importers.text import Lines, lines_of, read_lines
 
 AUTO, INSPECTOR = "auto", "inspector"
 MOST_ROWS = 250_000  # of one file; seconds to read

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.base.errors import InputError
+from tuner.importers.inspector import Communicator, Record
+from tuner.importers.reading import COLLECTIVE, Benchmark, Reading, Shape, Told
 from tuner.libraries.nccl.logged import COLLECTIVES
-from tuner.results.inspector import Communicator, Record
-from tuner.results.reading import COLLECTIVE, Benchmark, Reading, Shape, Told
 from tuner.topology import CUDA
 
 MOST_RECORDS = 100_000_000  # of 20 bytes, which are copied while they are merged

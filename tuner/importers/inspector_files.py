@@ -8,13 +8,13 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
 from tuner.base.units import plural
-from tuner.results import inspector, inspector_metrics
-from tuner.results.inspector import NEWEST, InspectorFile, Record
-from tuner.results.inspector_calls import InspectorCalls
-from tuner.results.inspector_metrics import MetricsFile
-from tuner.results.reading import Reading, Told
-from tuner.results.streaming import BEGIN, Line, beginning, streamed_files
-from tuner.results.text import Lines
+from tuner.importers import inspector, inspector_metrics
+from tuner.importers.inspector import NEWEST, InspectorFile, Record
+from tuner.importers.inspector_calls import InspectorCalls
+from tuner.importers.inspector_metrics import MetricsFile
+from tuner.importers.reading import Reading, Told
+from tuner.importers.streaming import BEGIN, Line, beginning, streamed_files
+from tuner.importers.text import Lines
 
 _FIRST = 100  # lines of a text that tell whose it is
 _NOTHING = "line 1: there is no collective in it"

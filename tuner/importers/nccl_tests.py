@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.results import text
-from tuner.results.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
-from tuner.results.text import Lines
+from tuner.importers import text
+from tuner.importers.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
+from tuner.importers.text import Lines
 from tuner.topology import CUDA
 
 BEGIN = re.compile(r"\s*#\s*nThread\s+[0-9]+\s+nGpus\b")

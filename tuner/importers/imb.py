@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.results import text
-from tuner.results.reading import (
+from tuner.importers import text
+from tuner.importers.reading import (
     ALLTOALL,
     COLLECTIVE,
     EXCHANGE,
@@ -31,8 +31,8 @@ from tuner.results.reading import (
     Shape,
     Told,
 )
-from tuner.results.tables import Table, rows_of, told_in
-from tuner.results.text import Lines
+from tuner.importers.tables import Table, rows_of, told_in
+from tuner.importers.text import Lines
 
 BEGIN = re.compile(r"\s*#\s*Benchmarking\s+(\S{1,80})")
 PROCESSES = re.compile(r"#processes = ([1-9][0-9]{0,8})\b")

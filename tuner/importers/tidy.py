@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
-from tuner.results import metrics, text
-from tuner.results.names import algorithm_name, library_name
-from tuner.results.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
-from tuner.results.text import Lines
+from tuner.importers import metrics, text
+from tuner.importers.names import algorithm_name, library_name
+from tuner.importers.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
+from tuner.importers.text import Lines
 from tuner.topology import CUDA, HOST
 
 UNITS = {"us": 1e6, "ms": 1e3, "ns": 1e9, "s": 1.0}  # per second

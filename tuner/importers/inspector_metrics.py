@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError, quoted
+from tuner.importers import text
+from tuner.importers.inspector import Communicator, Record
+from tuner.importers.reading import MOST_RANKS
+from tuner.importers.streaming import Line
 from tuner.libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
-from tuner.results import text
-from tuner.results.inspector import Communicator, Record
-from tuner.results.reading import MOST_RANKS
-from tuner.results.streaming import Line
 
 TIME = "nccl_collective_exec_time_microseconds"
 ANY_LINE = re.compile(

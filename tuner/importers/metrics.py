@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.base.errors import InputError, quoted
-from tuner.results import text
-from tuner.results.names import library_name
-from tuner.results.osu import WINDOW
-from tuner.results.reading import BURST, EXCHANGE, PINGPONG, Benchmark, Reading, Shape, Told
+from tuner.importers import text
+from tuner.importers.names import library_name
+from tuner.importers.osu import WINDOW
+from tuner.importers.reading import BURST, EXCHANGE, PINGPONG, Benchmark, Reading, Shape, Told
 
 _KINDS = (
     (re.compile(r"bibw|bidir"), EXCHANGE), (re.compile(r"bw|bandwidth"), BURST),

@@ -19,9 +19,9 @@ from tuner.core.measurement import (
     series_line,
 )
 from tuner.core.table import DEFAULT
-from tuner.results.names import library_name
-from tuner.results.reading import COLLECTIVE, Reading
-from tuner.results.text import LARGEST
+from tuner.importers.names import library_name
+from tuner.importers.reading import COLLECTIVE, Reading
+from tuner.importers.text import LARGEST
 
 Point = tuple[object, ...]
 

@@ -11,7 +11,7 @@ from typing import IO, cast
 
 from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
-from tuner.results.text import LONGEST_LINE
+from tuner.importers.text import LONGEST_LINE
 
 BEGIN = 1 << 16  # bytes of a file that tell whose it is
 _GZIP = b"\x1f\x8b"

@@ -26,10 +26,10 @@ from typing import Any, NoReturn
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import plural
 from tuner.core.measurement import LONGEST
+from tuner.importers.reading import MOST_RANKS
+from tuner.importers.streaming import Line
+from tuner.importers.text import LARGEST
 from tuner.libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
-from tuner.results.reading import MOST_RANKS
-from tuner.results.streaming import Line
-from tuner.results.text import LARGEST
 
 FIRST_LINE = re.compile(rb'\s*\{\s*"(?:header|coll_perf|p2p_perf|proxy_trace)"\s*:')
 MAJOR = 4  # of the versions that are read

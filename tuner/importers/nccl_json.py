@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 from tuner.base.errors import InputError, quoted
 from tuner.core.measurement import LONGEST
-from tuner.results.nccl_tests import PROGRAM, Run, reading, version_of
-from tuner.results.reading import Reading, Told
-from tuner.results.text import LARGEST, Lines
+from tuner.importers.nccl_tests import PROGRAM, Run, reading, version_of
+from tuner.importers.reading import Reading, Told
+from tuner.importers.text import LARGEST, Lines
 
 RESULT = re.compile(r'"size"\s*:')  # what begins a result, and occurs nowhere else
 MOST_MICROSECONDS = 1e6 * LONGEST

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from tuner.base.errors import InputError, quoted
-from tuner.results.reading import Reading
+from tuner.importers.reading import Reading
 
 DEFAULT = "default"
 _SAME = {

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tuner.base.errors import InputError
-from tuner.results import text
-from tuner.results.text import Lines
+from tuner.importers import text
+from tuner.importers.text import Lines
 
 T = TypeVar("T")
 
