@@ -11,7 +11,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tuner.base.errors import ProbeError
-from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.launch import CompletedRun, Launcher
 
 ROOT = Path(__file__).resolve().parents[1]
 MPICH_PYTHON = Path(os.environ.get("TUNER_MPICH_PYTHON", ROOT / ".venv-mpich" / "bin" / "python"))

@@ -17,7 +17,7 @@ from typing import Any
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 RANKS, BLOCKS, DUPLICATES = (2, 4), 11, 20
 CEILING = 1.5  # times the plain library

@@ -18,7 +18,7 @@ from statistics import median
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 BLOCKS, CALLS = 41, 2000
 CEILINGS = {"lookup": 1.0, "overhead": 2.0}  # microseconds

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tuner.core.collective import Collective
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 RANKS = (2, 3, 4, 5, 8)
 PROGRAM = ["-m", "mpi4py", "-m", "tests.mpi.dispatcher_program"]

@@ -20,8 +20,8 @@ from typing import Any
 from tuner.base.units import format_size
 from tuner.core.speedup import paired_gain
 from tuner.core.table import read_table
+from tuner.launch import Launcher
 from tuner.report import geometric_mean, split
-from tuner.runtime.launch import Launcher
 from tuner.validation.acceptance import Trial
 from tuner.validation.heldout import points
 

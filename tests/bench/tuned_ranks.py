@@ -10,10 +10,10 @@ import sys
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
+from tuner.launch import available_cores
 from tuner.probe.collectives import Call
 from tuner.probe.timing import Arm, Stopwatch, wait_quietly
 from tuner.runtime import tune
-from tuner.runtime.launch import available_cores
 
 SECONDS, TARGET = 0.4, 0.02  # of one point; relative half-width at which it ends earlier
 

@@ -17,7 +17,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.emulation import Lab, launch
 from tuner.formats import openmpi
-from tuner.runtime.launch import PACKAGE, Launcher
+from tuner.launch import PACKAGE, Launcher
 from tuner.validation import openmpi, openmpi_trace
 from tuner.validation.validation import PROVER, Answer
 

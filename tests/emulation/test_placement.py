@@ -19,7 +19,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS
 from tuner.core.table import SCHEDULE, Choice, Key, TuningTable, read_table, write_table
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 TUNER = (sys.executable, "-m", "tuner.cli.main")
 PROGRAM = ROOT / "tests" / "lab" / "programs" / "followed.py"

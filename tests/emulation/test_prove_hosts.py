@@ -15,7 +15,7 @@ from tests.emulation.labs import FLAT
 from tests.support.ladders import Rungs, table_of
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 HOSTS = ("--hosts", "node0,node1,node2,node3")

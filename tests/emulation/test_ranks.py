@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import PATIENCE
 from tuner.base import processes
 from tuner.emulation import Lab, launch
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("programs") / "hosts.py"
 WAITING = PROGRAM.with_name("waiting.py")

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.programs import printed
+from tuner.launch import Launcher
 from tuner.runtime.devices import Device, cuda_aware
-from tuner.runtime.launch import Launcher
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])

@@ -6,9 +6,9 @@ import pytest
 
 from tuner.calibrate import calibrate
 from tuner.core.measurement import Measurements
+from tuner.launch import Launcher
 from tuner.probe.device_points import COPIES
 from tuner.probe.run import probe
-from tuner.runtime.launch import Launcher
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from tuner.cli.acceptance import settle, side_of
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
 from tuner.formats import mpich
+from tuner.launch import Launcher, ShapeLauncher
 from tuner.report import split
 from tuner.report.cautions import is_slower, of_comparison, of_file
-from tuner.runtime.launch import Launcher, ShapeLauncher
 from tuner.validation import acceptance
 from tuner.validation import heldout as heldout_module
 from tuner.validation.acceptance import Acceptance, accept, accepted_table

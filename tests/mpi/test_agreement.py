@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import services
 from tests.support.services import Reply, Service, always, misbehaving, serving, text_of
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("agreement_program.py")
 LIBRARIES = [("launcher", 4), ("mpich_launcher", 2)]

@@ -11,6 +11,7 @@ from tuner import libraries
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
+from tuner.launch import TEMPLATES, CompletedRun, Hosts, Launcher, Template
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.pointtopoint import partners
 from tuner.probe.ranks import NOWHERE
@@ -18,7 +19,6 @@ from tuner.probe.request import Request
 from tuner.probe.results import Results
 from tuner.probe.rounds import Chosen
 from tuner.probe.watch import NOTHING_YET
-from tuner.runtime.launch import TEMPLATES, CompletedRun, Hosts, Launcher, Template
 
 RADIX = """
 import sys

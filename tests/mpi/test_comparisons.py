@@ -14,8 +14,8 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CYCLIC
 from tuner.core.table import Choice, TuningTable, read_table, write_table
+from tuner.launch import Launcher
 from tuner.probe.machine import local_cluster
-from tuner.runtime.launch import Launcher
 from tuner.validation.timing import Side
 
 pytestmark = pytest.mark.alone

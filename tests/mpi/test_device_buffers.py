@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.programs import printed
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 
 def test_collectives_on_staged_buffers_are_the_librarys(launcher: Launcher) -> None:

@@ -13,10 +13,10 @@ from tests.conftest import ROOT
 from tuner.calibrate import calibrate
 from tuner.cli.main import main
 from tuner.core.measurement import Measurements, read_measurements
+from tuner.launch import Launcher
 from tuner.probe import run
 from tuner.probe.device_points import COPIES
 from tuner.probe.run import probe
-from tuner.runtime.launch import Launcher
 
 PROGRAM = ROOT / "tests" / "gpu" / "probe_program.py"
 Probed = Callable[..., Measurements]

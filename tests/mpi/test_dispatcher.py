@@ -3,7 +3,7 @@
 import pytest
 
 from tests.bench.product import product
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 # Every so many calls of each number of ranks; all of them: python -m tests.bench.product
 SPREADS = [(2, 499), (3, 997), (4, 1999), (5, 1999), (8, 2503)]

@@ -16,9 +16,9 @@ import pytest
 from tests.conftest import MPICH_PYTHON
 from tuner.cli.main import main
 from tuner.diagnosis.examine import READERS, diagnose
+from tuner.launch import Launcher
 from tuner.libraries.capabilities import Capabilities
 from tuner.libraries.mpich import DEVICE_FILE
-from tuner.runtime.launch import Launcher
 
 HANGING = """
 #include <unistd.h>
@@ -131,7 +131,7 @@ def test_ranks_that_do_not_know_one_another_are_a_problem(
         f'{mpich_launcher.executable} -n 2 "$@" | {lines}\n'
     )
     fake.chmod(0o755)
-    monkeypatch.setattr("tuner.runtime.launch.executables._directories", lambda _: iter([tmp_path]))
+    monkeypatch.setattr("tuner.launch.executables._directories", lambda _: iter([tmp_path]))
     assert main(["doctor"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "do not know one another" in said or "ranks do not start" in said
@@ -143,7 +143,7 @@ def test_a_template_needs_no_launcher_of_the_library(
 ) -> None:  # fmt: skip
     """Ranks that it starts apart are a problem that is reported, not the end of the report."""
     words = f"{launcher.executable} {'--allow-run-as-root ' * (os.geteuid() == 0)}--oversubscribe"
-    monkeypatch.setattr("tuner.runtime.launch.executables._directories", lambda _: iter([tmp_path]))
+    monkeypatch.setattr("tuner.launch.executables._directories", lambda _: iter([tmp_path]))
     main(["doctor", "--hosts", "a,b", "--launch", f"{words} -np {{n}} {{program}}", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["findings"]["launcher"] == ["none"]

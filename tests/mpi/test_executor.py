@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("executor_program.py")
 ROOT = PROGRAM.parents[2]

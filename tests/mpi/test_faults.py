@@ -17,7 +17,7 @@ from tests.support.ladders import CLUSTER, Rungs, table_of
 from tests.support.services import Reply, Service, always, misbehaving
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, table_record, write_table
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("faults_program.py")
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE

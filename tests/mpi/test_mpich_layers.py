@@ -24,8 +24,8 @@ from tuner.formats.mpich import Leaf, emitter
 from tuner.formats.mpich import device as layer
 from tuner.formats.mpich.branches import LeafOf, grown
 from tuner.formats.mpich.default_algorithms import find
-from tuner.rank_program import SINGLE, THREAD_LEVELS
-from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.launch import CompletedRun, Launcher
+from tuner.launch.rank_program import SINGLE, THREAD_LEVELS
 from tuner.validation.mpich import POISONED, activation, prove
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE

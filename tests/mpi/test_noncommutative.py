@@ -18,7 +18,7 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
 from tuner.formats import mpich, openmpi
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 from tuner.validation.mpich import activation as mpich_activation
 from tuner.validation.openmpi import activation as openmpi_activation
 

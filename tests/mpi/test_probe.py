@@ -17,9 +17,9 @@ from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements, read_partial
 from tuner.core.table import Choice
+from tuner.launch import Launcher
 from tuner.probe.machine import local_cluster
 from tuner.probe.run import LAUNCHES, Progress, carry_out, plan_here, probe
-from tuner.runtime.launch import Launcher
 
 UNDECIDED = (
     "import mpi4py.MPI, tuner.runtime.deciding; tuner.runtime.deciding.require_undecided('openmpi')"
@@ -273,6 +273,6 @@ def test_a_missing_library_names_the_remedy(tmp_path: Path) -> None:
 
 
 def test_the_launcher_runs_without_an_mpi_in_this_process() -> None:
-    code = "import sys, tuner.runtime.launch as _; print('mpi4py' in sys.modules)"
+    code = "import sys, tuner.launch as _; print('mpi4py' in sys.modules)"
     answer = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert answer.strip() == "False"

@@ -19,9 +19,9 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
 from tuner.formats import mpich, openmpi
 from tuner.formats.mpich import OwnTrees
+from tuner.launch import CompletedRun, Launcher
 from tuner.libraries.openmpi import normal
 from tuner.probe.machine import local_cluster
-from tuner.runtime.launch import CompletedRun, Launcher
 from tuner.validation import mpich as mpich_proof
 from tuner.validation import openmpi as openmpi_proof
 from tuner.validation import openmpi_trace, preload_build

@@ -9,8 +9,8 @@ import pytest
 
 from tuner import libraries
 from tuner.core.collective import Collective
+from tuner.launch import Launcher
 from tuner.libraries.openmpi import normal
-from tuner.runtime.launch import Launcher
 from tuner.validation import openmpi_trace
 from tuner.validation.validation import Answer
 

@@ -14,9 +14,9 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
 from tuner.formats.intelmpi import DIALECT
+from tuner.launch import Launcher
 from tuner.libraries.intelmpi import choice_of
 from tuner.probe.machine import local_cluster
-from tuner.runtime.launch import Launcher
 from tuner.validation import intelmpi, preload_build
 from tuner.validation.validation import Trial, ask
 

@@ -15,7 +15,7 @@ from tests.support.ladders import table_of
 from tests.support.services import HOST
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, table_record, write_table
-from tuner.runtime.launch import CompletedRun, Launcher
+from tuner.launch import CompletedRun, Launcher
 
 PROGRAM = Path(__file__).with_name("unmodified_program.py")
 ROOT = PROGRAM.parents[2]

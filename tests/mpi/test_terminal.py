@@ -25,7 +25,7 @@ from tuner.cli.main import VERBS, main
 from tuner.cli.output import LEFT_OUT
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, read_table, write_table
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 WIDE, NARROW = 1000, (80, 60, 40)
 PROGRAM = (sys.executable, "-m", "tuner")

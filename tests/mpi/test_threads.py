@@ -3,7 +3,7 @@
 import pytest
 
 from tests.mpi.test_dispatcher_edges import said_by
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

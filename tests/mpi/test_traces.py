@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tuner.base import processes
+from tuner.launch import Launcher
 from tuner.probe.run import Progress, probe
-from tuner.runtime.launch import Launcher
 from tuner.validation.validation import PROVER
 
 SHARED = re.compile(r"/dev/shm/mpich_shm_\w+")

@@ -19,8 +19,8 @@ from tuner.formats.mpich import OwnTrees
 from tuner.formats.mpich.branches import grown
 from tuner.formats.mpich.emitter import POISON, leaf_of
 from tuner.formats.openmpi.rules import Row, render
+from tuner.launch import Launcher
 from tuner.libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
-from tuner.runtime.launch import Launcher
 from tuner.validation import mpich as mpich_proof
 from tuner.validation import openmpi, openmpi_trace
 from tuner.validation.validation import Trial, ask

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.mpi4py_suite import EXACT_CLASS, Outcome, directory, run_suite, tables, written
 from tuner.core.table import read_table
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 LIBRARIES = {"openmpi": "launcher", "mpich": "mpich_launcher"}
 RANKS = (2, 3, 5)

@@ -22,7 +22,7 @@ from tuner import algorithms, libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice, TuningTable, write_table
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("TUNER_MPI4PY_SUITE", ROOT / "build" / "mpi4py-suite"))

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 240.0  # seconds: kernels are compiled once per rank

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tuner.base.errors import ProbeError
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 PROGRAM = Path(__file__).with_name("torch_program.py")
 ROOT = PROGRAM.parents[2]

@@ -40,6 +40,7 @@ from tuner.core.measurement import (
 )
 from tuner.core.path_classes import CROSS_SOCKET, HOST, NETWORK, NODE, placed_record
 from tuner.core.table import SIMULATED, Choice, TuningTable, read_table, write_table
+from tuner.launch import CompletedRun, Hosts
 from tuner.probe import pointtopoint
 from tuner.probe.cluster import cluster_of, earlier_run, plan_cluster, probe_cluster
 from tuner.probe.deadline import moment, seconds_until
@@ -48,7 +49,6 @@ from tuner.probe.messages import COARSE
 from tuner.probe.plan import DELAY, LARGEST_EAGER, Plan, Point
 from tuner.probe.request import Request, Shape
 from tuner.probe.watch import START, Progress
-from tuner.runtime.launch import CompletedRun, Hosts
 from tuner.select.constraints import Constraints
 from tuner.select.dataset import Point as Call
 from tuner.select.design import Design

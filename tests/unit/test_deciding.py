@@ -14,8 +14,8 @@ from tuner.cli import acceptance
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
+from tuner.launch import Launcher
 from tuner.probe.cluster import check_probe, probe_cluster
-from tuner.runtime.launch import Launcher
 
 DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
     "openmpi": {

@@ -21,6 +21,7 @@ from tuner.core.path_classes import CONSECUTIVE, CYCLIC
 from tuner.core.table import Choice
 from tuner.formats.mpich import OwnTrees
 from tuner.formats.mpich import default_algorithms as mpich_decisions
+from tuner.launch import Launcher
 from tuner.libraries.decisions import (
     DEFAULT_RUNS,
     Decisions,
@@ -31,7 +32,6 @@ from tuner.libraries.decisions import (
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.request import Request, Shape
 from tuner.runtime.bisection import ladder
-from tuner.runtime.launch import Launcher
 from tuner.select.dataset import Point
 from tuner.select.make import make_table
 from tuner.select.predict import Simulator

@@ -17,7 +17,7 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, read_table, write_table
 from tuner.formats.formats import FORMATS
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 ALLREDUCE = Collective.ALLREDUCE
 OF = {

@@ -8,10 +8,10 @@ from tuner.cli.candidates import chosen_of, halfway
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS
 from tuner.core.table import Choice
+from tuner.launch import Hosts
 from tuner.probe.cluster import plan_chosen
 from tuner.probe.request import Request, Shape
 from tuner.probe.rounds import Chosen
-from tuner.runtime.launch import Hosts
 from tuner.select.dataset import Point, Row
 from tuner.select.design import Design
 from tuner.select.offers import Task

@@ -16,9 +16,9 @@ from tuner.cli.guided import Goal, guided
 from tuner.cli.launches import ROUGH
 from tuner.core.calibration import calibration_record
 from tuner.core.measurement import WANTED, read_measurements
+from tuner.launch import CompletedRun, Hosts
 from tuner.probe.cluster import probe_cluster
 from tuner.probe.request import Shape
-from tuner.runtime.launch import CompletedRun, Hosts
 from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
 from tuner.topologies.formats import parse_topology

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import ProbeError
+from tuner.launch import Installation, Launcher, installation_of
+from tuner.launch.executables import compiler_of, launcher_of, version_of
 from tuner.libraries.capabilities import Capabilities
 from tuner.libraries.products import identify
 from tuner.runtime.control_variables import described_values
-from tuner.runtime.launch import Installation, Launcher, installation_of
-from tuner.runtime.launch.executables import compiler_of, launcher_of, version_of
 
 OPENMPI = "mpirun (Open MPI) {}\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
 HYDRA = "HYDRA build details:\n    Version:                                 {}\n"
@@ -120,7 +120,7 @@ def test_the_compiler_of_a_library_is_named_as_its_launcher(
 def test_a_launcher_that_hangs_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.runtime.launch.executables.LIMIT", 0.3)
+    monkeypatch.setattr("tuner.launch.executables.LIMIT", 0.3)
     path = tmp_path / "mpirun"
     path.write_text("#!/bin/sh\nexec sleep 60\n")
     path.chmod(0o755)

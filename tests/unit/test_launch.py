@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError, ProbeError, UnendedError
-from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment
-from tuner.runtime.launch.failures import CompletedRun, explain
-from tuner.runtime.launch.hosts import expand, listed, read
-from tuner.runtime.launch.template import connection_environment
+from tuner.launch import LOCAL, Hosts, Launcher, Template, from_environment
+from tuner.launch.failures import CompletedRun, explain
+from tuner.launch.hosts import expand, listed, read
+from tuner.launch.template import connection_environment
 
 TWO = Hosts(("a", "b"), 2)
 
@@ -230,7 +230,7 @@ def test_srun_starts_ranks_of_one_node_with_words_of_its_own(
 ) -> None:
     """Use it as the only launcher: it knows nothing of mpirun's options."""
     srun = tmp_path / "srun"
-    monkeypatch.setattr("tuner.runtime.launch.launcher.launcher_of", lambda _: srun)
+    monkeypatch.setattr("tuner.launch.launcher.launcher_of", lambda _: srun)
     command = Launcher("mpich", Path(sys.executable)).command(3, ["x.py"], {"MPIR_CVAR_A": "1"})
     assert command == [
         str(srun), "--nodes=1", "--ntasks=3", "--overcommit", "--kill-on-bad-exit=1",

@@ -43,6 +43,7 @@ from tuner.core.table import (
     write_table,
 )
 from tuner.formats.formats import FORMATS, Wish
+from tuner.launch import Hosts
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
 from tuner.libraries.schedules import schedule_of
 from tuner.probe.cluster import plan_chosen, plan_cluster
@@ -51,7 +52,6 @@ from tuner.probe.plan import Arm, Plan
 from tuner.probe.plan import Point as Probed
 from tuner.probe.request import Request, Shape, shapes
 from tuner.probe.rounds import Chosen
-from tuner.runtime.launch import Hosts
 from tuner.select.dataset import Point, label
 from tuner.select.difference import difference
 from tuner.select.lookup import lookup

@@ -23,10 +23,10 @@ from tuner.core.measurement import (
     series_line,
     wrong_algorithms,
 )
+from tuner.launch import Launcher
 from tuner.libraries.capabilities import Capabilities
 from tuner.probe.plan import Arm, Plan, Point, read_plan
 from tuner.probe.run import probe
-from tuner.runtime.launch import Launcher
 
 ARMS = (Arm("default"), Arm("ring"))
 POINTS = tuple(

@@ -25,6 +25,7 @@ from tuner.core.measurement import (
     series_line,
 )
 from tuner.core.path_classes import CYCLIC
+from tuner.launch import Hosts
 from tuner.probe import watch as watching
 from tuner.probe.cluster import plan_cluster
 from tuner.probe.heartbeat import EVERY
@@ -37,7 +38,6 @@ from tuner.probe.run import LAUNCHES, plan_here
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import ALONE, outliers, tournament
 from tuner.probe.watch import NOTHING_YET, SILENCE, Progress, Watch
-from tuner.runtime.launch import Hosts
 
 EIGHT = Hosts(tuple(f"node{n}" for n in range(8)))
 REQUEST = Request("openmpi", EIGHT, 2, sizes=(1024, 2**18))

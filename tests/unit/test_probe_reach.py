@@ -13,13 +13,13 @@ from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
 from tuner.cli.main import main
 from tuner.core.measurement import Measurement
+from tuner.launch import Hosts
 from tuner.probe.cluster import plan_cluster
 from tuner.probe.messages import COARSE
 from tuner.probe.places import Layout, socket, two_of
 from tuner.probe.plan import APART, NEAR, Plan, Point
 from tuner.probe.reach import Reach
 from tuner.probe.request import Request, Shape
-from tuner.runtime.launch import Hosts
 from tuner.topologies import parse_topology
 from tuner.topology import Topology
 

@@ -16,12 +16,12 @@ from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements, read_partial, series_line
 from tuner.core.table import SCHEDULE, Choice
+from tuner.launch import CompletedRun, Hosts, Launcher
 from tuner.libraries.capabilities import Capabilities
 from tuner.probe.cluster import plan_chosen, plan_cluster, probe_chosen, probe_cluster
 from tuner.probe.plan import Plan, Point, read_plan
 from tuner.probe.request import Request, Shape
 from tuner.probe.rounds import Chosen, rounds_of
-from tuner.runtime.launch import CompletedRun, Hosts, Launcher
 
 HOSTS = Hosts(("a", "b", "c", "d"))
 REQUEST = Request("openmpi", HOSTS, 1, parts=("messages",), sizes=(4096,))

@@ -14,7 +14,7 @@ from tests.support.ladders import table_of
 from tuner.base.errors import ProbeError, UnendedError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.runtime.launch import CompletedRun
+from tuner.launch import CompletedRun
 from tuner.validation.validation import (
     LARGEST,
     START,

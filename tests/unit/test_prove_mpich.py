@@ -20,8 +20,8 @@ from tuner.core.table import Choice, TuningTable, write_table
 from tuner.formats import mpich
 from tuner.formats.mpich import OwnTrees
 from tuner.formats.mpich.emitter import POISON
+from tuner.launch import CompletedRun
 from tuner.report.summary import UNPROVED
-from tuner.runtime.launch import CompletedRun
 from tuner.validation.mpich import UNMADE, UNSAID, prove
 from tuner.validation.validation import NO_SIZE, RuleProof
 

@@ -12,8 +12,8 @@ from tuner.cli import clusters, parsing
 from tuner.cli.main import main
 from tuner.cli.tune import arguments, constraints_of
 from tuner.core.collective import Collective
+from tuner.launch import LOCAL, Template
 from tuner.probe import request
-from tuner.runtime.launch import LOCAL, Template
 from tuner.select.constraints import Constraints
 
 FLAT = "{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}"

@@ -13,7 +13,7 @@ from tuner.base.errors import ProbeError
 from tuner.core.table import TuningTable, rule_record, table_record
 from tuner.formats import mpich
 from tuner.formats.formats import FORMATS, Wish
-from tuner.runtime.launch import Launcher
+from tuner.launch import Launcher
 
 TUNER = "tuner"
 MEDIA_TYPES: Mapping[str, str] = {  # what may be asked for -> the format that it means

@@ -19,8 +19,8 @@ from tuner.formats import openmpi
 from tuner.formats.formats import FORMATS, Wish
 from tuner.formats.ladders import describe
 from tuner.formats.openmpi.emitter import UNSPLIT
-from tuner.rank_program import SINGLE
-from tuner.runtime.launch import LOCAL, Hosts, Launcher, ShapeLauncher
+from tuner.launch import LOCAL, Hosts, Launcher, ShapeLauncher
+from tuner.launch.rank_program import SINGLE
 from tuner.validation import openmpi as openmpi_proof
 from tuner.validation.acceptance import Acceptance, accepted_table, without
 from tuner.validation.acceptance import accept as accept_rules

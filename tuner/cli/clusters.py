@@ -13,8 +13,8 @@ from tuner.cli.output import warn
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.path_classes import CONSECUTIVE
+from tuner.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
 from tuner.probe import request
-from tuner.runtime.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
 from tuner.topologies.formats import load_topology
 from tuner.topology import Topology
 

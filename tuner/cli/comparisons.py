@@ -24,10 +24,10 @@ from tuner.cli.output import (
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules
 from tuner.core.table import TuningTable, table_record, write_table
+from tuner.launch import Hosts, Launcher
 from tuner.report import geometric_mean, split
 from tuner.report.cautions import is_slower, of_comparison, of_file
 from tuner.report.summary import outcome
-from tuner.runtime.launch import Hosts, Launcher
 
 EXAMPLES = """examples:
   tuner table accept table.json --out accepted.json

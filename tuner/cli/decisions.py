@@ -13,10 +13,10 @@ from tuner.cli.environments import libmpi
 from tuner.cli.proving import place_for
 from tuner.formats import mpich
 from tuner.formats.mpich import default_algorithms as mpich_decisions
+from tuner.launch import CompletedRun, Launcher, Spread
 from tuner.libraries.decisions import Call, Decisions, decisions_of
 from tuner.probe.request import Request, shapes
 from tuner.probe.rounds import provenance_of
-from tuner.runtime.launch import CompletedRun, Launcher, Spread
 from tuner.validation import openmpi_default_algorithms as openmpi_decisions
 
 NEAR = 1.2  # a switch within that factor of a size that is a candidate needs no size of its own

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from tuner.base.errors import ProbeError
+from tuner.launch import PACKAGE, Launcher, installation_of
+from tuner.launch.rank_program import SINGLE, THREAD_LEVELS
 from tuner.libraries.products import base_of
-from tuner.rank_program import SINGLE, THREAD_LEVELS
-from tuner.runtime.launch import PACKAGE, Launcher, installation_of
 
 LIBRARIES = ("openmpi", "mpich")
 PYTHONS = {  # of the environments beside this one

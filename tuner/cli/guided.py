@@ -25,13 +25,13 @@ from tuner.core.calibration import Calibration
 from tuner.core.measurement import WANTED, Measurements, read_measurements, read_partial
 from tuner.core.path_classes import placed_record
 from tuner.core.table import Choice, TuningTable
+from tuner.launch import Launcher
 from tuner.libraries.decisions import Decisions
 from tuner.probe.cluster import EarlierRun, check_probe, cluster_of, earlier_run, plan_cluster
 from tuner.probe.file import BEGAN, SPENT, TUNING, forget, seconds_taken
 from tuner.probe.request import Request
 from tuner.probe.rounds import provenance_of
 from tuner.probe.watch import Progress
-from tuner.runtime.launch import Launcher
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.dataset import Point
 from tuner.select.design import Bound

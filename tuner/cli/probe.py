@@ -31,11 +31,11 @@ from tuner.cli.progress import Display, Report
 from tuner.cli.time_limit import BUSY, busy, scheduled, slowdown
 from tuner.core.measurement import Measurements, titled
 from tuner.core.path_classes import HOST
+from tuner.launch import Hosts
 from tuner.probe import cluster, request
 from tuner.probe.merge import merge
 from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
-from tuner.runtime.launch import Hosts
 from tuner.runtime.nvidia import driver_loads
 
 EXAMPLES = """examples:

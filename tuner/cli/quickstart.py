@@ -32,8 +32,8 @@ from tuner.db import (
     transaction,
 )
 from tuner.diagnosis import diagnose
+from tuner.launch import Launcher, installation_of
 from tuner.report import LibraryResult, render_page, summarise
-from tuner.runtime.launch import Launcher, installation_of
 
 EXAMPLES = """examples:
   tuner quickstart

@@ -30,8 +30,8 @@ from tuner.cli.time_limit import TimeLimit, scheduled, slowdown
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
+from tuner.launch import Hosts
 from tuner.probe.request import Shape
-from tuner.runtime.launch import Hosts
 from tuner.select.constraints import Constraints, constraints_from
 from tuner.select.contest import hold_all, wants_launches
 from tuner.select.dataset import Row, measured_pairs

@@ -12,9 +12,9 @@ from tuner.diagnosis.findings import Diagnosis, Examined, Finding, found
 from tuner.diagnosis.library import load
 from tuner.formats.formats import FORMATS
 from tuner.formats.openmpi import emitter, han
+from tuner.launch import LOCAL, Hosts, Installation, Template
+from tuner.launch.executables import compiler_of
 from tuner.libraries.mpich import DEVICE_FILE
-from tuner.runtime.launch import LOCAL, Hosts, Installation, Template
-from tuner.runtime.launch.executables import compiler_of
 
 READERS: Mapping[str, Callable[[Installation], bool]] = {  # whether a library reads a format
     "openmpi": lambda place: _major(place) in emitter.READERS,

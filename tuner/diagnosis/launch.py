@@ -9,9 +9,9 @@ from typing import Any
 
 from tuner.base.errors import ProbeError, TunerError, UnendedError, quoted
 from tuner.diagnosis.findings import Examined, Problem, found
-from tuner.rank_program import rank_program
-from tuner.runtime.launch import Hosts, Installation, Launcher, Template
-from tuner.runtime.launch.executables import launcher_of, version_of
+from tuner.launch import Hosts, Installation, Launcher, Template
+from tuner.launch.executables import launcher_of, version_of
+from tuner.launch.rank_program import rank_program
 
 LIMIT = 20.0  # seconds after which ranks that have not answered count as hung
 RANKS = 2

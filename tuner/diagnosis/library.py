@@ -9,8 +9,8 @@ from tuner import libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.diagnosis.findings import Examined, Finding, Problem, found
 from tuner.diagnosis.tools import output_of
+from tuner.launch import Installation, installation_of
 from tuner.libraries.openmpi import DYNAMIC_RULES
-from tuner.runtime.launch import Installation, installation_of
 
 OLDEST = (3, 11)  # Python that runs this program's part in the ranks
 SONAME = re.compile(r"(lib\S*mpi\S*\.so\S*): cannot open shared object file")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.diagnosis.findings import Examined, Problem, found
-from tuner.runtime.launch import Installation
+from tuner.launch import Installation
 from tuner.validation.preload_build import COMPILERS
 
 LIMIT = 20.0  # seconds for one of these programs

@@ -24,6 +24,8 @@ from tuner.base.errors import InputError, ProbeError
 from tuner.base.units import plural
 from tuner.core.measurement import WANTED, Cluster, Measurements, read_partial, unreadable
 from tuner.core.path_classes import placed_record
+from tuner.launch import Hosts, Launcher, Template
+from tuner.launch.rank_program import rank_program
 from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
@@ -35,8 +37,6 @@ from tuner.probe.request import USUAL, Request, check, cluster_name, shapes
 from tuner.probe.rounds import Chosen, points_of, rounds_of
 from tuner.probe.run import carry_out
 from tuner.probe.watch import Progress
-from tuner.rank_program import rank_program
-from tuner.runtime.launch import Hosts, Launcher, Template
 from tuner.topology import NETWORK, NODE
 
 SENTINEL_SIZE = 2**16

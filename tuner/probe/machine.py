@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.measurement import Cluster
-from tuner.runtime.launch import PACKAGE, available_cores
+from tuner.launch import PACKAGE, available_cores
 
 GIB = 2**30
 

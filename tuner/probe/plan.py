@@ -11,8 +11,8 @@ from pathlib import Path
 from tuner.core.measurement import WRONG, Measurement, called, excluded_line
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
 from tuner.core.table import LIBRARY, SCHEDULE, Choice
+from tuner.launch.rank_program import SINGLE
 from tuner.libraries.capabilities import Capabilities
-from tuner.rank_program import SINGLE
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement where it is not
 # consecutive: files keep keys

@@ -8,9 +8,9 @@ from dataclasses import replace
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.core.table import Choice
+from tuner.launch.rank_program import SINGLE
 from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.plan import CALLS, Arm, Plan, Point
-from tuner.rank_program import SINGLE
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
 # No powers of two: where libraries switch their algorithms says little of what lies between.

@@ -13,9 +13,9 @@ from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS, Placed
+from tuner.launch import Hosts
+from tuner.launch.rank_program import SINGLE
 from tuner.probe.planning import COLLECTIVE_SIZES, communicator_sizes
-from tuner.rank_program import SINGLE
-from tuner.runtime.launch import Hosts
 from tuner.topology import Topology
 
 SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes

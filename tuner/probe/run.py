@@ -13,6 +13,8 @@ from typing import Any
 from tuner import libraries
 from tuner.base.errors import InputError, ProbeError, UnendedError
 from tuner.core.measurement import Cluster, Measurements, read_measurements
+from tuner.launch import Hosts, Launcher, available_cores
+from tuner.launch.rank_program import SINGLE, THREAD_LEVELS, rank_program
 from tuner.probe.deadline import moment
 from tuner.probe.file import BEGAN, ProbeFile
 from tuner.probe.heartbeat import EVERY
@@ -21,8 +23,6 @@ from tuner.probe.plan import Plan, write_plan
 from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
 from tuner.probe.request import check_parts
 from tuner.probe.watch import STARTING, Progress, Watch
-from tuner.rank_program import SINGLE, THREAD_LEVELS, rank_program
-from tuner.runtime.launch import Hosts, Launcher, available_cores
 
 __all__ = ["LAUNCHES", "Progress", "carry_out", "plan_here", "probe"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import ProbeError
+from tuner.launch.hosts import several
 from tuner.probe import heartbeat
 from tuner.probe.plan import Plan
-from tuner.runtime.launch.hosts import several
 
 EVENT = '{"event": '
 SIGN = re.compile(re.escape(f'{EVENT}"{heartbeat.EVENT}", "name": ') + r'("[^"]*")\}')

@@ -19,7 +19,7 @@ from tuner.base.errors import ProbeError, UnendedError
 from tuner.base.progress import Counted, quietly
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule
-from tuner.rank_program import rank_program
+from tuner.launch.rank_program import rank_program
 
 PROVER = rank_program("tuner.runtime.prover")
 ITEM = 4  # bytes of the elements it sends where the size allows, else 1
@@ -44,7 +44,7 @@ class Completed(Protocol):
 
 
 class Starter(Protocol):
-    """Starts ranks of a real MPI library; `Launcher` and `Spread` of `tuner.runtime.launch` do."""
+    """Starts ranks of a real MPI library; `Launcher` and `Spread` of `tuner.launch` do."""
 
     @property
     def library(self) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tuner.cli.clusters import usual_template
 from tuner.core.collective import Collective
-from tuner.runtime.launch import Launcher, ShapeLauncher
-from tuner.runtime.launch.hosts import from_environment
+from tuner.launch import Launcher, ShapeLauncher
+from tuner.launch.hosts import from_environment
 from tuner.validation.timing import Side, TimedCall, build, time_rounds
 
 

@@ -67,7 +67,7 @@ class Side:
 
 
 class Starter(Protocol):
-    """Starts ranks of a shape; `ShapeLauncher` of `tuner.runtime.launch` does."""
+    """Starts ranks of a shape; `ShapeLauncher` of `tuner.launch` does."""
 
     @property
     def local(self) -> bool:

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.rank_program import SINGLE, rank_program
+from tuner.launch.rank_program import SINGLE, rank_program
 
 SOURCE = Path(__file__).with_name("collectives.c")
 INTERPRETED = "tuner.probe.collective_times"  # takes the same arguments, prints the same lines

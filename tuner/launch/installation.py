@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from tuner.base.errors import InputError, ProbeError
+from tuner.launch.package import search_path
 from tuner.libraries.capabilities import Capabilities, capabilities_of
 from tuner.libraries.products import Identity, identify
-from tuner.runtime.launch.package import search_path
 
 PROGRAM = "tuner.runtime.inspection"
 LIMIT = 20.0  # seconds after which an interpreter counts as hung

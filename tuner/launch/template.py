@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError
-from tuner.runtime.launch.hosts import Hosts
+from tuner.launch.hosts import Hosts
 
 _BRACES = re.compile(r"\{(\w*)\}")
 PROGRAM = "{program}"

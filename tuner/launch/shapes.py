@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.runtime.launch.failures import CompletedRun
-from tuner.runtime.launch.hosts import LOCAL, Hosts
-from tuner.runtime.launch.launcher import Launcher
+from tuner.launch.failures import CompletedRun
+from tuner.launch.hosts import LOCAL, Hosts
+from tuner.launch.launcher import Launcher
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.runtime.launch.failures import CompletedRun
-from tuner.runtime.launch.hosts import Hosts
-from tuner.runtime.launch.launcher import Launcher
+from tuner.launch.failures import CompletedRun
+from tuner.launch.hosts import Hosts
+from tuner.launch.launcher import Launcher
 
 PRELOAD = "LD_PRELOAD"
 

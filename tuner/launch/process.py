@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.base import processes
 from tuner.base.errors import ProbeError, UnendedError
-from tuner.runtime.launch.failures import CompletedRun
+from tuner.launch.failures import CompletedRun
 
 LAUNCH = "TUNER_LAUNCH"  # the variable by which what a launcher started is found
 LOOK = 0.5  # seconds between two looks whether it has been ended

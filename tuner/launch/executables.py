@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from tuner.base.errors import ProbeError
-from tuner.runtime.launch.installation import Installation
+from tuner.launch.installation import Installation
 
 NAMES: Mapping[str, tuple[str, ...]] = {  # in the order in which they are tried
     "openmpi": ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun"),
