@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tuner.topologies.presets import GPUS, PRESETS, Design, Sourced, design
+from tuner.machines import GPUS, PRESETS, Design, Sourced, design
 
 COMMON = 5  # numbers that so many machines share are listed once
 HEAD = """# Machines known by name

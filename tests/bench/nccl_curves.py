@@ -28,7 +28,7 @@ from tuner.base.units import format_size
 from tuner.cli.output import print_table
 from tuner.core.collective import Collective
 from tuner.libraries import nccl
-from tuner.topologies.presets import Machine, preset, with_gpu
+from tuner.machines import Machine, preset, with_gpu
 from tuner.topology import GPU, Placement
 
 MIB, GIB, DEFAULT = 1 << 20, 1 << 30, "default"

@@ -29,10 +29,10 @@ from tuner.base.units import format_size
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, schedule
+from tuner.machines import preset
 from tuner.sim import simulate
 from tuner.topologies import given_calibration
 from tuner.topologies.fabrics import FatTree, OneSwitch, Wire, fabric_topology
-from tuner.topologies.presets import preset
 from tuner.topology import CUDA, Placement, Topology
 
 GRID = ("lr", "rdb", "rab_rdb", "binomial_tree", "scatter_LR_allgather", "scatter_rdb_allgather",

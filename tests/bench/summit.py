@@ -37,9 +37,9 @@ from tuner.cli.output import print_table
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
+from tuner.machines import Machine, preset, with_nics
 from tuner.sim import simulate
 from tuner.sim.study.candidates import build, candidates
-from tuner.topologies.presets import Machine, preset, with_nics
 from tuner.topology import CUDA, HOST, Placement
 
 KIB, MIB = 1 << 10, 1 << 20

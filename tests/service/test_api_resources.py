@@ -16,8 +16,8 @@ from tuner import __version__, algorithms
 from tuner.api.routes import calibrations, measurements, tables
 from tuner.api.settings import Settings
 from tuner.core.collective import Collective
+from tuner.machines.loader import load_machine
 from tuner.sim import simulate
-from tuner.topologies.machines import load_machine
 from tuner.topology import Placement
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"

@@ -9,7 +9,7 @@ import pytest
 from tuner.base.errors import InputError
 from tuner.libraries.nccl import Rings, rings
 from tuner.libraries.nccl.channels import MOST_EXTENSIONS, brick, generation, pack, vendor
-from tuner.topologies.presets import preset
+from tuner.machines import preset
 from tuner.topology import Device, Interior, Link
 
 

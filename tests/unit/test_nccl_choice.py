@@ -9,7 +9,7 @@ from tuner.core.collective import Collective
 from tuner.libraries import nccl
 from tuner.libraries.nccl import Fleet, Graph, Way, early
 from tuner.libraries.nccl.fleet import best, doubled
-from tuner.topologies.presets import preset, with_gpu
+from tuner.machines import preset, with_gpu
 from tuner.topology import Link, Node, Placement, Topology
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST

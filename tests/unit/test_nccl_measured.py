@@ -12,7 +12,7 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.libraries import nccl
 from tuner.libraries.nccl import Fleet, Graph, Line, Way
-from tuner.topologies.presets import preset
+from tuner.machines import preset
 from tuner.topology import Placement
 
 ALLREDUCE = Collective.ALLREDUCE

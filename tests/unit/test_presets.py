@@ -13,9 +13,7 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.path_classes import PATH_CLASSES
-from tuner.topologies.calibrated import given_calibration
-from tuner.topologies.fabrics import OneSwitch, Wire, fabric_topology
-from tuner.topologies.presets import (
+from tuner.machines import (
     CERTAINTIES,
     GPUS,
     PRESETS,
@@ -26,6 +24,8 @@ from tuner.topologies.presets import (
     with_nodes,
     with_taper,
 )
+from tuner.topologies.calibrated import given_calibration
+from tuner.topologies.fabrics import OneSwitch, Wire, fabric_topology
 from tuner.topology import Interior, Link, Placement, paths
 
 MEASURED_ON = {  # machines -> how the sources of numbers measured there call them

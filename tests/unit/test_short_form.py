@@ -9,9 +9,9 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.path_classes import PATH_CLASSES
+from tuner.machines import preset
+from tuner.machines.loader import load_machine
 from tuner.topologies import load_topology, parse_topology, topology_from_record, topology_record
-from tuner.topologies.machines import load_machine
-from tuner.topologies.presets import preset
 from tuner.topologies.short import machine_from, preset_reference, topology_from
 from tuner.topology import Placement, Topology, paths
 

@@ -20,11 +20,11 @@ from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, schedule
+from tuner.machines import PRESETS, preset
 from tuner.sim import agenda, events, fast, finish_times, simulate
 from tuner.sim.critical import explain
 from tuner.sim.traffic import traffic
 from tuner.topologies import given_calibration
-from tuner.topologies.presets import PRESETS, preset
 from tuner.topologies.short import topology_from
 from tuner.topology import CUDA, Placement
 

@@ -16,13 +16,13 @@ from tuner.base.errors import TooLargeError
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
 from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
+from tuner.machines import preset
 from tuner.sim import agenda, fast, finish_times, simulate
 from tuner.sim.distinct import distinct
 from tuner.sim.heap import empty_heap, pop, put
 from tuner.sim.meeting import meeting_links, narrowest
 from tuner.sim.traffic import Traffic, traffic
 from tuner.topologies import given_calibration
-from tuner.topologies.presets import preset
 from tuner.topologies.short import topology_from
 from tuner.topology import CUDA, Placement
 

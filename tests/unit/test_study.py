@@ -28,6 +28,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.schedule import Schedule
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, table_record, write_table
+from tuner.machines import preset
 from tuner.sim import simulate, study
 from tuner.sim.study import play, spec, tasks
 from tuner.sim.study.axes import placed, varied
@@ -40,7 +41,6 @@ from tuner.sim.study.candidates import (
 )
 from tuner.sim.study.result import switches
 from tuner.topologies import given_calibration, load_topology, topology_record
-from tuner.topologies.presets import preset
 from tuner.topologies.short import machine_from, topology_from
 from tuner.topology import (
     CUDA,

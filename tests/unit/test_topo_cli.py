@@ -10,13 +10,13 @@ import pytest
 from matplotlib.axes import Axes
 
 from tuner.cli.main import main
+from tuner.machines import PRESETS, preset
 from tuner.report.drawing import image
 from tuner.report.inside import draw_node
 from tuner.report.network import draw_fabric
 from tuner.topologies import parse_topology
 from tuner.topologies.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
 from tuner.topologies.fabrics import fabric_topology as built
-from tuner.topologies.presets import PRESETS, preset
 from tuner.topology import Device, Interior, Link, Node, Topology
 
 WIRE = Wire(12.5e9)

@@ -9,8 +9,8 @@ from tuner import db
 from tuner.base.errors import InputError, quoted
 from tuner.core.calibration import Calibration
 from tuner.core.table import TuningTable
-from tuner.topologies.machines import load_machine, machine_of, preset_in
-from tuner.topologies.presets import Machine
+from tuner.machines import Machine
+from tuner.machines.loader import load_machine, machine_of, preset_in
 from tuner.topologies.short import PREFIX as PRESET
 from tuner.topology import Topology
 

@@ -14,9 +14,9 @@ from tuner.cli.main import VERBS, parser_for
 from tuner.core.collective import Collective
 from tuner.core.path_classes import PLACEMENTS
 from tuner.db import SCOPES
+from tuner.machines import PRESETS
 from tuner.probe.request import PARTS
 from tuner.select.baselines import BASELINES
-from tuner.topologies.presets import PRESETS
 from tuner.topologies.short import PREFIX
 
 SHELLS = ("bash", "zsh", "fish")

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.base.atomic_io import finite
 from tuner.base.units import format_size, format_time, readable
 from tuner.cli.output import print_table, print_text
-from tuner.topologies.presets import Design, Machine, Sourced
+from tuner.machines import Design, Machine, Sourced
 from tuner.topology import HOST, Interior, Link, Topology
 
 SAID = "as the topology says"

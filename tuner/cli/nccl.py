@@ -26,9 +26,9 @@ from tuner.core.table import TuningTable, parse_table, read_table
 from tuner.formats.formats import FORMATS
 from tuner.formats.nccl.plugin import Installed, install, summary, usage
 from tuner.libraries import nccl
+from tuner.machines.loader import load_machine
 from tuner.runtime import client
 from tuner.runtime.request import request_for
-from tuner.topologies.machines import load_machine
 from tuner.topology import GPU, Placement
 
 FIRST = (2, 21)  # release of NCCL that loads the plugin; it takes what it is told unchecked

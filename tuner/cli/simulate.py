@@ -19,10 +19,10 @@ from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, SCHEDULE, Choice
 from tuner.libraries.schedules import schedule_of
+from tuner.machines.loader import caution, load_machine, nominal
 from tuner.sim import simulate
 from tuner.sim.critical import MEANING, PARTS, Explained, explain
 from tuner.sim.study.candidates import Candidate, candidates
-from tuner.topologies.machines import caution, load_machine, nominal
 from tuner.topology import CUDA, HOST, Placement
 
 EXAMPLES = """examples:

@@ -11,8 +11,8 @@ from tuner.base.errors import InputError
 from tuner.cli import parsing
 from tuner.cli.machines import machine_record, print_machine
 from tuner.cli.output import add_action, emit, print_table, warn
-from tuner.topologies.machines import caution, load_machine
-from tuner.topologies.presets import PRESETS, Design, Machine, design, with_nodes
+from tuner.machines import PRESETS, Design, Machine, design, with_nodes
+from tuner.machines.loader import caution, load_machine
 from tuner.topologies.short import PREFIX
 from tuner.topology import GPU
 

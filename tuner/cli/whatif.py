@@ -12,11 +12,11 @@ from tuner.base.errors import InputError
 from tuner.cli import studies
 from tuner.cli.output import add_json, console, emit, warn
 from tuner.cli.progress import Display, timed
+from tuner.machines.loader import caution, nominal
 from tuner.sim import study
 from tuner.sim.study.answers import Answers, Keep
 from tuner.sim.study.carry import Carry
 from tuner.sim.study.tasks import Task
-from tuner.topologies.machines import caution, nominal
 from tuner.topologies.safe_yaml import parse_yaml
 
 EXAMPLES = f"""examples:

@@ -7,9 +7,9 @@ from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.table import TuningTable
 from tuner.jobs.kinds import Spec, Store, Tell
+from tuner.machines import Machine
+from tuner.machines.loader import load_machine
 from tuner.sim.study import locally, result_record, run, study_from
-from tuner.topologies.machines import load_machine
-from tuner.topologies.presets import Machine
 from tuner.topologies.short import PREFIX
 
 

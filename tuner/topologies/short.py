@@ -39,9 +39,9 @@ from typing import Any
 
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_bandwidth, parse_time
+from tuner.machines import Machine, preset, with_gpu, with_nics, with_taper
 from tuner.topologies.calibrated import given_calibration
 from tuner.topologies.fabrics import fabric_topology
-from tuner.topologies.presets import Machine, preset, with_gpu, with_nics, with_taper
 from tuner.topologies.wires import ends_of, flat
 from tuner.topologies.written import (
     LINK_KEYS,

@@ -33,9 +33,9 @@ from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import Choice
 from tuner.libraries.schedules import cuts, schedule_of
+from tuner.machines.loader import machine_of
 from tuner.sim import simulate
 from tuner.sim.study.candidates import Candidate, pieces, transfers
-from tuner.topologies.machines import machine_of
 from tuner.topology import CUDA, Placement
 
 router = APIRouter(prefix=f"{PREFIX}/predictions", tags=["predictions"], responses=documented())

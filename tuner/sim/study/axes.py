@@ -9,7 +9,7 @@ from tuner.base.errors import InputError, quoted
 from tuner.base.units import format_size, format_time, parse_bandwidth, parse_time
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
-from tuner.topologies.presets import GPUS, Machine, with_gpu, with_nics, with_nodes, with_taper
+from tuner.machines import GPUS, Machine, with_gpu, with_nics, with_nodes, with_taper
 from tuner.topology import CUDA, HOST, NETWORK, Link, Placement, Topology
 
 MOST_RANKS = 1 << 17  # of one machine of a study

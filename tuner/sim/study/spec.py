@@ -38,12 +38,12 @@ from tuner.core.calibration import (
 )
 from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, read_table, table_from_record, table_record
+from tuner.machines import Machine
+from tuner.machines.loader import load_machine, machine_of
 from tuner.sim import simulate
 from tuner.sim.study.axes import AXES, MOST_NODES, MOST_RANKS, Place, Value, placed, varied
 from tuner.sim.study.values import axes_from, collectives_from, names_from, sizes_from
 from tuner.topologies import topology_record
-from tuner.topologies.machines import load_machine, machine_of
-from tuner.topologies.presets import Machine
 from tuner.topologies.safe_yaml import MOST_CHARACTERS, parse_yaml
 from tuner.topologies.short import PREFIX
 from tuner.topologies.written import require_keys

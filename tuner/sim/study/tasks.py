@@ -15,12 +15,12 @@ from tuner.base.errors import InputError, ScheduleError, TooLargeError, Unpriced
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE
 from tuner.core.table import Key
+from tuner.machines import Machine
 from tuner.sim import sweep
 from tuner.sim.study.axes import placed, varied
 from tuner.sim.study.candidates import Candidate, build, candidates, on_the_way, pieces, transfers
 from tuner.sim.study.keep import Rules, rules_for
 from tuner.sim.study.spec import Study
-from tuner.topologies.presets import Machine
 from tuner.topology import Placement
 
 MOST_TRANSFERS = 1 << 31  # of one call: a ring of 27,648 ranks, some ten seconds

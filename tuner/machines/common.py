@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tuner.topologies.presets.design import PathKey
-from tuner.topologies.presets.gpus import GPU, GPUS
-from tuner.topologies.presets.interiors import Cable
-from tuner.topologies.presets.sourced import (
+from tuner.machines.design import PathKey
+from tuner.machines.gpus import GPU, GPUS
+from tuner.machines.interiors import Cable
+from tuner.machines.sourced import (
     Costs,
     Line,
     Reduction,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
+from tuner.machines.interiors import Inside
+from tuner.machines.sourced import Costs, Reduction, Sourced
 from tuner.topologies.fabrics import Fabric, fabric_topology
-from tuner.topologies.presets.interiors import Inside
-from tuner.topologies.presets.sourced import Costs, Reduction, Sourced
 from tuner.topology import Node, Topology
 
 MOST_NODES = 1 << 16

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.topologies.fabrics import FatTree, Wire
-from tuner.topologies.presets.common import (
+from tuner.machines.common import (
     HOP,
     MULTICAST,
     NCCL,
@@ -19,9 +18,9 @@ from tuner.topologies.presets.common import (
     nvlink,
     reductions,
 )
-from tuner.topologies.presets.design import Design
-from tuner.topologies.presets.gpus import GPUS
-from tuner.topologies.presets.interiors import (
+from tuner.machines.design import Design
+from tuner.machines.gpus import GPUS
+from tuner.machines.interiors import (
     NVSWITCH,
     Cable,
     Edge,
@@ -29,8 +28,9 @@ from tuner.topologies.presets.interiors import (
     dealt,
     nvswitched,
 )
-from tuner.topologies.presets.sourced import Sourced, giga, line, micros
-from tuner.topologies.presets.switched import NVSWITCH_ALPHA, SUPERPOD, hopper_network
+from tuner.machines.sourced import Sourced, giga, line, micros
+from tuner.machines.switched import NVSWITCH_ALPHA, SUPERPOD, hopper_network
+from tuner.topologies.fabrics import FatTree, Wire
 from tuner.topology import CPU, CUDA, GPU, NIC, NVLINK, Device
 
 TRAYS = 18

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.base.errors import InputError
+from tuner.machines.common import NVLS, reductions
+from tuner.machines.design import Design, Machine, PathKey, machine
+from tuner.machines.gpus import GPU, GPUS, gpu
+from tuner.machines.interiors import NVSWITCH, Cable, Edge, Inside, with_nics_at
+from tuner.machines.sourced import Costs, Sourced
 from tuner.topologies.fabrics import FatTree
-from tuner.topologies.presets.common import NVLS, reductions
-from tuner.topologies.presets.design import Design, Machine, PathKey, machine
-from tuner.topologies.presets.gpus import GPU, GPUS, gpu
-from tuner.topologies.presets.interiors import NVSWITCH, Cable, Edge, Inside, with_nics_at
-from tuner.topologies.presets.sourced import Costs, Sourced
 from tuner.topology import CUDA, NIC, NVLINK, NVSWITCH_REDUCTION, PCIE, SAME_GPU
 from tuner.topology import GPU as GPU_KIND
 

@@ -6,8 +6,7 @@ machine of Sierra's nodes: raw data of the BenchPress study (arXiv 2010.10378).
 
 from __future__ import annotations
 
-from tuner.topologies.fabrics import FatTree, Wire
-from tuner.topologies.presets.common import (
+from tuner.machines.common import (
     CONTAINED,
     EAGER,
     HOP,
@@ -18,10 +17,10 @@ from tuner.topologies.presets.common import (
     host_paths,
     reductions,
 )
-from tuner.topologies.presets.design import Design, PathKey
-from tuner.topologies.presets.gpus import GPUS
-from tuner.topologies.presets.interiors import Cable, Edge, Inside, nvlink_mesh, tree
-from tuner.topologies.presets.sourced import (
+from tuner.machines.design import Design, PathKey
+from tuner.machines.gpus import GPUS
+from tuner.machines.interiors import Cable, Edge, Inside, nvlink_mesh, tree
+from tuner.machines.sourced import (
     Costs,
     Line,
     Sourced,
@@ -31,6 +30,7 @@ from tuner.topologies.presets.sourced import (
     micros,
     through,
 )
+from tuner.topologies.fabrics import FatTree, Wire
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, HOST, NODE, NVLINK, Device
 
 FITS = "fit to ping-pongs of the BenchPress study"

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
+from tuner.machines import Machine
 from tuner.topologies.calibrated import given_calibration
 from tuner.topologies.formats import load_topology, read_text, recognised
-from tuner.topologies.presets import Machine
 from tuner.topologies.record import topology_from_record
 from tuner.topologies.safe_yaml import parse_yaml
 from tuner.topologies.short import PREFIX, machine_from, preset_reference

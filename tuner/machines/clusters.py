@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.topologies.fabrics import Dragonfly, FatTree, OneSwitch, Wire
-from tuner.topologies.presets.common import (
+from tuner.machines.common import (
     EDR,
     FDR,
     HOP,
@@ -23,10 +22,11 @@ from tuner.topologies.presets.common import (
     host_paths,
     reductions,
 )
-from tuner.topologies.presets.design import Design, PathKey
-from tuner.topologies.presets.gpus import GPUS
-from tuner.topologies.presets.interiors import tree
-from tuner.topologies.presets.sourced import Costs, Sourced, giga, line, micros
+from tuner.machines.design import Design, PathKey
+from tuner.machines.gpus import GPUS
+from tuner.machines.interiors import tree
+from tuner.machines.sourced import Costs, Sourced, giga, line, micros
+from tuner.topologies.fabrics import Dragonfly, FatTree, OneSwitch, Wire
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, PCIE, Device
 
 SDSC = "SDSC user guide"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.topologies.fabrics import FatTree, Wire
-from tuner.topologies.presets.common import (
+from tuner.machines.common import (
     EDR,
     HOP,
     KIB,
@@ -24,10 +23,11 @@ from tuner.topologies.presets.common import (
     nvlink,
     reductions,
 )
-from tuner.topologies.presets.design import Design
-from tuner.topologies.presets.gpus import GPUS
-from tuner.topologies.presets.interiors import Inside, nvlink_mesh, tree
-from tuner.topologies.presets.sourced import Costs, Line, Sourced, giga, line, micros
+from tuner.machines.design import Design
+from tuner.machines.gpus import GPUS
+from tuner.machines.interiors import Inside, nvlink_mesh, tree
+from tuner.machines.sourced import Costs, Line, Sourced, giga, line, micros
+from tuner.topologies.fabrics import FatTree, Wire
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, NVLINK, Device
 
 # The hybrid cube mesh in TACCL's numbering: double links form a ring of eight.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuner.topologies.fabrics import FatTree, Wire
-from tuner.topologies.presets.common import (
+from tuner.machines.common import (
     ABCI,
     CONTAINED,
     EDR,
@@ -28,11 +27,11 @@ from tuner.topologies.presets.common import (
     nvlink,
     reductions,
 )
-from tuner.topologies.presets.design import Design
-from tuner.topologies.presets.dgx import GPU_DIRECT, RAILS
-from tuner.topologies.presets.gpus import GPUS
-from tuner.topologies.presets.interiors import Cable, Inside, nvswitched, tree
-from tuner.topologies.presets.sourced import (
+from tuner.machines.design import Design
+from tuner.machines.dgx import GPU_DIRECT, RAILS
+from tuner.machines.gpus import GPUS
+from tuner.machines.interiors import Cable, Inside, nvswitched, tree
+from tuner.machines.sourced import (
     Costs,
     Line,
     Sourced,
@@ -42,6 +41,7 @@ from tuner.topologies.presets.sourced import (
     micros,
     through,
 )
+from tuner.topologies.fabrics import FatTree, Wire
 from tuner.topology import CPU, CUDA, NVLINK, Device
 
 HDR = giga(23.6, f"{ABCI}: 94.27 GB/s of host memory over 4 NICs", "computed")
