@@ -11,8 +11,8 @@ from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
 from tuner.sim import simulate
-from tuner.topologies import given_calibration
 from tuner.topology import Link, Node, Placement, Topology
+from tuner.topology.readers import given_calibration
 
 LATENCY, BANDWIDTH = 1e-6, 12.5e9  # per link, s and bytes/s
 CASES: tuple[tuple[Collective, str, int, int, dict[str, int]], ...] = (

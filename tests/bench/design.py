@@ -41,7 +41,7 @@ from tuner.select.dataset import Point, Row, Simulate, by_point
 from tuner.select.design import REPETITIONS, price
 from tuner.select.evaluate import blind
 from tuner.select.predict import Simulator
-from tuner.topologies.formats import load_topology
+from tuner.topology.readers.formats import load_topology
 
 ROUNDS = 50  # of equal seconds, for the whole grid
 TARGET = 0.02  # of the bound

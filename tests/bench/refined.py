@@ -25,7 +25,7 @@ from tuner.select.belief import Beliefs
 from tuner.select.dataset import Row, Simulate, by_point, label
 from tuner.select.design import price
 from tuner.select.predict import Simulator
-from tuner.topologies import load_topology
+from tuner.topology.readers import load_topology
 
 Unit = Callable[[Row], Hashable]  # rows of one unit are learned from together
 UNITS: dict[str, Unit] = {

@@ -31,9 +31,9 @@ from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, schedule
 from tuner.machines import preset
 from tuner.sim import simulate
-from tuner.topologies import given_calibration
-from tuner.topologies.fabrics import FatTree, OneSwitch, Wire, fabric_topology
 from tuner.topology import CUDA, Placement, Topology
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.fabrics import FatTree, OneSwitch, Wire, fabric_topology
 
 GRID = ("lr", "rdb", "rab_rdb", "binomial_tree", "scatter_LR_allgather", "scatter_rdb_allgather",
         "ompi_pipeline")  # fmt: skip

@@ -29,8 +29,8 @@ from tuner.formats.formats import FORMATS, Wish
 from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
 from tuner.sim.cores import usable
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 PPNS = (1, 2, 4, 8)

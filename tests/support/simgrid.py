@@ -20,8 +20,8 @@ from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, concat, schedule
 from tuner.sim import simulate
-from tuner.topologies.fabrics import FatTree, OneSwitch, Wire, fabric_topology
 from tuner.topology import Placement
+from tuner.topology.readers.fabrics import FatTree, OneSwitch, Wire, fabric_topology
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 ITEM = 4  # bytes per element in SimGrid's runs

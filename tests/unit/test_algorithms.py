@@ -22,9 +22,9 @@ from tuner.core.interpret import interpret
 from tuner.core.schedule import Schedule
 from tuner.core.verify import verify
 from tuner.sim import simulate
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
 from tuner.topology import Placement
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 ORDER_PRESERVING = {  # for root 0 and every p; derived by the verifier, stated here as a promise
     (Collective.ALLREDUCE, "binary_blocks"), (Collective.ALLREDUCE, "chain_binomial"),

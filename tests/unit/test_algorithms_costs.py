@@ -14,9 +14,9 @@ from tuner.algorithms.binary_blocks import Runs
 from tuner.core.calibration import Estimate, ReductionCost
 from tuner.core.collective import Collective
 from tuner.sim import simulate
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
 from tuner.topology import Placement
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 GATHER, SCATTER = Collective.GATHER, Collective.SCATTER

@@ -54,8 +54,8 @@ from tuner.select.dataset import Point as Call
 from tuner.select.design import Design
 from tuner.select.make import default_table, make_table
 from tuner.select.predict import Simulator
-from tuner.topologies import parse_topology
 from tuner.topology import Topology
+from tuner.topology.readers import parse_topology
 
 FLAT = parse_topology("{name: flat, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}")[1]
 LOCAL = parse_topology(

@@ -22,9 +22,9 @@ from tuner.sim import critical, simulate
 from tuner.sim.critical import PARTS, critical_path, explain
 from tuner.sim.events import finish_times, trace
 from tuner.sim.traffic import traffic
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
 from tuner.topology import Placement
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 ALPHA, BETA = 2e-6, 1 / 12.5e9

@@ -35,7 +35,7 @@ from tuner.runtime.bisection import ladder
 from tuner.select.dataset import Point
 from tuner.select.make import make_table
 from tuner.select.predict import Simulator
-from tuner.topologies.formats import load_topology
+from tuner.topology.readers.formats import load_topology
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN, LINEAR = Choice("chain", {"chains": 1}), Choice("linear")

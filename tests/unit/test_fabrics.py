@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.topologies.fabrics import (
+from tuner.topology import Device, Interior, Link, Node, Topology
+from tuner.topology.readers.fabrics import (
     Dragonfly,
     Fabric,
     FatTree,
@@ -17,7 +18,6 @@ from tuner.topologies.fabrics import (
     Wire,
     fabric_topology,
 )
-from tuner.topology import Device, Interior, Link, Node, Topology
 
 WIRE = Wire(12.5e9, 1e-6)
 

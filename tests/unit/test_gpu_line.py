@@ -21,9 +21,9 @@ from tuner.core.interpret import interpret
 from tuner.core.schedule import Schedule
 from tuner.core.verify import verify
 from tuner.sim import simulate
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
 from tuner.topology import Device, Interior, Link, Node, Placement, Topology
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 LINE = [

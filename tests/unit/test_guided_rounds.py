@@ -21,7 +21,7 @@ from tuner.probe.cluster import probe_cluster
 from tuner.probe.request import Shape
 from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
-from tuner.topologies.formats import parse_topology
+from tuner.topology.readers.formats import parse_topology
 
 FLAT = parse_topology("{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}")[1]
 HALF = parse_topology("{name: half, nodes: 2, latency: 2us, bandwidth: 1GB/s}")[1]

@@ -16,9 +16,9 @@ from tuner.core.interpret import interpret
 from tuner.core.schedule import Schedule
 from tuner.core.verify import verify
 from tuner.sim import simulate
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
 from tuner.topology import Placement
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ALPHA, BETA, GAMMA = 1e-6, 1e-9, 0.5e-9

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.topologies import load_topology, parse_topology
-from tuner.topologies.nvidia_smi import parse_nvidia_smi
 from tuner.topology import Interior, Link, Topology
+from tuner.topology.readers import load_topology, parse_topology
+from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
 
 
 def inside(topology: Topology) -> Interior:

@@ -12,8 +12,8 @@ from tuner.core.table import Choice
 from tuner.core.verify import verify
 from tuner.libraries.schedules import EAGER, _made, cuts, in_turns, leaves_first, schedule_of
 from tuner.sim import simulate
-from tuner.topologies.short import topology_from
 from tuner.topology import Placement
+from tuner.topology.readers.short import topology_from
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 BETA = 1e-8

@@ -10,8 +10,8 @@ from tuner.core.calibration import Calibration, PathCost
 from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.sim.manner import ALONE, CIRCLING, FACING, manners
-from tuner.topologies.short import topology_from
 from tuner.topology import Placement
+from tuner.topology.readers.short import topology_from
 
 PLACEMENT = Placement.consecutive(
     topology_from({"name": "flat", "nodes": 8, "latency": "0us", "bandwidth": "1GB/s"}), 1

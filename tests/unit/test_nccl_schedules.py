@@ -18,9 +18,9 @@ from tuner.core.collective import Collective
 from tuner.core.interpret import interpret
 from tuner.core.schedule import Schedule
 from tuner.sim import simulate
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
 from tuner.topology import Placement
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 REDUCE_SCATTER = Collective.REDUCE_SCATTER

@@ -24,9 +24,9 @@ from tuner.machines import (
     with_nodes,
     with_taper,
 )
-from tuner.topologies.calibrated import given_calibration
-from tuner.topologies.fabrics import OneSwitch, Wire, fabric_topology
 from tuner.topology import Interior, Link, Placement, paths
+from tuner.topology.readers.calibrated import given_calibration
+from tuner.topology.readers.fabrics import OneSwitch, Wire, fabric_topology
 
 MEASURED_ON = {  # machines -> how the sources of numbers measured there call them
     ("dgx-1p",): "Tartan", ("dgx-1v", "dgx-2"): "TACCL", ("dgx-h100",): "ASTRA-sim",

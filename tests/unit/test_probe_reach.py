@@ -20,8 +20,8 @@ from tuner.probe.places import Layout, socket, two_of
 from tuner.probe.plan import APART, NEAR, Plan, Point
 from tuner.probe.reach import Reach
 from tuner.probe.request import Request, Shape
-from tuner.topologies import parse_topology
 from tuner.topology import Topology
+from tuner.topology.readers import parse_topology
 
 TWO = racks(4)
 NAMES = tuple(node.name for node in TWO.nodes)

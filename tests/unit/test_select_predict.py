@@ -21,9 +21,9 @@ from tuner.select.dataset import Point, label
 from tuner.select.make import make_table
 from tuner.select.predict import Simulator
 from tuner.sim import simulate
-from tuner.topologies import single_node
-from tuner.topologies.formats import load_topology
 from tuner.topology import Placement
+from tuner.topology.readers import single_node
+from tuner.topology.readers.formats import load_topology
 
 CLUSTER = Cluster("ares", nodes=1, cores=8, cpu="any cpu", memory=2**30)
 CALIBRATION = Calibration("ares", "openmpi", {("node", "host"): PathCost.line(1e-6, 1e-9)})

@@ -29,8 +29,8 @@ from tuner.select.predict import Simulator
 from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.select.worth import Outlook, sure
-from tuner.topologies.formats import load_topology
 from tuner.topology import Topology
+from tuner.topology.readers.formats import load_topology
 
 CLUSTER = Cluster("ares", nodes=8, cores=4, cpu="any cpu", memory=2**30)
 LIBRARY = "openmpi 5.0.11"

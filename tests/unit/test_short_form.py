@@ -11,9 +11,14 @@ from tuner.base.errors import InputError
 from tuner.core.path_classes import PATH_CLASSES
 from tuner.machines import preset
 from tuner.machines.loader import load_machine
-from tuner.topologies import load_topology, parse_topology, topology_from_record, topology_record
-from tuner.topologies.short import machine_from, preset_reference, topology_from
 from tuner.topology import Placement, Topology, paths
+from tuner.topology.readers import (
+    load_topology,
+    parse_topology,
+    topology_from_record,
+    topology_record,
+)
+from tuner.topology.readers.short import machine_from, preset_reference, topology_from
 
 WIRE = "latency: 1us, bandwidth: 12.5GB/s"
 TREE = f"""

@@ -24,9 +24,9 @@ from tuner.machines import PRESETS, preset
 from tuner.sim import agenda, events, fast, finish_times, simulate
 from tuner.sim.critical import explain
 from tuner.sim.traffic import traffic
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
 from tuner.topology import CUDA, Placement
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ENGINES = pytest.mark.parametrize("engine", ["fast", "events"])

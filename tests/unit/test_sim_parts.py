@@ -22,9 +22,9 @@ from tuner.sim.distinct import distinct
 from tuner.sim.heap import empty_heap, pop, put
 from tuner.sim.meeting import meeting_links, narrowest
 from tuner.sim.traffic import Traffic, traffic
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
 from tuner.topology import CUDA, Placement
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ENGINES = pytest.mark.parametrize("engine", ["fast", "events"])

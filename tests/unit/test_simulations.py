@@ -15,9 +15,9 @@ from tuner.core.table import Choice
 from tuner.libraries.schedules import schedule_of
 from tuner.sim import simulate, simulations
 from tuner.sim.simulations import Simulations
-from tuner.topologies import given_calibration
-from tuner.topologies.short import topology_from
 from tuner.topology import CUDA, HOST, Placement
+from tuner.topology.readers import given_calibration
+from tuner.topology.readers.short import topology_from
 
 OPENMPI = "openmpi 5.0.11"
 SIZES = (8, 40_000, 500_000, 2 << 20, 4 << 20)

@@ -40,8 +40,6 @@ from tuner.sim.study.candidates import (
     transfers,
 )
 from tuner.sim.study.result import switches
-from tuner.topologies import given_calibration, load_topology, topology_record
-from tuner.topologies.short import machine_from, topology_from
 from tuner.topology import (
     CUDA,
     HOST,
@@ -51,6 +49,8 @@ from tuner.topology import (
     Placement,
     Topology,
 )
+from tuner.topology.readers import given_calibration, load_topology, topology_record
+from tuner.topology.readers.short import machine_from, topology_from
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LOCAL = {"latency": "300ns", "bandwidth": "10GB/s"}

@@ -14,10 +14,10 @@ from tuner.machines import PRESETS, preset
 from tuner.report.drawing import image
 from tuner.report.inside import draw_node
 from tuner.report.network import draw_fabric
-from tuner.topologies import parse_topology
-from tuner.topologies.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
-from tuner.topologies.fabrics import fabric_topology as built
 from tuner.topology import Device, Interior, Link, Node, Topology
+from tuner.topology.readers import parse_topology
+from tuner.topology.readers.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
+from tuner.topology.readers.fabrics import fabric_topology as built
 
 WIRE = Wire(12.5e9)
 

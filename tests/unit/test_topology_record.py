@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.unit.test_combined import NODE, PAIRS
 from tuner.base.errors import InputError
-from tuner.topologies import combine, parse_topology, topology_from_record, topology_record
 from tuner.topology import (
     KINDS_OF_LINKS,
     MULTICAST,
@@ -23,6 +22,7 @@ from tuner.topology import (
     Node,
     Topology,
 )
+from tuner.topology.readers import combine, parse_topology, topology_from_record, topology_record
 
 RATES = st.floats(1e-3, 1e15) | st.just(float("inf"))
 TIMES = st.floats(0.0, 10.0)

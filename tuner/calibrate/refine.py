@@ -24,8 +24,8 @@ from tuner.calibrate.draws import Floats
 from tuner.calibrate.quality import Case, Errors, Ranking, by_algorithm, errors, ranking
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.measurement import Measurements
-from tuner.topologies import described
 from tuner.topology import Topology
+from tuner.topology.readers import described
 
 FOLDS = 3
 MOST_CALLS = 120  # that parameters are fitted to

@@ -15,8 +15,8 @@ from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.path_classes import CONSECUTIVE
 from tuner.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
 from tuner.probe import request
-from tuner.topologies.formats import load_topology
 from tuner.topology import Topology
+from tuner.topology.readers.formats import load_topology
 
 
 def arguments(group: argparse._ArgumentGroup) -> None:

@@ -17,7 +17,7 @@ from tuner.db import SCOPES
 from tuner.machines import PRESETS
 from tuner.probe.request import PARTS
 from tuner.select.baselines import BASELINES
-from tuner.topologies.short import PREFIX
+from tuner.topology.readers.short import PREFIX
 
 SHELLS = ("bash", "zsh", "fish")
 FOLDERS = ("DIRECTORY", "DIR")

@@ -52,7 +52,7 @@ from tuner.select.evaluate import (
     with_choice,
 )
 from tuner.select.predict import Simulator
-from tuner.topologies.formats import load_topology
+from tuner.topology.readers.formats import load_topology
 
 LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
 ONE_ALONE = (

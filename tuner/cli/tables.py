@@ -16,8 +16,8 @@ from tuner.libraries.decisions import Decisions
 from tuner.select.constraints import Constraints
 from tuner.select.make import default_table, make_table
 from tuner.select.predict import Simulator
-from tuner.topologies import described
 from tuner.topology import Topology
+from tuner.topology.readers import described
 
 LATE = 0.05  # share of the budget by which the last table may be late
 

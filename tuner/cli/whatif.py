@@ -17,7 +17,7 @@ from tuner.sim import study
 from tuner.sim.study.answers import Answers, Keep
 from tuner.sim.study.carry import Carry
 from tuner.sim.study.tasks import Task
-from tuner.topologies.safe_yaml import parse_yaml
+from tuner.topology.readers.safe_yaml import parse_yaml
 
 EXAMPLES = f"""examples:
   tuner whatif twice.yaml

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tuner import db
 from tuner.core.measurement import Measurements
 from tuner.jobs.kinds import Spec
-from tuner.topologies import topology_from_record
 from tuner.topology import Topology
+from tuner.topology.readers import topology_from_record
 
 
 def measured(engine: db.Engine, spec: Spec) -> tuple[Measurements, Topology | None]:

@@ -10,7 +10,7 @@ from tuner.jobs.kinds import Spec, Store, Tell
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine
 from tuner.sim.study import locally, result_record, run, study_from
-from tuner.topologies.short import PREFIX
+from tuner.topology.readers.short import PREFIX
 
 
 def work(_engine: db.Engine, spec: Spec, tell: Tell) -> Store:

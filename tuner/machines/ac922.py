@@ -30,8 +30,8 @@ from tuner.machines.sourced import (
     micros,
     through,
 )
-from tuner.topologies.fabrics import FatTree, Wire
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, HOST, NODE, NVLINK, Device
+from tuner.topology.readers.fabrics import FatTree, Wire
 
 FITS = "fit to ping-pongs of the BenchPress study"
 GUIDE = "OLCF user guide"

@@ -11,9 +11,9 @@ from tuner.machines.design import Design, Machine, PathKey, machine
 from tuner.machines.gpus import GPU, GPUS, gpu
 from tuner.machines.interiors import NVSWITCH, Cable, Edge, Inside, with_nics_at
 from tuner.machines.sourced import Costs, Sourced
-from tuner.topologies.fabrics import FatTree
 from tuner.topology import CUDA, NIC, NVLINK, NVSWITCH_REDUCTION, PCIE, SAME_GPU
 from tuner.topology import GPU as GPU_KIND
+from tuner.topology.readers.fabrics import FatTree
 
 REDUCING = ("H100", "H200", "B200")  # whose NVSwitches reduce
 MOST_NICS = 128

@@ -26,8 +26,8 @@ from tuner.machines.design import Design, PathKey
 from tuner.machines.gpus import GPUS
 from tuner.machines.interiors import tree
 from tuner.machines.sourced import Costs, Sourced, giga, line, micros
-from tuner.topologies.fabrics import Dragonfly, FatTree, OneSwitch, Wire
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, PCIE, Device
+from tuner.topology.readers.fabrics import Dragonfly, FatTree, OneSwitch, Wire
 
 SDSC = "SDSC user guide"
 MULTICAST_ONLY = {"multicast": MULTICAST}

@@ -9,8 +9,8 @@ from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.machines.interiors import Inside
 from tuner.machines.sourced import Costs, Reduction, Sourced
-from tuner.topologies.fabrics import Fabric, fabric_topology
 from tuner.topology import Node, Topology
+from tuner.topology.readers.fabrics import Fabric, fabric_topology
 
 MOST_NODES = 1 << 16
 PathKey = tuple[str, str]  # path class, kind of memory

@@ -27,8 +27,8 @@ from tuner.machines.design import Design
 from tuner.machines.gpus import GPUS
 from tuner.machines.interiors import Inside, nvlink_mesh, tree
 from tuner.machines.sourced import Costs, Line, Sourced, giga, line, micros
-from tuner.topologies.fabrics import FatTree, Wire
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, NVLINK, Device
+from tuner.topology.readers.fabrics import FatTree, Wire
 
 # The hybrid cube mesh in TACCL's numbering: double links form a ring of eight.
 DOUBLE = ((0, 1), (0, 4), (1, 3), (2, 3), (2, 6), (4, 5), (5, 7), (6, 7))

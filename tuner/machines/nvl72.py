@@ -30,8 +30,8 @@ from tuner.machines.interiors import (
 )
 from tuner.machines.sourced import Sourced, giga, line, micros
 from tuner.machines.switched import NVSWITCH_ALPHA, SUPERPOD, hopper_network
-from tuner.topologies.fabrics import FatTree, Wire
 from tuner.topology import CPU, CUDA, GPU, NIC, NVLINK, Device
+from tuner.topology.readers.fabrics import FatTree, Wire
 
 TRAYS = 18
 C2C = giga(450.0, "NVLink-C2C, 900 GB/s in both directions, nominal", "remembered")

@@ -41,8 +41,8 @@ from tuner.machines.sourced import (
     micros,
     through,
 )
-from tuner.topologies.fabrics import FatTree, Wire
 from tuner.topology import CPU, CUDA, NVLINK, Device
+from tuner.topology.readers.fabrics import FatTree, Wire
 
 HDR = giga(23.6, f"{ABCI}: 94.27 GB/s of host memory over 4 NICs", "computed")
 RNDV = Sourced(8.0 * KIB + 1, "B", f"{ABCI}: the time jumps between 8 and 16 KiB", "computed")

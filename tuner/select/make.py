@@ -22,8 +22,8 @@ from tuner.select.dataset import Kind, Pair, Point, Row, Simulate, label, measur
 from tuner.select.predict import Simulator
 from tuner.select.selector import Selector, train
 from tuner.select.tabulate import tabulate
-from tuner.topologies import described
 from tuner.topology import Topology
+from tuner.topology.readers import described
 
 DESIGNED = "rounds"  # in the provenance of measurements whose points were chosen on the way
 

@@ -26,7 +26,7 @@ from tuner.api.schemas import (
 )
 from tuner.api.service import Serving
 from tuner.api.stored import topology_named
-from tuner.topologies import FORMATS, parse_topology, topology_record
+from tuner.topology.readers import FORMATS, parse_topology, topology_record
 
 router = APIRouter(
     prefix=f"{PREFIX}/topologies",

@@ -31,8 +31,8 @@ from tuner.libraries.nccl.constants import (
     POWER,
     SOCKET,
 )
-from tuner.topologies.interiors import nvlink_bandwidth
 from tuner.topology import CPU, GPU, SWITCH, Interior, Link
+from tuner.topology.readers.interiors import nvlink_bandwidth
 
 MOST_EXTENSIONS = 200_000  # of partial rings: a bound on the time a search takes
 PRODUCTS = {"K80": 37, "P100": 60, "V100": 70, "A100": 80, "A800": 80, "H100": 90, "H200": 90,

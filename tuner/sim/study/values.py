@@ -9,8 +9,8 @@ from tuner.base.units import parse_size
 from tuner.core.collective import Collective
 from tuner.sim.study.axes import AXES, Value
 from tuner.sim.traffic import LARGEST
-from tuner.topologies.written import require_keys
 from tuner.topology import CUDA, GPU, HOST, Topology
+from tuner.topology.readers.written import require_keys
 
 
 def axes_from(vary: Any, topology: Topology) -> dict[str, tuple[Value, ...]]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from tuner.base.errors import InputError
-from tuner.topologies.wires import Ends, Wire, Wiring, flat, require_room
 from tuner.topology import Link
+from tuner.topology.readers.wires import Ends, Wire, Wiring, flat, require_room
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError, quoted
-from tuner.topologies.interiors import (
+from tuner.topology import CPU, GPU, NIC, Node, Topology
+from tuner.topology.readers.interiors import (
     PCIE_LANE,
     UNNAMED,
     XGMI,
@@ -24,8 +25,7 @@ from tuner.topologies.interiors import (
     nvlink_bandwidth,
     socket_bandwidth,
 )
-from tuner.topologies.safe_xml import Element, parse_xml
-from tuner.topology import CPU, GPU, NIC, Node, Topology
+from tuner.topology.readers.safe_xml import Element, parse_xml
 
 VERSIONS = ("1", "2")  # the second is RCCL's
 GPU_CLASSES = ("0x03", "0x12")  # displays and accelerators

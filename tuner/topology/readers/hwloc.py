@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError, quoted
-from tuner.topologies.interiors import (
+from tuner.topology import CPU, GPU, NIC, Node, Topology
+from tuner.topology.readers.interiors import (
     PCIE_UNKNOWN,
     UNNAMED,
     Branch,
@@ -23,8 +24,7 @@ from tuner.topologies.interiors import (
     bricks,
     socket_bandwidth,
 )
-from tuner.topologies.safe_xml import Element, parse_xml
-from tuner.topology import CPU, GPU, NIC, Node, Topology
+from tuner.topology.readers.safe_xml import Element, parse_xml
 
 VERSIONS = ("2.", "3.")
 NVIDIA, AMD = "10de", "1002"

@@ -28,8 +28,8 @@ from typing import Any
 
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_bandwidth, parse_time
-from tuner.topologies.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
 from tuner.topology import KINDS_OF_DEVICES, KINDS_OF_LINKS, Device, Interior, Link
+from tuner.topology.readers.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
 
 MOST_NODES = 1 << 16  # more would take gigabytes, however short the text
 MOST_DEVICES = 256  # inside a node; the time to find all routes grows with the cube

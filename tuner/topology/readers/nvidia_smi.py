@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from tuner.base.errors import InputError, quoted
-from tuner.topologies.interiors import NVLINK, PCIE_UNKNOWN, SOCKET_BUS, UNNAMED, Branch, Plan
 from tuner.topology import CPU, GPU, NIC, Interior, Node, Topology
+from tuner.topology.readers.interiors import NVLINK, PCIE_UNKNOWN, SOCKET_BUS, UNNAMED, Branch, Plan
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 GPU_NAME = re.compile(r"GPU[0-9]{1,4}")

@@ -40,10 +40,11 @@ from typing import Any
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_bandwidth, parse_time
 from tuner.machines import Machine, preset, with_gpu, with_nics, with_taper
-from tuner.topologies.calibrated import given_calibration
-from tuner.topologies.fabrics import fabric_topology
-from tuner.topologies.wires import ends_of, flat
-from tuner.topologies.written import (
+from tuner.topology import Interior, Link, Node, Topology
+from tuner.topology.readers.calibrated import given_calibration
+from tuner.topology.readers.fabrics import fabric_topology
+from tuner.topology.readers.wires import ends_of, flat
+from tuner.topology.readers.written import (
     LINK_KEYS,
     fabric_from,
     interior_from,
@@ -54,7 +55,6 @@ from tuner.topologies.written import (
     require_keys,
     whole,
 )
-from tuner.topology import Interior, Link, Node, Topology
 
 PREFIX = "preset:"
 COMMON_KEYS = {"name", "nodes", "cores", "local", "interior", "offers"}

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.base.errors import InputError, quoted
-from tuner.topologies import safe_yaml
-from tuner.topologies.combined import combination_from, combine
-from tuner.topologies.hwloc import parse_hwloc
-from tuner.topologies.ibnetdiscover import parse_ibnetdiscover
-from tuner.topologies.nccl_xml import parse_nccl_xml
-from tuner.topologies.nvidia_smi import parse_nvidia_smi
-from tuner.topologies.short import PREFIX, preset_reference, topology_from
-from tuner.topologies.slurm import parse_slurm
 from tuner.topology import Topology
+from tuner.topology.readers import safe_yaml
+from tuner.topology.readers.combined import combination_from, combine
+from tuner.topology.readers.hwloc import parse_hwloc
+from tuner.topology.readers.ibnetdiscover import parse_ibnetdiscover
+from tuner.topology.readers.nccl_xml import parse_nccl_xml
+from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
+from tuner.topology.readers.short import PREFIX, preset_reference, topology_from
+from tuner.topology.readers.slurm import parse_slurm
 
 MOST_CHARACTERS = 1 << 25  # of formats in lines: the fabric of 50,000 hosts; the others allow less
 
