@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.bench.predictions import LEAST
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.base.units import format_size
 from tuner.cli.output import print_table
@@ -65,7 +65,7 @@ def follow(table: TuningTable, point: Point) -> Choice:
 
 def outcomes(table: TuningTable, grid: Measurements) -> tuple[list[Outcome], list[Point]]:
     """Of every call of the grid, and the calls whose choice was not measured there."""
-    library = libraries.named(grid.library)
+    library = mpi_libraries.named(grid.library)
     rows = [
         row for row in label(grid, lambda point, choice: math.nan)
         if row.point.nbytes >= LEAST and library.in_rules(row.point.key().collective, row.choice)

@@ -35,7 +35,7 @@ from tuner.core.table import Choice
 from tuner.formats import mpich
 from tuner.formats.mpich.default_algorithms import find
 from tuner.importers import read_results
-from tuner.libraries.decisions import Call, Decisions, decisions_of, runs
+from tuner.mpi_libraries.decisions import Call, Decisions, decisions_of, runs
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results, sets
 from tuner.select.dataset import Point, Row, Simulate, by_point
 from tuner.select.design import REPETITIONS, price

@@ -27,8 +27,8 @@ from statistics import median
 from tuner.base.units import format_size
 from tuner.cli.output import print_table
 from tuner.core.collective import Collective
-from tuner.libraries import nccl
 from tuner.machines import Machine, preset, with_gpu
+from tuner.mpi_libraries import nccl
 from tuner.topology import GPU, Placement
 
 MIB, GIB, DEFAULT = 1 << 20, 1 << 30, "default"

@@ -22,7 +22,7 @@ from tuner import algorithms
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice
 from tuner.launch import Launcher, available_cores
-from tuner.libraries import named
+from tuner.mpi_libraries import named
 
 SIZES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 RANKS = {"openmpi": (4, 8), "mpich": (4,)}

@@ -20,7 +20,7 @@ from zlib import crc32
 
 import numpy as np
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.cli.output import print_table
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
@@ -49,7 +49,7 @@ def measured(nodes: int, sizes: int) -> Iterator[Measurement]:
     """Everything, with noise that goes with the launch and with the sample."""
     draw = np.random.default_rng(1)
     slow = np.exp(0.02 * draw.standard_normal(LAUNCHES))
-    library = libraries.named(LIBRARY)
+    library = mpi_libraries.named(LIBRARY)
     shapes = [(n, ppn) for n in range(1, nodes + 1) for ppn in PPNS if n * ppn > 1]
     for n, ppn in shapes:
         for collective in COLLECTIVES:

@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.support.ladders import table_of
-from tuner import algorithms, libraries
+from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice
@@ -104,7 +104,7 @@ def choices(collective: Collective) -> Iterator[Choice]:
         known = algorithms.describe(collective, name).params
         small = {key: value for key, value in SMALL.items() if key in known}
         yield from (Choice(name, params, SCHEDULE) for params in ([{}, small] if small else [{}]))
-    library = libraries.named(LIBRARY)
+    library = mpi_libraries.named(LIBRARY)
     for name in library.ALGORITHMS.get(collective, ()):
         if "mpich" in LIBRARY:
             segmented = bool(library.ALGORITHMS[collective][name].segment)
@@ -203,7 +203,7 @@ def check(
     ladder = [(0, choice)]
     wanted: dict[tuple[Any, ...], Any] = {(collective, p): ladder}
     if collective.reduces:
-        safe = choice.via == SCHEDULE or libraries.named(LIBRARY).order_safe(collective, choice)
+        safe = choice.via == SCHEDULE or mpi_libraries.named(LIBRARY).order_safe(collective, choice)
         wanted = {(collective, p, "commutative"): ladder}
         wanted |= {(collective, p): ladder} if safe else {}
     tuned = tune(comm, table_of(wanted, library=LIBRARY))
@@ -228,7 +228,7 @@ def possible(collective: Collective, choice: Choice, comm: MPI.Intracomm) -> boo
     if choice.via == SCHEDULE:
         return True
     try:
-        libraries.named(LIBRARY).settings(collective, choice)
+        mpi_libraries.named(LIBRARY).settings(collective, choice)
     except InputError:
         return False
     return not (choice.algorithm == "neighbor_exchange" and comm.size % 2)

@@ -22,7 +22,7 @@ os.environ["TUNER_CUDA_AWARE"] = "1"  # no check has a device: it is the user's 
 
 from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError, TunerError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
@@ -371,7 +371,7 @@ def check_order_of_operands() -> Iterator[str]:
 
 def check_rules_that_one_rank_cannot_follow() -> Iterator[str]:
     """All ranks leave them to the library: one found another's choice in a control variable."""
-    choice, library = Choice("binomial"), libraries.named(library_name())
+    choice, library = Choice("binomial"), mpi_libraries.named(library_name())
     table = table_of({(Collective.BCAST, WORLD.size): [(0, choice)]}, library=library_name())
     variables, tuned = ControlVariables(), tune(WORLD.Dup(), table)
     forced = library.settings(Collective.BCAST, choice)

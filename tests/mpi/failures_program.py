@@ -251,7 +251,7 @@ FAILURES: dict[str, Failure] = {
         "tuner.runtime.forcing._variables", OSError("undefined symbol: MPI_T_init_thread")
     ),
     "no settings": raising(
-        f"tuner.libraries.{library_name().partition(' ')[0]}.settings", TypeError("settings")
+        f"tuner.mpi_libraries.{library_name().partition(' ')[0]}.settings", TypeError("settings")
     ),
     "no driver": raising("tuner.runtime.shortcuts.driver_loads", OSError("cannot load")),
     "no word about devices": raising("tuner.runtime.dispatch.cuda_aware", OSError("no")),

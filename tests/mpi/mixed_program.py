@@ -17,7 +17,7 @@ from mpi4py import MPI
 from tests.support.cuda_messages import open_during_messages
 from tests.support.ladders import table_of
 from tests.support.tensors import Tensor
-from tuner import algorithms, libraries
+from tuner import algorithms, mpi_libraries
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice, TuningTable
 from tuner.runtime import tune
@@ -181,7 +181,7 @@ def content_of(memory: Any) -> bytes:
 
 def choices(collective: Collective) -> list[Choice]:
     """Ours, the library's and its default, with short segments where there are any."""
-    library = libraries.named(LIBRARY)
+    library = mpi_libraries.named(LIBRARY)
     found = [Choice()]
     for name in algorithms.names(collective, algorithms.NEEDS):
         known = algorithms.describe(collective, name).params

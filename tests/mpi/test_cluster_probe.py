@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PATIENCE, ROOT
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
@@ -76,7 +76,7 @@ def test_of_a_ladder_that_takes_too_long_the_first_arms_are_left(
 @pytest.mark.parametrize(("radix", "peers"), [(2, {1, 2, 4}), (4, {1, 2, 3, 4})])
 def test_the_radix_of_a_knomial_tree_takes_effect(radix: int, peers: set[int]) -> None:
     """The library's own traffic monitor shows whom the root sends the message to."""
-    forced = libraries.openmpi.settings(Collective.BCAST, Choice("knomial", {"radix": radix}))
+    forced = mpi_libraries.openmpi.settings(Collective.BCAST, Choice("knomial", {"radix": radix}))
     run = Launcher.find("openmpi").run(
         6, ["-c", RADIX, repr(forced)],
         settings={"coll_tuned_use_dynamic_rules": "1", "pml_monitoring_enable": "2",

@@ -17,8 +17,8 @@ from tests.conftest import MPICH_PYTHON
 from tuner.cli.main import main
 from tuner.diagnosis.examine import READERS, diagnose
 from tuner.launch import Launcher
-from tuner.libraries.capabilities import Capabilities
-from tuner.libraries.mpich import DEVICE_FILE
+from tuner.mpi_libraries.capabilities import Capabilities
+from tuner.mpi_libraries.mpich import DEVICE_FILE
 
 HANGING = """
 #include <unistd.h>

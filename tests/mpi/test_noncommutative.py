@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import staircase, table_of
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
@@ -51,8 +51,8 @@ def stairs(choices: tuple[Choice, ...], ranks: tuple[int, ...], operators: str) 
 
 
 def test_every_safe_choice_of_openmpi(launcher: Launcher, tmp_path: Path) -> None:
-    offered = libraries.openmpi.candidates(ALLREDUCE, 4, FIRST)
-    safe = tuple(c for c in offered if libraries.openmpi.order_safe(ALLREDUCE, c))
+    offered = mpi_libraries.openmpi.candidates(ALLREDUCE, 4, FIRST)
+    safe = tuple(c for c in offered if mpi_libraries.openmpi.order_safe(ALLREDUCE, c))
     assert {c.algorithm for c in safe} == {
         "default", "linear", "nonoverlapping", "recursive_doubling",
     }  # fmt: skip
@@ -70,7 +70,7 @@ def test_unsafe_choices_of_openmpi_are_wrong_and_never_emitted(
     answers = right(launcher, openmpi_activation(rules), len(UNSAFE), (3, 4))
     assert answers == dict.fromkeys(answers, False)
     for choice in UNSAFE:
-        assert not libraries.openmpi.order_safe(ALLREDUCE, choice)
+        assert not mpi_libraries.openmpi.order_safe(ALLREDUCE, choice)
         with pytest.raises(InputError, match="non-commutative"):
             openmpi.emit(stairs((choice,), (4,), "any"))
     rules.write_text(openmpi.emit(stairs(UNSAFE, (3, 4), "commutative")))
@@ -80,13 +80,13 @@ def test_unsafe_choices_of_openmpi_are_wrong_and_never_emitted(
 
 def test_mpich_guards_keep_the_order(mpich_launcher: Launcher, tmp_path: Path) -> None:
     generic = mpich.generic_tuning(library_of(mpich_launcher))
-    choices = tuple(libraries.mpich.candidates(ALLREDUCE, 3, FIRST))
-    assert {c.algorithm for c in choices if not libraries.mpich.order_safe(ALLREDUCE, c)} == {
+    choices = tuple(mpi_libraries.mpich.candidates(ALLREDUCE, 3, FIRST))
+    assert {c.algorithm for c in choices if not mpi_libraries.mpich.order_safe(ALLREDUCE, c)} == {
         "ring", "rabenseifner",
     }  # fmt: skip
     for operators in ("commutative", "any"):
         tried = tuple(
-            c for c in choices if operators != "any" or libraries.mpich.order_safe(ALLREDUCE, c)
+            c for c in choices if operators != "any" or mpi_libraries.mpich.order_safe(ALLREDUCE, c)
         )
         file = tmp_path / f"{operators}.json"
         file.write_text(mpich.emit(stairs(tried, (2, 3), operators), generic))

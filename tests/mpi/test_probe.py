@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
 from tuner.core.collective import Collective
@@ -73,7 +73,7 @@ def test_every_candidate_is_measured_at_every_point(whole: dict[str, Any]) -> No
     for (collective, p), algorithms in found.items():
         wanted = {
             choice.algorithm
-            for choice in libraries.openmpi.candidates(Collective(collective), p, 64)
+            for choice in mpi_libraries.openmpi.candidates(Collective(collective), p, 64)
         }
         assert algorithms == wanted
         assert len(wanted) > 3
@@ -197,7 +197,7 @@ def test_fan_out_and_segment_of_a_chain_take_effect(
     params: dict[str, int], peers: set[int], messages: int
 ) -> None:
     """The library's own traffic monitor shows whom the root sends the message to, in how many."""
-    forced = libraries.openmpi.settings(Collective.BCAST, Choice("chain", params))
+    forced = mpi_libraries.openmpi.settings(Collective.BCAST, Choice("chain", params))
     run = Launcher.find("openmpi").run(
         5,
         ["-c", FORCED, json.dumps(forced)],

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import Rungs, staircase, table_of
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli import proving
 from tuner.cli.main import main
@@ -20,7 +20,7 @@ from tuner.core.table import Choice, TuningTable, write_table
 from tuner.formats import mpich, openmpi
 from tuner.formats.mpich import OwnTrees
 from tuner.launch import CompletedRun, Launcher
-from tuner.libraries.openmpi import normal
+from tuner.mpi_libraries.openmpi import normal
 from tuner.probe.machine import local_cluster
 from tuner.validation import mpich as mpich_proof
 from tuner.validation import openmpi as openmpi_proof
@@ -84,7 +84,7 @@ def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: P
     """Each candidate gets eight bytes of the size range to itself: all in one launch."""
     start = 1 << 18
     ladders = {
-        (c, p): staircase(libraries.openmpi.candidates(c, p, start), start, 8)
+        (c, p): staircase(mpi_libraries.openmpi.candidates(c, p, start), start, 8)
         for c in (BCAST, ALLREDUCE) for p in (2, 3, 4)
     }  # fmt: skip
     proofs = proofs_of(commutative_table(ladders), launcher, tmp_path)
@@ -93,7 +93,7 @@ def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: P
     assert {proof.rule.choice.algorithm for proof in chosen} == {
         name
         for c in (BCAST, ALLREDUCE)
-        for name in libraries.openmpi.ALGORITHMS[c]
+        for name in mpi_libraries.openmpi.ALGORITHMS[c]
         if name != "default"
     }
     for proof in chosen:
@@ -122,7 +122,7 @@ def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> 
         assert proof.executed[0].algorithm == instead
         assert not proof.confirmed
         assert f"{choice.algorithm} runs as {instead} because" in proof.reason
-        assert choice not in libraries.openmpi.candidates(collective, 4, nbytes)
+        assert choice not in mpi_libraries.openmpi.candidates(collective, 4, nbytes)
 
 
 def test_watching_confirms_a_good_file(launcher: Launcher, tmp_path: Path, rules: Path) -> None:
@@ -232,7 +232,7 @@ def test_operators_that_do_not_commute_are_tried_too(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rule for any operator whose algorithm hands some of them to another one."""
-    monkeypatch.setattr(libraries.openmpi, "COMMUTATIVE", {})
+    monkeypatch.setattr(mpi_libraries.openmpi, "COMMUTATIVE", {})
     table, file = table_of({(ALLREDUCE, 3): [(0, Choice("rabenseifner"))]}, (64,)), tmp_path / "r"
     file.write_text(openmpi.emit(table))
     (proof,) = openmpi_proof.prove(table, file, launcher, tmp_path)
@@ -251,7 +251,7 @@ def test_files_of_parameters_decide_nothing_unseen(
     file.write_text(openmpi.emit(table))
     parameters.write_text(
         f"coll_tuned_use_dynamic_rules = 1\ncoll_tuned_dynamic_rules_filename = {old}\n"
-        f"{libraries.openmpi.RADIX_VARIABLE} = 2\n"
+        f"{mpi_libraries.openmpi.RADIX_VARIABLE} = 2\n"
     )
     monkeypatch.setenv("OMPI_MCA_mca_base_param_files", str(parameters))
     default, knomial = openmpi_proof.prove(table, file, launcher, tmp_path)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.core.collective import Collective
 from tuner.launch import Launcher
-from tuner.libraries.openmpi import normal
+from tuner.mpi_libraries.openmpi import normal
 from tuner.validation import openmpi_trace
 from tuner.validation.validation import Answer
 
@@ -53,9 +53,9 @@ def test_settings_force_every_candidate(launcher: Launcher, tmp_path: Path) -> N
     wanted = [
         (collective, choice)
         for collective in (Collective.BCAST, Collective.ALLREDUCE)
-        for choice in libraries.openmpi.candidates(collective, RANKS, NBYTES)[1:]
+        for choice in mpi_libraries.openmpi.candidates(collective, RANKS, NBYTES)[1:]
     ]
-    orders = [(c, libraries.openmpi.settings(c, choice)) for c, choice in wanted]
+    orders = [(c, mpi_libraries.openmpi.settings(c, choice)) for c, choice in wanted]
     run = launcher.run(
         RANKS, [str(program), json.dumps(orders), str(NBYTES)],
         settings={"coll_tuned_use_dynamic_rules": "1"},

@@ -15,7 +15,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
 from tuner.formats.intelmpi import DIALECT
 from tuner.launch import Launcher
-from tuner.libraries.intelmpi import choice_of
+from tuner.mpi_libraries.intelmpi import choice_of
 from tuner.probe.machine import local_cluster
 from tuner.validation import intelmpi, preload_build
 from tuner.validation.validation import Trial, ask

@@ -10,7 +10,7 @@ import pytest
 from tests.mpi.test_prove import BCAST
 from tests.support.ladders import table_of
 from tests.support.trees import SMP
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
@@ -20,7 +20,7 @@ from tuner.formats.mpich.branches import grown
 from tuner.formats.mpich.emitter import POISON, leaf_of
 from tuner.formats.openmpi.rules import Row, render
 from tuner.launch import Launcher
-from tuner.libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
+from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
 from tuner.validation import mpich as mpich_proof
 from tuner.validation import openmpi, openmpi_trace
 from tuner.validation.validation import Trial, ask
@@ -90,7 +90,7 @@ def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path:
 @pytest.mark.parametrize("name", ALGORITHMS[REDUCE][1:])
 def test_order_of_operands_in_reduce(launcher: Launcher, tmp_path: Path, name: str) -> None:
     choice = Choice(name)
-    safe = libraries.openmpi.order_safe(REDUCE, choice)
+    safe = mpi_libraries.openmpi.order_safe(REDUCE, choice)
     table = table_of({(REDUCE, 3, "commutative"): [(0, choice)], (REDUCE, 3): [(0, Choice())]})
     rules = tmp_path / "o.rules"
     rules.write_text(openmpi.emit(table, commutative_only=True))

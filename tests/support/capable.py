@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tuner import libraries
-from tuner.libraries.capabilities import Capabilities, Variable
+from tuner import mpi_libraries
+from tuner.mpi_libraries.capabilities import Capabilities, Variable
 
 
 def everything(library: str) -> Capabilities:
     """All variables of the library's module can be set, to all numbers and names of algorithms."""
-    known = libraries.named(library)
+    known = mpi_libraries.named(library)
     names = {native.name for found in known.ALGORITHMS.values() for native in _natives(found)}
     values = {**{str(number): number for number in range(16)}, **dict.fromkeys(names, 1)}
     return Capabilities({name: Variable(True, values) for name in known.VARIABLES})
 
 
-def _natives(found: object) -> list[libraries.mpich.Native]:
+def _natives(found: object) -> list[mpi_libraries.mpich.Native]:
     return list(found.values()) if isinstance(found, dict) else []

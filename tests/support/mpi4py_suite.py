@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.support.ladders import Rungs, table_of
-from tuner import algorithms, libraries
+from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice, TuningTable, write_table
@@ -153,7 +153,7 @@ def forced_choices(
     library: str, collective: Collective, p: int, operators: str
 ) -> list[Choice]:  # fmt: skip
     """Return the library's algorithms that can be forced for such calls."""
-    known, found = libraries.named(library), []
+    known, found = mpi_libraries.named(library), []
     for name in known.ALGORITHMS.get(collective, ()):
         segmented = library.startswith("mpich") and known.ALGORITHMS[collective][name].segment
         choice = Choice(name, {"segment": 64} if segmented else {})

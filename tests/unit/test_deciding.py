@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.ladders import table_of
 from tests.unit.test_probe_rounds import REQUEST, Ranks
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli import acceptance
 from tuner.cli.main import main
@@ -59,25 +59,25 @@ NAME = "OMPI_MCA_coll_tuned_dynamic_rules_filename"
 def test_what_decides_is_told_from_what_does_not(
     library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pattern = libraries.named(library).DECIDING
+    pattern = mpi_libraries.named(library).DECIDING
     for name, value in HARMLESS[library].items():
         monkeypatch.setenv(name, value)
     for components in ("", "^han", "tuned,basic,self", "basic,tuned", "^han,tuned2"):
         monkeypatch.setenv("OMPI_MCA_coll", components)
-        libraries.require_unset(pattern)
+        mpi_libraries.require_unset(pattern)
     for name, values in DECIDING[library].items():
         for value in values:
             with monkeypatch.context() as here:
                 here.setenv(name, value)
                 with pytest.raises(InputError, match=f"^{name} is set and would decide"):
-                    libraries.require_unset(pattern)
+                    mpi_libraries.require_unset(pattern)
 
 
 def test_all_that_decides_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, (value, *_) in DECIDING["mpich"].items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=" and ".join(sorted(DECIDING["mpich"])) + " are set"):
-        libraries.require_unset(libraries.mpich.DECIDING)
+        mpi_libraries.require_unset(mpi_libraries.mpich.DECIDING)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tuner.core.table import Choice
 from tuner.formats.mpich import OwnTrees
 from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import Launcher
-from tuner.libraries.decisions import (
+from tuner.mpi_libraries.decisions import (
     DEFAULT_RUNS,
     Decisions,
     decisions_of,

@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER
 from tests.support.trees import BELOW, DENSE, GENERIC
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
 from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
 from tuner.formats.formats import FORMATS, Wish
 from tuner.formats.openmpi import json_rules
-from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of
-from tuner.libraries.mvapich2 import ALGORITHMS as MVAPICH2
-from tuner.libraries.nccl.names import choice_of as nccl_choice
-from tuner.libraries.nccl.names import ways_of
-from tuner.libraries.ucc import ALGORITHMS as UCC
-from tuner.libraries.ucc import UNSPLIT
+from tuner.mpi_libraries.intelmpi import PER_RANK, PRESETS, choice_of
+from tuner.mpi_libraries.mvapich2 import ALGORITHMS as MVAPICH2
+from tuner.mpi_libraries.nccl.names import choice_of as nccl_choice
+from tuner.mpi_libraries.nccl.names import ways_of
+from tuner.mpi_libraries.ucc import ALGORITHMS as UCC
+from tuner.mpi_libraries.ucc import UNSPLIT
 
 ALLREDUCE, BCAST, REDUCE = Collective.ALLREDUCE, Collective.BCAST, Collective.REDUCE
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
@@ -82,8 +82,8 @@ def own(rule: Rule | None, _key: Key, _nbytes: int) -> Choice:
 
 OPENMPI = {
     c: [DEFAULT, *(
-        x for n in (8, 1 << 20) for x in libraries.openmpi.candidates(c, 16, n)
-        if libraries.openmpi.order_safe(c, x) and libraries.openmpi.in_rules(c, x)
+        x for n in (8, 1 << 20) for x in mpi_libraries.openmpi.candidates(c, 16, n)
+        if mpi_libraries.openmpi.order_safe(c, x) and mpi_libraries.openmpi.in_rules(c, x)
     )]
     for c in (ALLGATHER, ALLREDUCE, BCAST, REDUCE)
 }  # fmt: skip
@@ -98,7 +98,7 @@ def openmpi_wanted(rule: Rule | None, key: Key, nbytes: int) -> Choice:
     blind = key.collective is ALLGATHER and nbytes == 0
     if rule is None or rule.choice.is_default or blind:
         return DEFAULT
-    return libraries.openmpi.normal(key.collective, rule.choice)
+    return mpi_libraries.openmpi.normal(key.collective, rule.choice)
 
 
 def classic(text: str) -> Says:
@@ -114,13 +114,17 @@ def from_six(text: str) -> Says:
 # MPICH, MVAPICH
 
 MPICH = {
-    c: [x for x in libraries.mpich.candidates(c, 16, 1 << 20) if libraries.mpich.order_safe(c, x)]
+    c: [
+        x
+        for x in mpi_libraries.mpich.candidates(c, 16, 1 << 20)
+        if mpi_libraries.mpich.order_safe(c, x)
+    ]
     for c in (ALLREDUCE, BCAST)
 }
 MPICH_COMMUTATIVE = {
     ALLREDUCE: [
-        x for x in libraries.mpich.candidates(ALLREDUCE, 16, 1 << 20)
-        if not libraries.mpich.order_safe(ALLREDUCE, x)
+        x for x in mpi_libraries.mpich.candidates(ALLREDUCE, 16, 1 << 20)
+        if not mpi_libraries.mpich.order_safe(ALLREDUCE, x)
     ]
 }  # fmt: skip
 
@@ -208,8 +212,8 @@ PRESET = {c: [choice_of(n) for n in range(most + 1)] for c, most in PRESETS.item
 NUMBERED = {c: [Choice(name) for name in known] for c, known in MVAPICH2.items()}
 REORDERING = {
     ALLREDUCE: [
-        x for x in libraries.openmpi.candidates(ALLREDUCE, 16, 1 << 20)
-        if not libraries.openmpi.order_safe(ALLREDUCE, x)
+        x for x in mpi_libraries.openmpi.candidates(ALLREDUCE, 16, 1 << 20)
+        if not mpi_libraries.openmpi.order_safe(ALLREDUCE, x)
     ]
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import CLUSTER, table_of
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
@@ -195,7 +195,7 @@ def test_a_table_is_written_by_hand_as_documented(
     assert main(["table", "export", "table.json", "--to", "intelmpi"]) == 0
     assert "ALLREDUCE='5:0-65535;16'" in capsys.readouterr().out
     with pytest.raises(InputError, match=r"only for openmpi and mpich: .* docs/formats.md shows"):
-        libraries.named("intelmpi 2021.18.1")
+        mpi_libraries.named("intelmpi 2021.18.1")
 
 
 def test_shapes_of_as_many_ranks_are_exported_one_at_a_time(

@@ -16,7 +16,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
 from tuner.formats import intelmpi
 from tuner.formats.intelmpi import DIALECT
-from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of
+from tuner.mpi_libraries.intelmpi import PER_RANK, PRESETS, choice_of
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
 ONE, FIVE = choice_of(1), choice_of(5)

@@ -25,7 +25,7 @@ from tests.support.trees import (
     Node,
     composition,
 )
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
@@ -355,22 +355,22 @@ def test_generic_tuning_is_found_in_a_binary(tmp_path: Path) -> None:
 @pytest.mark.parametrize("collective", [BCAST, ALLREDUCE])
 @pytest.mark.parametrize("nbytes", [4, 65536, 1 << 20])
 def test_candidates_can_be_forced_and_written(collective: Collective, nbytes: int) -> None:
-    arms = libraries.mpich.candidates(collective, 4, nbytes)
+    arms = mpi_libraries.mpich.candidates(collective, 4, nbytes)
     assert arms[0].is_default
     for arm in arms:
-        forced = libraries.mpich.settings(collective, arm)
+        forced = mpi_libraries.mpich.settings(collective, arm)
         if arm.is_default:
             assert not forced
         else:
             assert forced[f"MPIR_CVAR_{collective.upper()}_DEVICE_COLLECTIVE"] == 0
-        rungs = [(0, arm)] if libraries.mpich.order_safe(collective, arm) else [(0, Choice())]
+        rungs = [(0, arm)] if mpi_libraries.mpich.order_safe(collective, arm) else [(0, Choice())]
         ladders: dict[tuple[Collective | int | str, ...], Rungs] = {(collective, 4): rungs}
         if collective.reduces:
             ladders[collective, 4, "commutative"] = [(0, arm)]
         assert mpich.emit(table_of(ladders), GENERIC)
 
 
-CHOICES = st.sampled_from(libraries.mpich.candidates(BCAST, 8, 1 << 20))
+CHOICES = st.sampled_from(mpi_libraries.mpich.candidates(BCAST, 8, 1 << 20))
 LADDERS = st.dictionaries(
     st.integers(1, 40),
     st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),

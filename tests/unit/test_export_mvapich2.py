@@ -14,7 +14,7 @@ from tuner.core.table import Choice, TuningTable
 from tuner.formats import mvapich2
 from tuner.formats.formats import FORMATS, Wish
 from tuner.formats.mvapich2 import DIALECT
-from tuner.libraries.mvapich2 import ALGORITHMS
+from tuner.mpi_libraries.mvapich2 import ALGORITHMS
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 BINOMIAL, RING = Choice("binomial"), Choice("scatter_allgather_ring")

@@ -16,7 +16,7 @@ from tuner.core.table import Choice, TuningTable
 from tuner.formats import nccl
 from tuner.formats.nccl import Call
 from tuner.formats.nccl.rows import LARGEST
-from tuner.libraries.nccl.names import choice_of, way_of, ways_of
+from tuner.mpi_libraries.nccl.names import choice_of, way_of, ways_of
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
 TREE, RING = Choice("tree_ll128"), Choice("ring_simple", {"channels": 16})

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, table_of
 from tests.support.numbers import MISREAD
-from tuner import algorithms, libraries
+from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
 from tuner.formats import openmpi
 from tuner.formats.openmpi.rules import Row, render
-from tuner.libraries.openmpi import ALGORITHMS
+from tuner.mpi_libraries.openmpi import ALGORITHMS
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN = Choice("chain", {"chains": 2, "segment": 8192})
@@ -208,7 +208,7 @@ def test_version_two_has_a_fifth_column() -> None:
 def test_candidates_are_distinct_known_and_legal(
     collective: Collective, p: int, nbytes: int
 ) -> None:
-    arms = libraries.openmpi.candidates(collective, p, nbytes)
+    arms = mpi_libraries.openmpi.candidates(collective, p, nbytes)
     assert arms[0].is_default
     assert len(set(arms)) == len(arms)
     for arm in arms[1:]:
@@ -219,16 +219,18 @@ def test_candidates_are_distinct_known_and_legal(
 
 def test_large_messages_see_every_algorithm() -> None:
     for collective in (BCAST, ALLREDUCE):
-        offered = {arm.algorithm for arm in libraries.openmpi.candidates(collective, 4, 1 << 20)}
+        offered = {
+            arm.algorithm for arm in mpi_libraries.openmpi.candidates(collective, 4, 1 << 20)
+        }
         assert offered == set(ALGORITHMS[collective])
         assert offered <= {*algorithms.names(collective), "default"}  # so they can be simulated
 
 
 def test_the_default_is_not_forced() -> None:
-    assert not libraries.openmpi.settings(BCAST, Choice())
-    for choice in libraries.openmpi.candidates(BCAST, 8, 1 << 20)[1:]:
-        assert libraries.openmpi.settings(BCAST, choice)["coll_tuned_bcast_algorithm"]
-    assert libraries.openmpi.settings(BCAST, CHAIN) == {
+    assert not mpi_libraries.openmpi.settings(BCAST, Choice())
+    for choice in mpi_libraries.openmpi.candidates(BCAST, 8, 1 << 20)[1:]:
+        assert mpi_libraries.openmpi.settings(BCAST, choice)["coll_tuned_bcast_algorithm"]
+    assert mpi_libraries.openmpi.settings(BCAST, CHAIN) == {
         "coll_tuned_bcast_algorithm": 2,
         "coll_tuned_bcast_algorithm_segmentsize": 8192,
         "coll_tuned_bcast_algorithm_chain_fanout": 2,
@@ -263,7 +265,7 @@ def test_open_mpi_6_would_read_the_file_otherwise() -> None:
         openmpi.emit(table)
 
 
-CHOICES = st.sampled_from(libraries.openmpi.candidates(BCAST, 8, 1 << 20))
+CHOICES = st.sampled_from(mpi_libraries.openmpi.candidates(BCAST, 8, 1 << 20))
 LADDERS = st.dictionaries(
     st.integers(1, 40),
     st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6),

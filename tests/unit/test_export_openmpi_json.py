@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.ladders import CLUSTER, Rungs, table_of
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule, TuningTable
@@ -207,7 +207,7 @@ def test_check_sees_every_change(old: str, new: str, difference: str) -> None:
     assert any(difference in sentence for sentence in found), found
 
 
-CHOICES = st.sampled_from(libraries.openmpi.candidates(BCAST, 8, 1 << 20))
+CHOICES = st.sampled_from(mpi_libraries.openmpi.candidates(BCAST, 8, 1 << 20))
 LADDERS = st.dictionaries(
     st.integers(1, 40),
     st.dictionaries(st.integers(1, 1 << 24), CHOICES, max_size=6), min_size=1, max_size=6,
@@ -228,4 +228,4 @@ def test_any_table_reads_back(ladders: dict[int, dict[int, Choice]], first: Choi
         last = int(min(rule.hi, 1 << 40)) - 1
         for nbytes in (rule.lo, last):
             found = json_rules.decide(rules, BCAST, 1, rule.key.p, nbytes)
-            assert found == libraries.openmpi.normal(BCAST, rule.choice)
+            assert found == mpi_libraries.openmpi.normal(BCAST, rule.choice)

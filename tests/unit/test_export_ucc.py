@@ -16,7 +16,7 @@ from tuner.core.table import Choice, Rule, TuningTable
 from tuner.formats import ucc
 from tuner.formats.ucc import Team
 from tuner.formats.ucc.tune import INFINITE
-from tuner.libraries.ucc import ALGORITHMS
+from tuner.mpi_libraries.ucc import ALGORITHMS
 
 ALLREDUCE, BCAST, ALLGATHER = Collective.ALLREDUCE, Collective.BCAST, Collective.ALLGATHER
 KNOMIAL, SRA = Choice("knomial"), Choice("sra_knomial")

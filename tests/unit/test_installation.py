@@ -10,8 +10,8 @@ import pytest
 from tuner.base.errors import ProbeError
 from tuner.launch import Installation, Launcher, installation_of
 from tuner.launch.executables import compiler_of, launcher_of, version_of
-from tuner.libraries.capabilities import Capabilities
-from tuner.libraries.products import identify
+from tuner.mpi_libraries.capabilities import Capabilities
+from tuner.mpi_libraries.products import identify
 from tuner.runtime.control_variables import described_values
 
 OPENMPI = "mpirun (Open MPI) {}\n\nReport bugs to http://www.open-mpi.org/community/help/\n"

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from tuner import algorithms, libraries
+from tuner import algorithms, mpi_libraries
 from tuner.core.calibration import Calibration, PathCost
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule
 from tuner.core.table import Choice
 from tuner.core.verify import verify
-from tuner.libraries.schedules import EAGER, _made, cuts, in_turns, leaves_first, schedule_of
+from tuner.mpi_libraries.schedules import EAGER, _made, cuts, in_turns, leaves_first, schedule_of
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers.short import topology_from
@@ -62,7 +62,7 @@ def test_sizes_that_are_alike_share_a_schedule_and_no_others(
     library: str, collective: Collective
 ) -> None:
     shared = 0
-    for choice in libraries.named(library).candidates(collective, 8, LONG):
+    for choice in mpi_libraries.named(library).candidates(collective, 8, LONG):
         for nbytes in (8, EAGER, 500_000, 3 * LONG):
             made = schedule_of(library, collective, choice, 8, nbytes)
             alone = _made(library, collective, choice, 8, nbytes, 0) if made else None

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.libraries.nccl import Rings, rings
-from tuner.libraries.nccl.channels import MOST_EXTENSIONS, brick, generation, pack, vendor
 from tuner.machines import preset
+from tuner.mpi_libraries.nccl import Rings, rings
+from tuner.mpi_libraries.nccl.channels import MOST_EXTENSIONS, brick, generation, pack, vendor
 from tuner.topology import Device, Interior, Link
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.libraries import nccl
-from tuner.libraries.nccl import Fleet, Graph, Way, early
-from tuner.libraries.nccl.fleet import best, doubled
 from tuner.machines import preset, with_gpu
+from tuner.mpi_libraries import nccl
+from tuner.mpi_libraries.nccl import Fleet, Graph, Way, early
+from tuner.mpi_libraries.nccl.fleet import best, doubled
 from tuner.topology import Link, Node, Placement, Topology
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST

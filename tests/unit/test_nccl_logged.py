@@ -25,9 +25,9 @@ from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_tab
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.plugin import sealed
 from tuner.importers.streaming import Line
-from tuner.libraries.nccl.constants import PROTOCOLS
-from tuner.libraries.nccl.logged import TYPE_BYTES, algorithm_of
-from tuner.libraries.nccl.names import name_of, ways_of
+from tuner.mpi_libraries.nccl.constants import PROTOCOLS
+from tuner.mpi_libraries.nccl.logged import TYPE_BYTES, algorithm_of
+from tuner.mpi_libraries.nccl.names import name_of, ways_of
 from tuner.validation import nccl, nccl_logs
 from tuner.validation.nccl_logs import Executed
 from tuner.validation.validation import RuleProof

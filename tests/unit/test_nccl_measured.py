@@ -10,9 +10,9 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.libraries import nccl
-from tuner.libraries.nccl import Fleet, Graph, Line, Way
 from tuner.machines import preset
+from tuner.mpi_libraries import nccl
+from tuner.mpi_libraries.nccl import Fleet, Graph, Line, Way
 from tuner.topology import Placement
 
 ALLREDUCE = Collective.ALLREDUCE

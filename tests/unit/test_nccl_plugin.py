@@ -30,8 +30,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, Key, TuningTable
 from tuner.formats.nccl import emit_sparse
 from tuner.formats.nccl.plugin import sealed
-from tuner.libraries.nccl.constants import Way
-from tuner.libraries.nccl.names import choice_of, ways_of
+from tuner.mpi_libraries.nccl.constants import Way
+from tuner.mpi_libraries.nccl.names import choice_of, ways_of
 
 VERSIONS = (2, 3, 4, 5, 6)
 ALLREDUCE = Collective.ALLREDUCE

@@ -44,8 +44,8 @@ from tuner.core.table import (
 )
 from tuner.formats.formats import FORMATS, Wish
 from tuner.launch import Hosts
-from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
-from tuner.libraries.schedules import schedule_of
+from tuner.mpi_libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
+from tuner.mpi_libraries.schedules import schedule_of
 from tuner.probe.cluster import plan_chosen, plan_cluster
 from tuner.probe.merge import merge
 from tuner.probe.plan import Arm, Plan

@@ -24,7 +24,7 @@ from tuner.core.measurement import (
     wrong_algorithms,
 )
 from tuner.launch import Launcher
-from tuner.libraries.capabilities import Capabilities
+from tuner.mpi_libraries.capabilities import Capabilities
 from tuner.probe.plan import Arm, Plan, Point, read_plan
 from tuner.probe.run import probe
 

@@ -17,7 +17,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, read_measurements, read_partial, series_line
 from tuner.core.table import SCHEDULE, Choice
 from tuner.launch import CompletedRun, Hosts, Launcher
-from tuner.libraries.capabilities import Capabilities
+from tuner.mpi_libraries.capabilities import Capabilities
 from tuner.probe.cluster import plan_chosen, plan_cluster, probe_chosen, probe_cluster
 from tuner.probe.plan import Plan, Point, read_plan
 from tuner.probe.request import Request, Shape

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.libraries import mpich, openmpi
-from tuner.libraries.capabilities import Capabilities, Variable
-from tuner.libraries.products import base_of, identify, title_of
+from tuner.mpi_libraries import mpich, openmpi
+from tuner.mpi_libraries.capabilities import Capabilities, Variable
+from tuner.mpi_libraries.products import base_of, identify, title_of
 
 SAID = {
     "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022":
@@ -55,8 +55,8 @@ def test_an_unknown_library_is_refused_with_those_that_are_known() -> None:
 
 
 def test_what_is_built_on_a_library_has_its_algorithms_and_its_own_name() -> None:
-    assert libraries.named("craympich 8.1.28") is mpich
-    assert libraries.named("spectrummpi 10.3.1") is openmpi
+    assert mpi_libraries.named("craympich 8.1.28") is mpich
+    assert mpi_libraries.named("spectrummpi 10.3.1") is openmpi
     assert title_of("craympich 8.1.28") == "Cray MPICH 8.1.28"
     assert title_of("spectrummpi") == "IBM Spectrum MPI"
 
@@ -70,11 +70,11 @@ MPICH_4_0 = Capabilities({
 
 
 def test_an_algorithm_that_a_version_lacks_is_no_candidate() -> None:
-    offered = libraries.offered("mpich", MPICH_4_0)
+    offered = mpi_libraries.offered("mpich", MPICH_4_0)
     names = {choice.algorithm for choice in offered(Collective.ALLREDUCE, 4, 65536)}
     assert names == {"default", "recursive_doubling", "rabenseifner"}
     assert [choice.algorithm for choice in offered(Collective.BCAST, 4, 65536)] == ["default"]
-    assert libraries.shortcomings("mpich 4.0.2", MPICH_4_0) == [
+    assert mpi_libraries.shortcomings("mpich 4.0.2", MPICH_4_0) == [
         "MPICH 4.0.2 has no pipeline, binary, binomial, scatter_allgather and"
         " scatter_allgather_ring for bcast: the other algorithms are measured",
         "MPICH 4.0.2 has no ring for allreduce: the other algorithms are measured",

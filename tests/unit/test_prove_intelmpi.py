@@ -14,7 +14,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.formats.intelmpi import DIALECT
 from tuner.launch import CompletedRun
-from tuner.libraries.intelmpi import choice_of
+from tuner.mpi_libraries.intelmpi import choice_of
 from tuner.validation import preload_build
 from tuner.validation.intelmpi import prove
 from tuner.validation.validation import RuleProof

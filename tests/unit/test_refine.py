@@ -16,7 +16,7 @@ from tuner.core.calibration import Calibration, Estimate
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurement, Measurements
 from tuner.core.table import Choice
-from tuner.libraries.schedules import schedule_of
+from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.topology import Placement
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.machines import calibrations, calls, memories, placements, tangles
-from tuner import algorithms, libraries
+from tuner import algorithms, mpi_libraries
 from tuner.base.errors import UnpricedError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.libraries.schedules import schedule_of
+from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate, simulations
 from tuner.sim.simulations import Simulations
 from tuner.topology import CUDA, HOST, Placement
@@ -29,7 +29,7 @@ COSTS = given_calibration(FLAT)
 @pytest.mark.parametrize("collective", [Collective.BCAST, Collective.ALLREDUCE])
 def test_every_algorithm_on_two_placements_in_any_order(collective: Collective) -> None:
     there = [Placement.consecutive(FLAT, ppn, 8) for ppn in (1, 2)]
-    ours, library = Simulations(COSTS), libraries.named(OPENMPI)
+    ours, library = Simulations(COSTS), mpi_libraries.named(OPENMPI)
     choices = [*library.candidates(collective, 8, SIZES[-1]),
                Choice("pipeline", {"segment": 1 << 20})]  # fmt: skip
     compared = 0

@@ -16,7 +16,7 @@ from tuner.core.measurement import Measurements
 from tuner.core.schedule import Schedule
 from tuner.core.speedup import over_launches
 from tuner.core.table import RUNNER, Choice
-from tuner.libraries.schedules import schedule_of
+from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import where_priced
 from tuner.topology import HOST, Placement, Topology
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.units import plural
 from tuner.cli import following, native
 from tuner.cli.output import warn
@@ -42,7 +42,7 @@ def accept(
     Raises InputError where the environment decides in the library's place, ProbeError when the
     ranks fail.
     """
-    libraries.require_unset(libraries.named(launcher.library).DECIDING)
+    mpi_libraries.require_unset(mpi_libraries.named(launcher.library).DECIDING)
     known, records = table, list[Mapping[str, Any]]()
     with _workplace(there) as place:
         program = _program(launcher, place, table)
@@ -114,7 +114,7 @@ def _comparison(
     """Give what compares a table like this one, at other sizes than those that were used, with
     calls of the default or without.
     """
-    libraries.require_unset(libraries.named(launcher.library).DECIDING)
+    mpi_libraries.require_unset(mpi_libraries.named(launcher.library).DECIDING)
     operators = _operators(launcher)
     with _workplace(there) as place:
         program = _program(launcher, place, table)

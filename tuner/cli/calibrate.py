@@ -33,7 +33,7 @@ from tuner.core.calibration import (
     write_calibration,
 )
 from tuner.core.measurement import Measurements
-from tuner.libraries import LIBRARIES
+from tuner.mpi_libraries import LIBRARIES
 from tuner.topology import Topology
 
 EXAMPLES = """examples:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.decisions import switches
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.libraries.decisions import Decisions, runs
+from tuner.mpi_libraries.decisions import Decisions, runs
 from tuner.probe.calls import ITEM, divisible
 from tuner.probe.request import Request, Shape, shapes
 from tuner.probe.rounds import Chosen
@@ -61,7 +61,7 @@ class Offered:
     def __call__(self, point: Point) -> tuple[Choice, ...]:
         """The choices beside the default."""
         request, collective = self.request, Collective(point.collective)
-        library = libraries.named(request.library)
+        library = mpi_libraries.named(request.library)
         call = (collective, point.nodes, point.ppn, point.placement)
         ran = runs(self.known, request.library)(call, point.nbytes)
         return tuple(

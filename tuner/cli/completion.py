@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner import algorithms, libraries
+from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.cli.environments import LIBRARIES
 from tuner.cli.main import VERBS, parser_for
@@ -110,7 +110,7 @@ def _algorithms() -> list[str]:
     theirs = [
         name
         for library in LIBRARIES
-        for names in libraries.named(library).ALGORITHMS.values()
+        for names in mpi_libraries.named(library).ALGORITHMS.values()
         for name in names
     ]
     return sorted({*own, *theirs})

@@ -14,7 +14,7 @@ from tuner.cli.proving import place_for
 from tuner.formats import mpich
 from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import CompletedRun, Launcher, Spread
-from tuner.libraries.decisions import Call, Decisions, decisions_of
+from tuner.mpi_libraries.decisions import Call, Decisions, decisions_of
 from tuner.probe.request import Request, shapes
 from tuner.probe.rounds import provenance_of
 from tuner.validation import openmpi_default_algorithms as openmpi_decisions

@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.base.errors import ProbeError
 from tuner.launch import PACKAGE, Launcher, installation_of
 from tuner.launch.rank_program import SINGLE, THREAD_LEVELS
-from tuner.libraries.products import base_of
+from tuner.mpi_libraries.products import base_of
 
 LIBRARIES = ("openmpi", "mpich")
 PYTHONS = {  # of the environments beside this one

@@ -14,7 +14,7 @@ from tuner.base.atomic_io import write_atomically
 from tuner.cli.environments import libmpi
 from tuner.core.table import TuningTable
 from tuner.formats import mpich
-from tuner.libraries.mpich import DEVICE_COLLECTIVES
+from tuner.mpi_libraries.mpich import DEVICE_COLLECTIVES
 from tuner.validation import mpich as mpich_proof
 from tuner.validation import openmpi as openmpi_proof
 

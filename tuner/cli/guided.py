@@ -26,7 +26,7 @@ from tuner.core.measurement import WANTED, Measurements, read_measurements, read
 from tuner.core.path_classes import placed_record
 from tuner.core.table import Choice, TuningTable
 from tuner.launch import Launcher
-from tuner.libraries.decisions import Decisions
+from tuner.mpi_libraries.decisions import Decisions
 from tuner.probe.cluster import EarlierRun, check_probe, cluster_of, earlier_run, plan_cluster
 from tuner.probe.file import BEGAN, SPENT, TUNING, forget, seconds_taken
 from tuner.probe.request import Request

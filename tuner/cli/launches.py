@@ -11,7 +11,7 @@ from typing import Any
 from tuner.cli.time_limit import TimeLimit
 from tuner.core.measurement import Measurements
 from tuner.launch import Launcher
-from tuner.libraries.decisions import Decisions
+from tuner.mpi_libraries.decisions import Decisions
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.request import Request
 from tuner.probe.rounds import Chosen

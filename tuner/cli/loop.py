@@ -21,7 +21,7 @@ from tuner.cli.tune import predictions
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import TuningTable, read_table, write_table
-from tuner.libraries.products import title_of
+from tuner.mpi_libraries.products import title_of
 from tuner.probe.run import probe
 from tuner.report import LibraryResult
 from tuner.select.make import make_table

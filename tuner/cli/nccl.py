@@ -25,8 +25,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, parse_table, read_table
 from tuner.formats.formats import FORMATS
 from tuner.formats.nccl.plugin import Installed, install, summary, usage
-from tuner.libraries import nccl
 from tuner.machines.loader import load_machine
+from tuner.mpi_libraries import nccl
 from tuner.runtime import client
 from tuner.runtime.request import request_for
 from tuner.topology import GPU, Placement

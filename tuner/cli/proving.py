@@ -22,8 +22,8 @@ from tuner.formats.formats import FORMATS, Format, Wish
 from tuner.formats.openmpi.emitter import READERS
 from tuner.formats.variables import ranks_of
 from tuner.launch import LOCAL, Hosts, Launcher, Spread, Template
-from tuner.libraries import named, require_unset
-from tuner.libraries.products import base_of
+from tuner.mpi_libraries import named, require_unset
+from tuner.mpi_libraries.products import base_of
 from tuner.probe.machine import local_cluster
 from tuner.validation import intelmpi as intelmpi_proof
 from tuner.validation import mpich as mpich_proof

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.atomic_io import require_folder, write_atomically
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.units import parse_duration
@@ -123,7 +123,7 @@ def _pythons(options: argparse.Namespace, display: Display) -> dict[str, Path]:
     if options.libraries is not None:
         named = {name: _python_of(name, options) for name in _libraries(options.libraries)}
         for name in named:
-            libraries.require_unset(libraries.named(name).DECIDING)
+            mpi_libraries.require_unset(mpi_libraries.named(name).DECIDING)
         for name, python in named.items():
             _require_able(python, display)
             Launcher.find(name, python)
@@ -140,9 +140,9 @@ def _pythons(options: argparse.Namespace, display: Display) -> dict[str, Path]:
 
 def _libraries(text: str) -> list[str]:
     wanted = text.split(",")
-    unknown = sorted(set(wanted) - set(libraries.LIBRARIES))
+    unknown = sorted(set(wanted) - set(mpi_libraries.LIBRARIES))
     if unknown:
-        known = ", ".join(libraries.LIBRARIES)
+        known = ", ".join(mpi_libraries.LIBRARIES)
         raise InputError(f"there is no library {unknown[0]!r}; known: {known}")
     return wanted
 

@@ -18,8 +18,8 @@ from tuner.cli.progress import Display, timed
 from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, SCHEDULE, Choice
-from tuner.libraries.schedules import schedule_of
 from tuner.machines.loader import caution, load_machine, nominal
+from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical import MEANING, PARTS, Explained, explain
 from tuner.sim.study.candidates import Candidate, candidates

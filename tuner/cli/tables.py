@@ -12,7 +12,7 @@ from tuner.cli.time_limit import TimeLimit
 from tuner.core.calibration import Calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import TuningTable
-from tuner.libraries.decisions import Decisions
+from tuner.mpi_libraries.decisions import Decisions
 from tuner.select.constraints import Constraints
 from tuner.select.make import default_table, make_table
 from tuner.select.predict import Simulator

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_duration, plural
@@ -208,7 +208,7 @@ def few_launches(rows: Sequence[Row]) -> list[str]:
 
 def _unknown(measurements: Measurements) -> list[str]:
     """Return a sentence on algorithms that no rule can say, such as those of other programs."""
-    known = libraries.named(measurements.library).ALGORITHMS
+    known = mpi_libraries.named(measurements.library).ALGORITHMS
     named = {
         (point.collective, choice.algorithm)
         for point, choice in measured_pairs(measurements)

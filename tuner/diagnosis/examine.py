@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.diagnosis import launch, tools
 from tuner.diagnosis.findings import Diagnosis, Examined, Finding, found
 from tuner.diagnosis.library import load
@@ -14,7 +14,7 @@ from tuner.formats.formats import FORMATS
 from tuner.formats.openmpi import emitter, han
 from tuner.launch import LOCAL, Hosts, Installation, Template
 from tuner.launch.executables import compiler_of
-from tuner.libraries.mpich import DEVICE_FILE
+from tuner.mpi_libraries.mpich import DEVICE_FILE
 
 READERS: Mapping[str, Callable[[Installation], bool]] = {  # whether a library reads a format
     "openmpi": lambda place: _major(place) in emitter.READERS,
@@ -60,8 +60,8 @@ def _abilities(place: Installation, whole: Diagnosis) -> tuple[Finding, ...]:
     """Say which commands work with this MPI."""
     if not whole.able:
         return (found("works", "nothing can be measured before the problems below are solved"),)
-    candidates = libraries.offered(place.library, place.capabilities)
-    known, product = libraries.named(place.library), place.identity.product
+    candidates = mpi_libraries.offered(place.library, place.capabilities)
+    known, product = mpi_libraries.named(place.library), place.identity.product
     calls = [one for one in known.ALGORITHMS if len(candidates(one, *EXAMPLE)) > 1]
     formats = " or ".join(_formats(product.name, place))
     return (

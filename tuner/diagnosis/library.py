@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError
 from tuner.diagnosis.findings import Examined, Finding, Problem, found
 from tuner.diagnosis.tools import output_of
 from tuner.launch import Installation, installation_of
-from tuner.libraries.openmpi import DYNAMIC_RULES
+from tuner.mpi_libraries.openmpi import DYNAMIC_RULES
 
 OLDEST = (3, 11)  # Python that runs this program's part in the ranks
 SONAME = re.compile(r"(lib\S*mpi\S*\.so\S*): cannot open shared object file")
@@ -41,7 +41,7 @@ def _described(place: Installation) -> tuple[Finding, ...]:
 
 def _tunable(place: Installation) -> bool:
     """Whether the library's algorithms can be forced, and so measured."""
-    return place.base in libraries.LIBRARIES
+    return place.base in mpi_libraries.LIBRARIES
 
 
 def _built(place: Installation) -> str:
@@ -56,7 +56,7 @@ def _controls(place: Installation) -> list[Finding]:
 
 def _variables(place: Installation) -> list[str]:
     """Say which of the library's variables can be set when."""
-    known, there = libraries.named(place.library), place.capabilities.variables
+    known, there = mpi_libraries.named(place.library), place.capabilities.variables
     missing = [name for name in known.VARIABLES if name not in there]
     at_start = [name for name, one in there.items() if not one.settable]
     running = len(there) - len(at_start)
@@ -70,7 +70,7 @@ def _variables(place: Installation) -> list[str]:
 
 def _limits(place: Installation) -> list[Finding]:
     """Say what this version lacks, and what to type about it."""
-    lines = libraries.shortcomings(place.library, place.capabilities)
+    lines = mpi_libraries.shortcomings(place.library, place.capabilities)
     if place.capabilities.only_at_start([DYNAMIC_RULES]):
         lines.append(
             "algorithms can be forced only in programs that are started for that: probes and"
@@ -90,7 +90,7 @@ def _problems(place: Installation) -> list[Problem]:
     if not _tunable(place):
         return [*problems, _untunable(place)]
     try:
-        libraries.require_unset(libraries.named(place.library).DECIDING)
+        mpi_libraries.require_unset(mpi_libraries.named(place.library).DECIDING)
     except InputError as reason:
         text, _, remedy = str(reason).rpartition(": ")
         problems.append(Problem(text, remedy, fatal=True))

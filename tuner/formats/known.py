@@ -6,8 +6,8 @@ from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.table import LIBRARY, SCHEDULE, Rule, TuningTable
 from tuner.formats.ladders import describe
-from tuner.libraries import LIBRARIES
-from tuner.libraries.products import base_of
+from tuner.mpi_libraries import LIBRARIES
+from tuner.mpi_libraries.products import base_of
 
 
 def require_known(table: TuningTable) -> None:

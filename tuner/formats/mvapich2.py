@@ -17,7 +17,7 @@ from tuner.core.table import Choice, TuningTable
 from tuner.formats import strict
 from tuner.formats.ladders import by_ranks, describe
 from tuner.formats.variables import LARGEST, Dialect, Entry
-from tuner.libraries.mvapich2 import ALGORITHMS, choice_of, number_of, order_safe
+from tuner.mpi_libraries.mvapich2 import ALGORITHMS, choice_of, number_of, order_safe
 
 MOST_ENTRIES = 32  # places in the library's table
 _ENTRY = re.compile(rf"({strict.NUMBER}):({strict.NUMBER})-({strict.NUMBER}|\+)")

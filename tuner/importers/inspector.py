@@ -29,7 +29,7 @@ from tuner.core.measurement import LONGEST
 from tuner.importers.reading import MOST_RANKS
 from tuner.importers.streaming import Line
 from tuner.importers.text import LARGEST
-from tuner.libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
+from tuner.mpi_libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
 
 FIRST_LINE = re.compile(rb'\s*\{\s*"(?:header|coll_perf|p2p_perf|proxy_trace)"\s*:')
 MAJOR = 4  # of the versions that are read

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tuner.base.errors import InputError
 from tuner.importers.inspector import Communicator, Record
 from tuner.importers.reading import COLLECTIVE, Benchmark, Reading, Shape, Told
-from tuner.libraries.nccl.logged import COLLECTIVES
+from tuner.mpi_libraries.nccl.logged import COLLECTIVES
 from tuner.topology import CUDA
 
 MOST_RECORDS = 100_000_000  # of 20 bytes, which are copied while they are merged

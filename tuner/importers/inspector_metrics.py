@@ -19,7 +19,7 @@ from tuner.importers import text
 from tuner.importers.inspector import Communicator, Record
 from tuner.importers.reading import MOST_RANKS
 from tuner.importers.streaming import Line
-from tuner.libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
+from tuner.mpi_libraries.nccl.logged import COLLECTIVES, UNKNOWN, algorithm_of, whole_bytes
 
 TIME = "nccl_collective_exec_time_microseconds"
 ANY_LINE = re.compile(

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tuner.base.errors import InputError, ProbeError
 from tuner.launch.package import search_path
-from tuner.libraries.capabilities import Capabilities, capabilities_of
-from tuner.libraries.products import Identity, identify
+from tuner.mpi_libraries.capabilities import Capabilities, capabilities_of
+from tuner.mpi_libraries.products import Identity, identify
 
 PROGRAM = "tuner.runtime.inspection"
 LIMIT = 20.0  # seconds after which an interpreter counts as hung

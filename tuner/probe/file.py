@@ -22,7 +22,7 @@ from tuner.core.measurement import (
     series_line,
     unreadable,
 )
-from tuner.libraries.decisions import DEFAULT_RUNS
+from tuner.mpi_libraries.decisions import DEFAULT_RUNS
 from tuner.probe.plan import Plan
 from tuner.probe.sentinels import verdict
 from tuner.probe.sweep import outliers

@@ -12,7 +12,7 @@ from tuner.core.measurement import WRONG, Measurement, called, excluded_line
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC, HOST, Placed, placed_record
 from tuner.core.table import LIBRARY, SCHEDULE, Choice
 from tuner.launch.rank_program import SINGLE
-from tuner.libraries.capabilities import Capabilities
+from tuner.mpi_libraries.capabilities import Capabilities
 
 # launch, kind, subject, nodes, ppn, p, nbytes, number, memory, and the placement where it is not
 # consecutive: files keep keys

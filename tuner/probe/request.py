@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from tuner import algorithms, libraries
+from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
@@ -153,7 +153,7 @@ def _check_collectives(request: Request) -> None:
     if not request.collectives:
         raise InputError("there is nothing to measure without a collective: name one")
     for collective in request.collectives:
-        libraries.named(request.library).candidates(collective, 2, 1024)
+        mpi_libraries.named(request.library).candidates(collective, 2, 1024)
     known = {name for one in request.collectives for name in (*algorithms.names(one), ALL)}
     unknown = [name for name in request.schedules if name not in known]
     if unknown:

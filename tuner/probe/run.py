@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError, ProbeError, UnendedError
 from tuner.core.measurement import Cluster, Measurements, read_measurements
 from tuner.launch import Hosts, Launcher, available_cores
@@ -75,10 +75,10 @@ def probe(
     capabilities = launcher.capabilities
     plan = plan_here(library, ranks, sizes, target, launches, operators, parts, thread_level)
     plan = plan.limited(capabilities)
-    libraries.require_unset(libraries.named(library).DECIDING)
+    mpi_libraries.require_unset(mpi_libraries.named(library).DECIDING)
     about = {
         **provenance(launcher.version(), python),
-        "notes": libraries.shortcomings(launcher.version(), capabilities),
+        "notes": mpi_libraries.shortcomings(launcher.version(), capabilities),
     }
     seconds = BUDGETS[library] if budget is None else budget
     return carry_out(plan, launcher, out, local_cluster(), about, seconds, on_progress)
@@ -209,8 +209,8 @@ def plan_here(
         operators,
         launches,
         ladder,
-        libraries.named(library).candidates,
-        libraries.named(library).settings,
+        mpi_libraries.named(library).candidates,
+        mpi_libraries.named(library).settings,
         parts,
         thread_level,
     )
@@ -246,7 +246,9 @@ def _launch(
 
 def _at_start(launcher: Launcher) -> Mapping[str, str]:
     """Return what the library takes from the environment alone, for algorithms to be forced."""
-    settings: Mapping[str, str] = libraries.named(launcher.library).at_start(launcher.capabilities)
+    settings: Mapping[str, str] = mpi_libraries.named(launcher.library).at_start(
+        launcher.capabilities
+    )
     return settings
 
 

@@ -56,7 +56,7 @@ class _Offer:
 
 def library_name() -> str:
     """Return the MPI library of this process, named as in tables: `openmpi 5.0.11`."""
-    from tuner.libraries.products import identify  # not what `import tuner.runtime` may take
+    from tuner.mpi_libraries.products import identify  # not what `import tuner.runtime` may take
 
     try:
         return identify(MPI.Get_library_version()).library

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.algorithms import build
 from tuner.base.errors import InputError, TunerError
 from tuner.core.collective import Collective
 from tuner.core.table import NCCL, SCHEDULE, Choice
-from tuner.libraries.products import base_of
+from tuner.mpi_libraries.products import base_of
 from tuner.runtime.accesses import buffers_of
 from tuner.runtime.agreement import library_name
 from tuner.runtime.consensus import Consensus, attempt_all
@@ -98,7 +98,7 @@ class Backend:
         if self._forcing is None:
             self._forcing = Forcing(base_of(library), private)
             self._releases.append(self._forcing.release)
-        settings = libraries.named(library).settings(collective, choice)
+        settings = mpi_libraries.named(library).settings(collective, choice)
         comm = self._forcing.communicator(settings, consensus.check)
         forced = Forced(comm, self._forcing.around(settings), collective)
         direct = forced.call if cuda_aware() else None

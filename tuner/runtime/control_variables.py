@@ -18,7 +18,7 @@ from mpi4py import MPI
 from tuner.base.errors import InputError
 
 if TYPE_CHECKING:
-    from tuner.libraries.capabilities import Variable
+    from tuner.mpi_libraries.capabilities import Variable
 
 _INTEGERS: dict[int, type[ctypes.c_int8 | ctypes.c_int32 | ctypes.c_int64]] = {
     1: ctypes.c_int8,  # C's bool; a string has the same item size but a count above one
@@ -110,7 +110,7 @@ class ControlVariables:
 
         Its present value is written back to it to see whether it can be set at run time.
         """
-        from tuner.libraries.capabilities import Variable  # not what every program may wait for
+        from tuner.mpi_libraries.capabilities import Variable  # not what every program may wait for
 
         index = ctypes.c_int()
         if self._mpi.MPI_T_cvar_get_index(name.encode(), ctypes.byref(index)) != 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.runtime.control_variables import ControlVariables
 
@@ -14,7 +14,7 @@ def require_undecided(library: str) -> None:
 
     Local; before anything is forced. What the environment says shows here as well.
     """
-    known, variables = libraries.named(library), ControlVariables()
+    known, variables = mpi_libraries.named(library), ControlVariables()
     for name in known.DECIDING_VARIABLES:
         value = _value(variables, name)
         if re.fullmatch(known.DECIDING, f"{known.PREFIX}{name}={value}"):

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.algorithms import build
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA
@@ -26,7 +26,7 @@ from tuner.core.table import (
     Rule,
     TuningTable,
 )
-from tuner.libraries.products import base_of
+from tuner.mpi_libraries.products import base_of
 from tuner.runtime.agreement import library_name
 from tuner.runtime.alone import VARIABLES
 from tuner.runtime.backend import Backend
@@ -165,7 +165,7 @@ class _Judge:
         return ""
 
     def _library_objection(self, key: Key, choice: Choice) -> str:
-        library, force = libraries.named(library_name()), self._force
+        library, force = mpi_libraries.named(library_name()), self._force
         if key.operators == "any" and not library.order_safe(key.collective, choice):
             return "this algorithm is for operators that commute"
         reason: str = library.decided_elsewhere(key.collective, force.read)

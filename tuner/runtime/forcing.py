@@ -13,7 +13,7 @@ from functools import cache, partial
 from mpi4py import MPI
 
 from tuner.base.errors import InputError
-from tuner.libraries.openmpi import DYNAMIC_RULES
+from tuner.mpi_libraries.openmpi import DYNAMIC_RULES
 from tuner.runtime.alone import alone
 from tuner.runtime.compatibility import info_of
 from tuner.runtime.consensus import attempt

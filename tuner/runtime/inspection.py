@@ -21,17 +21,17 @@ mpi4py.rc.finalize = False
 
 from mpi4py import MPI  # noqa: E402
 
-from tuner import libraries  # noqa: E402
+from tuner import mpi_libraries  # noqa: E402
 from tuner.base.errors import InputError  # noqa: E402
-from tuner.libraries.capabilities import Capabilities, capabilities_record  # noqa: E402
-from tuner.libraries.products import identify  # noqa: E402
+from tuner.mpi_libraries.capabilities import Capabilities, capabilities_record  # noqa: E402
+from tuner.mpi_libraries.products import identify  # noqa: E402
 from tuner.runtime.control_variables import ControlVariables, loaded_library  # noqa: E402
 
 
 def capabilities(said: str) -> Capabilities:
     """Return what the loaded library can do; no variables of one that is not known here."""
     try:
-        known = libraries.named(identify(said).library)
+        known = mpi_libraries.named(identify(said).library)
     except InputError:
         return Capabilities({})
     variables = ControlVariables()

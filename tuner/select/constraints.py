@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.interpret import interpret
 from tuner.core.table import DEFAULT, OPERATORS, Choice
-from tuner.libraries.schedules import schedule_of
+from tuner.mpi_libraries.schedules import schedule_of
 
 OrderSafe = Callable[[Collective, Choice], bool]
 _RANKS, _BYTES = (7, 8), (4096, 65536)  # tried: also an odd number, one segment and several
@@ -68,7 +68,7 @@ class Constraints:
         would be allowed.
         """
         measured = {(collective, choice.algorithm) for collective, choice in choices}
-        own = libraries.named(library).ALGORITHMS
+        own = mpi_libraries.named(library).ALGORITHMS
         collectives = {collective for collective, _ in measured}
         pairs = measured | {(one, name) for one in collectives for name in own.get(one, ())}
         known = {name for _, name in pairs} | {f"{one}:{name}" for one, name in pairs}

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from types import ModuleType
 
-from tuner import libraries
+from tuner import mpi_libraries
 from tuner.base.atomic_io import from_record
 from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
 from tuner.core.calibration import BORROWED, Calibration
 from tuner.core.measurement import WANTED, Measurements
 from tuner.core.table import NOTHING, Choice, Evidence, Rule, TuningTable
-from tuner.libraries.decisions import decisions_of
+from tuner.mpi_libraries.decisions import decisions_of
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.contest import Contest, expect, hold_all, repeated
 from tuner.select.dataset import Kind, Pair, Point, Row, Simulate, label, measured_pairs
@@ -51,7 +51,7 @@ def make_table(
     when calibration, topology and measurements do not belong together, when the ranks do not fit on
     the topology, and for constraints that cannot be met.
     """
-    library = libraries.named(measurements.library)
+    library = mpi_libraries.named(measurements.library)
     simulator = simulator or _simulator(measurements, calibration, topology)
     simulate: Simulate = simulator or (lambda _point, _choice: math.nan)
     doubted = simulator.doubted if simulator else lambda _: False

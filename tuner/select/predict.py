@@ -14,8 +14,8 @@ from itertools import groupby
 from tuner.base.progress import Counted, quietly
 from tuner.core.calibration import REDUCTIONS, Calibration
 from tuner.core.table import Choice
-from tuner.libraries.decisions import Decisions, runs
-from tuner.libraries.schedules import schedule_of
+from tuner.mpi_libraries.decisions import Decisions, runs
+from tuner.mpi_libraries.schedules import schedule_of
 from tuner.select.dataset import Pair, Point
 from tuner.sim.cores import spread
 from tuner.sim.simulations import Simulations

@@ -19,8 +19,8 @@ from tuner.core.table import Choice, Rule, TuningTable
 from tuner.formats import environment
 from tuner.formats.intelmpi.adjust import DIALECT, PREFIX
 from tuner.formats.ladders import by_ranks
-from tuner.libraries import require_unset
-from tuner.libraries.intelmpi import preset_of
+from tuner.mpi_libraries import require_unset
+from tuner.mpi_libraries.intelmpi import preset_of
 from tuner.validation import preload_build
 from tuner.validation.validation import (
     NO_SIZE,

@@ -27,8 +27,8 @@ from tuner.formats.mpich.branches import LeafOf, grown, guarded
 from tuner.formats.mpich.generic import OwnTrees
 from tuner.formats.mpich.layers import DEVICE, MPIR
 from tuner.formats.mpich.selection import Call, Leaf, Tree
-from tuner.libraries import require_unset
-from tuner.libraries.mpich import DECIDING, DEVICE_COLLECTIVES
+from tuner.mpi_libraries import require_unset
+from tuner.mpi_libraries.mpich import DECIDING, DEVICE_COLLECTIVES
 from tuner.validation.validation import (
     NO_SIZE,
     RuleProof,

@@ -25,7 +25,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.importers.inspector import Record
 from tuner.importers.streaming import Line
-from tuner.libraries.nccl.logged import (
+from tuner.mpi_libraries.nccl.logged import (
     COLLECTIVES,
     TYPE_BYTES,
     algorithm_of,

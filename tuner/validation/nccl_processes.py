@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.libraries.nccl.logged import PER_RANK
+from tuner.mpi_libraries.nccl.logged import PER_RANK
 
 MOST_SHAPES = 1000  # of the communicators of one process
 Shape = tuple[int, int]  # ranks and nodes

@@ -15,8 +15,8 @@ from tuner.formats.ladders import every_ladder
 from tuner.formats.openmpi.emitter import check
 from tuner.formats.openmpi.parser import parse
 from tuner.formats.openmpi.rules import first_of, render
-from tuner.libraries import require_unset
-from tuner.libraries.openmpi import COLLECTIVE_IDS, DECIDING, normal, redirected
+from tuner.mpi_libraries import require_unset
+from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, DECIDING, normal, redirected
 from tuner.validation.openmpi_trace import WATCHED, build_watcher, inside, seen, unseen
 from tuner.validation.validation import (
     NO_SIZE,

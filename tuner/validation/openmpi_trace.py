@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.libraries.openmpi import COLLECTIVE_IDS, choice_of
+from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, choice_of
 from tuner.validation import preload_build
 from tuner.validation.validation import Answer
 

@@ -32,8 +32,8 @@ from tuner.base.errors import UnpricedError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import Choice
-from tuner.libraries.schedules import cuts, schedule_of
 from tuner.machines.loader import machine_of
+from tuner.mpi_libraries.schedules import cuts, schedule_of
 from tuner.sim import simulate
 from tuner.sim.study.candidates import Candidate, pieces, transfers
 from tuner.topology import CUDA, Placement

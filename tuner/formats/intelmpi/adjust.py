@@ -17,7 +17,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.formats import strict
 from tuner.formats.variables import LARGEST, Dialect, Entry
-from tuner.libraries.intelmpi import PER_RANK, PRESETS, choice_of, preset_of
+from tuner.mpi_libraries.intelmpi import PER_RANK, PRESETS, choice_of, preset_of
 
 PREFIX = "I_MPI_ADJUST_"
 MOST_ENTRIES = 1000

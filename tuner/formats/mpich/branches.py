@@ -18,7 +18,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.ladders import by_ranks, places_by_ranks
 from tuner.formats.mpich.selection import COMMUNICATOR, Call, Leaf, Tree, holds
-from tuner.libraries.mpich import LARGEST, native
+from tuner.mpi_libraries.mpich import LARGEST, native
 
 LeafOf = Callable[[Rule], Leaf | None]  # None: the library's own branch
 _Ladders = Mapping[int, Sequence[Rule]]

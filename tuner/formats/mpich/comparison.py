@@ -25,7 +25,7 @@ from tuner.formats.mpich.selection import (
     rules_for,
     seen_by,
 )
-from tuner.libraries.mpich import ITEM
+from tuner.mpi_libraries.mpich import ITEM
 
 
 def compare(

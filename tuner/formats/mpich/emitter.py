@@ -14,7 +14,7 @@ from tuner.formats.mpich.comparison import compare
 from tuner.formats.mpich.layers import MPIR, Layer
 from tuner.formats.mpich.parsing import introduced_after
 from tuner.formats.mpich.selection import Leaf, Tree
-from tuner.libraries.mpich import leaf_parameters, native, order_safe
+from tuner.mpi_libraries.mpich import leaf_parameters, native, order_safe
 
 POISON = Leaf("MPIR_Barrier_intra_smp")  # no other collective can run it
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.libraries.mpich import DEVICE_FILE, FILE
+from tuner.mpi_libraries.mpich import DEVICE_FILE, FILE
 
 
 @dataclass(frozen=True)

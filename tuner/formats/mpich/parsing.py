@@ -9,7 +9,7 @@ from tuner.base.errors import InputError, quoted
 from tuner.formats import strict
 from tuner.formats.mpich.layers import MPIR, Layer, layer_of
 from tuner.formats.mpich.selection import LEAF, NUMERIC, Tree, conditions
-from tuner.libraries.mpich import LARGEST
+from tuner.mpi_libraries.mpich import LARGEST
 
 # What the library asks of a call only in these collectives and their non-blocking forms; elsewhere
 # a condition on it ends the program (csel.c). All others of them take total_msg_size.

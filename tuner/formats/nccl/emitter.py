@@ -19,8 +19,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, Key, Rule, TuningTable
 from tuner.formats.ladders import by_place, describe, left, probe_sizes
 from tuner.formats.nccl.rows import ANY, COLLECTIVES, LARGEST, NCCL, RCCL, Call, Row, decide, parse
-from tuner.libraries.nccl.constants import RING, SIMPLE, Way
-from tuner.libraries.nccl.names import OWN_CHANNELS, choice_of, name_of, way_of, ways_of
+from tuner.mpi_libraries.nccl.constants import RING, SIMPLE, Way
+from tuner.mpi_libraries.nccl.names import OWN_CHANNELS, choice_of, name_of, way_of, ways_of
 
 HEADER = "# collective,first,last,algorithm,protocol,channels,nodes,ranks (0 channels: NCCL's own)"
 SPARSE_HEADER = HEADER.replace("(0 channels: NCCL's own)", "(-1 channels: the library's own)")

@@ -20,8 +20,8 @@ from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.formats import strict
-from tuner.libraries.nccl.constants import PROTOCOLS, Way
-from tuner.libraries.nccl.names import ALGORITHMS, MOST_CHANNELS, choice_of, ways_of
+from tuner.mpi_libraries.nccl.constants import PROTOCOLS, Way
+from tuner.mpi_libraries.nccl.names import ALGORITHMS, MOST_CHANNELS, choice_of, ways_of
 
 NCCL, RCCL = "nccl", "rccl"
 COLLECTIVES = {

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tuner.core.collective import Collective
 from tuner.formats.nccl.rows import LARGEST, RCCL, Row, parse
-from tuner.libraries.nccl.constants import (
+from tuner.mpi_libraries.nccl.constants import (
     COLLNET_CHAIN,
     COLLNET_DIRECT,
     NVLS,

@@ -25,7 +25,7 @@ from tuner.formats.openmpi.rules import (
     render,
     wanted,
 )
-from tuner.libraries.openmpi import (
+from tuner.mpi_libraries.openmpi import (
     COLLECTIVE_IDS,
     order_safe,
     parameters,

@@ -19,7 +19,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
 from tuner.formats.ladders import beside, by_ranks, probe_sizes
 from tuner.formats.openmpi.rules import first_of
-from tuner.libraries.openmpi import COLLECTIVE_IDS
+from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS
 
 HAN, TUNED = COMPONENTS = ("han", "tuned")
 LEVEL = "global_communicator"

@@ -22,7 +22,7 @@ from tuner.formats import strict
 from tuner.formats.ladders import beside, describe, places_by_ranks, probe_sizes
 from tuner.formats.openmpi.rules import first_of, wanted
 from tuner.importers.names import algorithm_name
-from tuner.libraries.openmpi import ALGORITHMS, choice_of, parameters
+from tuner.mpi_libraries.openmpi import ALGORITHMS, choice_of, parameters
 
 FIRST = 6  # the major version that reads it
 ANY, SINGLE_NODE, ONE_PER_NODE = DISTRIBUTIONS = ("any", "single-node", "one-per-node")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule
-from tuner.libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS, choice_of, normal
+from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS, choice_of, normal
 
 # Their calls in place are taken for calls of 0 bytes: measured with 5.0.11.
 BLIND_IN_PLACE = (Collective.ALLGATHER,)

@@ -15,7 +15,7 @@ from tuner.core.table import Choice, Key, Rule, TuningTable
 from tuner.formats.ladders import beside, by_place, describe, probe_sizes
 from tuner.formats.ucc.file import LONGEST, TUNE, Conf, Team, decide, parse
 from tuner.formats.ucc.tune import FORCED, INFINITE, MEMORIES, Token, joined
-from tuner.libraries.ucc import UNSPLIT, require
+from tuner.mpi_libraries.ucc import UNSPLIT, require
 
 _Ladders = Mapping[Key, tuple[Rule, ...]]
 

@@ -16,7 +16,7 @@ from itertools import combinations
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.formats import strict
-from tuner.libraries.ucc import ALGORITHMS
+from tuner.mpi_libraries.ucc import ALGORITHMS
 
 COLLECTIVES = {str(collective): collective for collective in ALGORITHMS}
 MEMORIES = ("host", "cuda", "cuda_managed", "rocm", "rocm_managed")

@@ -11,10 +11,10 @@ from scipy.optimize import nnls
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.libraries.nccl import choice
-from tuner.libraries.nccl.constants import Way
-from tuner.libraries.nccl.fleet import Fleet
-from tuner.libraries.nccl.tuning import Line
+from tuner.mpi_libraries.nccl import choice
+from tuner.mpi_libraries.nccl.constants import Way
+from tuner.mpi_libraries.nccl.fleet import Fleet
+from tuner.mpi_libraries.nccl.tuning import Line
 
 Sample = tuple[int, float]  # bytes of the whole buffer, seconds
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import LIBRARY, Choice
-from tuner.libraries.nccl.constants import (
+from tuner.mpi_libraries.nccl.constants import (
     COLLNET_CHAIN,
     COLLNET_DIRECT,
     NVLS,

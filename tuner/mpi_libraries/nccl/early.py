@@ -6,9 +6,9 @@ Source: NCCL 2.4.8 (src/enqueue.cc and src/init.cc); the numbers are the library
 from __future__ import annotations
 
 from tuner.core.collective import Collective
-from tuner.libraries.nccl.constants import RING, SIMPLE, TREE, US, Way
-from tuner.libraries.nccl.fleet import Fleet
-from tuner.libraries.nccl.tuning import Line
+from tuner.mpi_libraries.nccl.constants import RING, SIMPLE, TREE, US, Way
+from tuner.mpi_libraries.nccl.fleet import Fleet
+from tuner.mpi_libraries.nccl.tuning import Line
 
 PER_CHANNEL = 5000 / US  # B/s that a ring's channel is taken to carry
 

@@ -7,7 +7,7 @@ Source: `src/enqueue.cc`, `src/init.cc` (until 2.23 algorithms and protocols by 
 from __future__ import annotations
 
 from tuner.core.collective import Collective
-from tuner.libraries.nccl.constants import (
+from tuner.mpi_libraries.nccl.constants import (
     COLLNET_CHAIN,
     COLLNET_DIRECT,
     NVLS,

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.base.errors import InputError
-from tuner.libraries.nccl import channels
-from tuner.libraries.nccl.constants import (
+from tuner.mpi_libraries.nccl import channels
+from tuner.mpi_libraries.nccl.constants import (
     GB,
     HOPPER,
     MOST_CHANNELS,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.libraries.nccl import early, older, tuning
-from tuner.libraries.nccl.constants import RING, Way
-from tuner.libraries.nccl.fleet import Fleet
-from tuner.libraries.nccl.tuning import Line
+from tuner.mpi_libraries.nccl import early, older, tuning
+from tuner.mpi_libraries.nccl.constants import RING, Way
+from tuner.mpi_libraries.nccl.fleet import Fleet
+from tuner.mpi_libraries.nccl.tuning import Line
 
 EARLIEST, CURRENT = "2.4.8", "2.30.7"
 VERSIONS = (EARLIEST, *older.RELEASES, CURRENT)

@@ -18,7 +18,7 @@ from tuner.algorithms.scatter import binomial_scatter
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, concat, rotate, schedule
 from tuner.core.table import LIBRARY, Choice
-from tuner.libraries.products import MPICH, OPENMPI, base_of
+from tuner.mpi_libraries.products import MPICH, OPENMPI, base_of
 
 # Into how many parts Open MPI over TCP cuts messages of at least so many bytes that a rank posts
 # together, each receiver getting a part in turn. Shorter ones go out whole, one after the other.

@@ -7,10 +7,10 @@ has throughout 2.8. 2.5.6 is taken to correct nothing for size.
 from __future__ import annotations
 
 from tuner.core.collective import Collective
-from tuner.libraries.nccl import constants as of
-from tuner.libraries.nccl.constants import GB, Way
-from tuner.libraries.nccl.fleet import Fleet
-from tuner.libraries.nccl.tuning import Line, correction, hops
+from tuner.mpi_libraries.nccl import constants as of
+from tuner.mpi_libraries.nccl.constants import GB, Way
+from tuner.mpi_libraries.nccl.fleet import Fleet
+from tuner.mpi_libraries.nccl.tuning import Line, correction, hops
 
 RELEASES = ("2.5.6", "2.8.4")
 

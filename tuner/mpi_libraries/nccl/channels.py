@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.errors import InputError
-from tuner.libraries.nccl.constants import (
+from tuner.mpi_libraries.nccl.constants import (
     AMD,
     ARM,
     GB,

@@ -3,7 +3,7 @@
 Names and restrictions: src/mpi/coll/coll_algorithms.txt of MPICH 5.0. The library has more
 algorithms than have a canonical name; those stay with the library's own decision. Algorithms are
 forced by name, because the numbers behind the names change between versions, and not every version
-has all of them (`tuner.libraries.capabilities`).
+has all of them (`tuner.mpi_libraries.capabilities`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import DEFAULT, LIBRARY, Choice
-from tuner.libraries.capabilities import Capabilities
+from tuner.mpi_libraries.capabilities import Capabilities
 
 
 @dataclass(frozen=True)

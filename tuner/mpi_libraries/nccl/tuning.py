@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.core.collective import Collective
-from tuner.libraries.nccl import constants as of
-from tuner.libraries.nccl.constants import GB, US, Way
-from tuner.libraries.nccl.fleet import Fleet, Graph
+from tuner.mpi_libraries.nccl import constants as of
+from tuner.mpi_libraries.nccl.constants import GB, US, Way
+from tuner.mpi_libraries.nccl.fleet import Fleet, Graph
 
 TABLE = of.TABLES["2.30.7"]
 DIVIDED = (Collective.ALLGATHER, Collective.REDUCE_SCATTER)

@@ -17,7 +17,7 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, Placed, placed_record
 from tuner.core.table import Choice
-from tuner.libraries import named
+from tuner.mpi_libraries import named
 
 DEFAULT_RUNS = "default_runs"  # in the provenance of measurements
 Call = tuple[Collective, int, int, str]  # nodes, ppn, placement

@@ -10,9 +10,9 @@ from types import ModuleType
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.libraries import mpich, openmpi
-from tuner.libraries.capabilities import Capabilities
-from tuner.libraries.products import base_of, title_of
+from tuner.mpi_libraries import mpich, openmpi
+from tuner.mpi_libraries.capabilities import Capabilities
+from tuner.mpi_libraries.products import base_of, title_of
 
 LIBRARIES = {"openmpi": openmpi, "mpich": mpich}
 Candidates = Callable[..., Sequence[Choice]]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import DEFAULT, LIBRARY, Choice
-from tuner.libraries.capabilities import Capabilities
+from tuner.mpi_libraries.capabilities import Capabilities
 
 COLLECTIVE_IDS = {
     Collective.ALLGATHER: 0,
