@@ -47,9 +47,9 @@ def main(plan: str, results: str, budget: str, limit: str) -> None:
     if "nccl" in how:
         pretended: Any = PretendedNccl
         nccl.connect = pretended
-    from tuner.probe import ranks
+    from tuner.rank_programs import probe
 
-    ranks.main(plan, results, budget, limit)
+    probe.main(plan, results, budget, limit)
 
 
 main(*sys.argv[1:])

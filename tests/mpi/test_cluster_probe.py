@@ -14,11 +14,11 @@ from tuner.core.table import Choice
 from tuner.launch import TEMPLATES, CompletedRun, Hosts, Launcher, Template
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.pointtopoint import partners
-from tuner.probe.ranks import NOWHERE
 from tuner.probe.request import Request
 from tuner.probe.results import Results
 from tuner.probe.rounds import Chosen
 from tuner.probe.watch import NOTHING_YET
+from tuner.rank_programs.probe import NOWHERE
 
 RADIX = """
 import sys

@@ -31,7 +31,7 @@ from tuner.mpi_libraries.decisions import (
 )
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.request import Request, Shape
-from tuner.runtime.bisection import ladder
+from tuner.rank_programs.bisection import ladder
 from tuner.select.dataset import Point
 from tuner.select.make import make_table
 from tuner.select.predict import Simulator

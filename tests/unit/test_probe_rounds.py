@@ -56,7 +56,7 @@ class Ranks(Launcher):
         return "openmpi 5.0.11"
 
     def run(self, ranks: int, arguments: Sequence[str], **known: Any) -> CompletedRun:
-        if "tuner.probe.loopback" in arguments:
+        if "tuner.rank_programs.loopback" in arguments:
             if self.alone:
                 raise ProbeError(self.alone)
             return CompletedRun(0, '{"frame": 102, "held": [[0.0, 3e-05]]}\n', "")

@@ -18,7 +18,7 @@ from tuner.topology import NETWORK
 
 @dataclass(frozen=True)
 class Loopback:
-    """What `tuner.probe.loopback` measures of short messages between two ranks of a host.
+    """What `tuner.rank_programs.loopback` measures of short messages between two ranks of a host.
 
     frame       bytes on the wire of a message, headers included
     held        (seconds for which each rank holds a message, one-way seconds besides)

@@ -15,7 +15,7 @@ from tuner.launch.rank_program import rank_program
 
 LIMIT = 20.0  # seconds after which ranks that have not answered count as hung
 RANKS = 2
-TRIAL = rank_program("tuner.runtime.trial", "multiple")
+TRIAL = rank_program("tuner.rank_programs.trial", "multiple")
 ALIKE = {  # what all ranks must have alike: what they tell, and how it is called
     "library": "MPI library", "mpi4py": "version of mpi4py", "python": "version of Python",
     "numpy": "version of numpy", "package": "files of tuner", "machine": "processor architecture",

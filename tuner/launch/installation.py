@@ -15,7 +15,7 @@ from tuner.launch.package import search_path
 from tuner.mpi_libraries.capabilities import Capabilities, capabilities_of
 from tuner.mpi_libraries.products import Identity, identify
 
-PROGRAM = "tuner.runtime.inspection"
+PROGRAM = "tuner.rank_programs.inspection"
 LIMIT = 20.0  # seconds after which an interpreter counts as hung
 
 

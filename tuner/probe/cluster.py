@@ -211,13 +211,13 @@ def cluster_of(request: Request, name: str) -> Cluster:
 
 
 def _loopback(request: Request, launcher: Launcher, patience: float) -> dict[str, Any]:
-    """Return what `tuner.probe.loopback` measures between two ranks of the first host, as
+    """Return what `tuner.rank_programs.loopback` measures between two ranks of the first host, as
     provenance; a note where it cannot be had within `patience` seconds, for only the latency of the
     links depends on it. Raises ProbeError when no other launch can do better."""
     first = Hosts(request.hosts.names[:1], 2)
     try:
         run = launcher.run(
-            2, rank_program("tuner.probe.loopback"),
+            2, rank_program("tuner.rank_programs.loopback"),
             hosts=first, ppn=2, settings=OWN_HOST[request.library], timeout=patience,
         )  # fmt: skip
         found = json.loads(run.stdout.splitlines()[-1])

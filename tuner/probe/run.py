@@ -35,7 +35,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "openmpi": {},
     "mpich": {"MPIR_CVAR_COLLECTIVE_FALLBACK": "error"},  # else another algorithm runs silently
 }
-RANKS = "tuner.probe.ranks"
+RANKS = "tuner.rank_programs.probe"
 OVERTIME = 1.0  # seconds that a call may last beyond the end before the ranks are ended
 PATIENCE = 180.0  # seconds beyond three times the budget after which the ranks must be stuck
 

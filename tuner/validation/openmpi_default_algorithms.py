@@ -13,7 +13,7 @@ from tuner.mpi_libraries.decisions import Call, Decisions
 from tuner.validation.openmpi_trace import WATCHED, build_watcher, seen
 from tuner.validation.validation import Answer, Starter
 
-PROGRAM = rank_program("tuner.runtime.decisions")
+PROGRAM = rank_program("tuner.rank_programs.default_algorithms")
 PATIENCE = 60.0  # seconds of a launch that takes a few
 
 

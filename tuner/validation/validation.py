@@ -21,7 +21,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule
 from tuner.launch.rank_program import rank_program
 
-PROVER = rank_program("tuner.runtime.prover")
+PROVER = rank_program("tuner.rank_programs.validate")
 ITEM = 4  # bytes of the elements it sends where the size allows, else 1
 LARGEST = 1 << 25  # bytes of the largest call of a proof
 TIMEOUT, EACH = 300.0, 2.0  # seconds of one launch, and more of them for each call

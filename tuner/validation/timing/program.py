@@ -9,7 +9,9 @@ from pathlib import Path
 from tuner.launch.rank_program import SINGLE, rank_program
 
 SOURCE = Path(__file__).with_name("collectives.c")
-INTERPRETED = "tuner.probe.collective_times"  # takes the same arguments, prints the same lines
+INTERPRETED = (
+    "tuner.rank_programs.collective_times"  # takes the same arguments, prints the same lines
+)
 PATIENCE = 60.0  # seconds for the compiler
 USAGE = 2  # status of the program where it is given no arguments; it needs no launcher for that
 

@@ -1,4 +1,4 @@
-"""The program of ranks that tell what Open MPI's default decides: `tuner.runtime.decisions CALLS`.
+"""The program of ranks that tell what Open MPI's default decides: `tuner.rank_programs.default_algorithms CALLS`.
 
 CALLS is a JSON list of {collective, nodes, ppn, placement, most}; the calls are those of the first
 `ppn` ranks on each of the first `nodes` hosts, in the order of the placement. Rank 0 prints a line
@@ -20,9 +20,9 @@ from pathlib import Path
 from mpi4py import MPI
 
 from tuner.core.path_classes import CYCLIC
-from tuner.runtime.bisection import ladder
+from tuner.rank_programs.bisection import ladder
+from tuner.rank_programs.validate import ITEM, executed, expect, perform, place
 from tuner.runtime.deciding import require_undecided
-from tuner.runtime.prover import ITEM, executed, expect, perform, place
 
 Step = tuple[int, list[int]]
 

@@ -1,6 +1,6 @@
 """The program that the ranks of a probe run.
 
-    python -m tuner.probe.ranks [END] PLAN RESULTS BUDGET LIMIT
+    python -m tuner.rank_programs.probe [END] PLAN RESULTS BUDGET LIMIT
 
 Imports numpy, mpi4py and the standard library only, so it runs in any environment that has an MPI.
 Rank 0 appends each finished point to RESULTS and reports on standard output, one JSON object a
@@ -38,7 +38,7 @@ from tuner.probe.plan import Arm, Place, Plan, Point, read_plan
 from tuner.probe.results import Results
 from tuner.probe.sampling import Account
 from tuner.probe.session import Session
-from tuner.runtime import traces
+from tuner.rank_programs import shm_cleanup
 from tuner.runtime.deciding import require_undecided
 
 STUCK = 45.0  # seconds beyond its time after which a point is given up as deadlocked
@@ -85,7 +85,7 @@ class Probe:
         self._mail = self._world.Dup()
         self._clock = Clock(self._world.Dup()) if plan.hosts else None
         self._crowded = places.crowded(self._world)
-        traces.hide()
+        shm_cleanup.hide()
         self._results = Results(results) if self._first else None
         # The first rank is on the computer that told the moment, if any is.
         limit = self._world.bcast(min(limit, max(end - time.monotonic(), 0.0)))

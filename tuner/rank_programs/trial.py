@@ -1,4 +1,4 @@
-"""The program of a trial launch: `python -m tuner.runtime.trial`.
+"""The program of a trial launch: `python -m tuner.rank_programs.trial`.
 
 Rank 0 prints one JSON object: how many ranks there are, the thread level that MPI provides, and of
 each rank its host, its versions and what it sees of this package.

@@ -1,4 +1,4 @@
-"""The program of ranks that make given calls and tell what ran: `tuner.runtime.prover CALLS`.
+"""The program of ranks that make given calls and tell what ran: `tuner.rank_programs.validate CALLS`.
 
 CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is made by the first
 `ppn` ranks on each of the first `nodes` hosts. Rank 0 prints how many there are, {calls}, when the
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from tuner.runtime import traces
+from tuner.rank_programs import shm_cleanup
 
 ITEM = 4  # bytes of an element where the size allows, else 1
 NUMBERS, MOST = 7, 32  # of a call, and different calls, that Open MPI's watcher tells of
@@ -101,7 +101,7 @@ def main(path: str) -> None:
     world, first = MPI.COMM_WORLD, MPI.COMM_WORLD.rank == 0
     operators = {True: MPI.SUM, False: MPI.Op.Create(left, commute=False)}
     host, local = place(world)
-    traces.hide()
+    shm_cleanup.hide()
     calls = json.loads(Path(path).read_text(encoding="utf-8"))
     comms: dict[tuple[int, int], MPI.Comm] = {}
     for nodes, ppn in dict.fromkeys((call["nodes"], call["ppn"]) for call in calls):

@@ -1,6 +1,6 @@
 """Program that tells which MPI an interpreter loads and what it can do, without starting MPI.
 
-    python -m tuner.runtime.inspection
+    python -m tuner.rank_programs.inspection
 
 It prints one JSON object: python, numpy, mpi4py and its configuration, the library's file, version
 string and standard, and the capabilities that matter to this program.

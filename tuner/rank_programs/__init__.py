@@ -1,0 +1,1 @@
+"""The programs that run inside ranks for probes, validation and trials."""
