@@ -39,8 +39,8 @@ from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 from tuner.machines import Machine, preset, with_nics
 from tuner.sim import simulate
-from tuner.sim.study.candidates import build, candidates
 from tuner.topology import CUDA, HOST, Placement
+from tuner.whatif.candidates import build, candidates
 
 KIB, MIB = 1 << 10, 1 << 20
 ALLREDUCE = Collective.ALLREDUCE

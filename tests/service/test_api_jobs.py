@@ -38,7 +38,7 @@ from tests.service.serving import (
 from tests.service.test_api_access import token
 from tests.support.probed import SHORT
 from tuner.api.settings import Settings
-from tuner.sim.study import result_from_record
+from tuner.whatif import result_from_record
 
 SPAWNED = b"spawn_main"  # by multiprocessing
 

@@ -60,8 +60,8 @@ from tuner.select.predict import Simulator
 from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.sim import simulate
-from tuner.sim.study.keep import rules_for
 from tuner.topology import Placement
+from tuner.whatif.keep import rules_for
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 RACKS = racks(2)

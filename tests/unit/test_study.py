@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner import algorithms
+from tuner import algorithms, whatif
 from tuner.base.errors import InputError, ScheduleError
 from tuner.cli.main import main
 from tuner.core.calibration import (
@@ -29,17 +29,7 @@ from tuner.core.measurement import Cluster
 from tuner.core.schedule import Schedule
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, table_record, write_table
 from tuner.machines import preset
-from tuner.sim import simulate, study
-from tuner.sim.study import play, spec, tasks
-from tuner.sim.study.axes import placed, varied
-from tuner.sim.study.candidates import (
-    Candidate,
-    build,
-    candidates,
-    pieces,
-    transfers,
-)
-from tuner.sim.study.result import switches
+from tuner.sim import simulate
 from tuner.topology import (
     CUDA,
     HOST,
@@ -51,6 +41,16 @@ from tuner.topology import (
 )
 from tuner.topology.readers import given_calibration, load_topology, topology_record
 from tuner.topology.readers.short import machine_from, topology_from
+from tuner.whatif import play, spec, tasks
+from tuner.whatif.axes import placed, varied
+from tuner.whatif.candidates import (
+    Candidate,
+    build,
+    candidates,
+    pieces,
+    transfers,
+)
+from tuner.whatif.result import switches
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LOCAL = {"latency": "300ns", "bandwidth": "10GB/s"}
@@ -75,8 +75,8 @@ FEW = {"nodes": [2, 8]}  # places, where each is as good as another
 NOWHERE = spec.Files(Path("/nonexistent"))
 
 
-def made(**changed: Any) -> study.Study:
-    return study.study_from({**SPEC, **changed}, NOWHERE)
+def made(**changed: Any) -> whatif.Study:
+    return whatif.study_from({**SPEC, **changed}, NOWHERE)
 
 
 def table(*rules: tuple[Collective, int, int, Choice]) -> TuningTable:
@@ -90,7 +90,7 @@ def table(*rules: tuple[Collective, int, int, Choice]) -> TuningTable:
 
 def test_every_time_is_what_the_simulator_says() -> None:
     asked = made(vary={**SPEC["vary"], "bandwidth": ["25GB/s"]})
-    result = study.run(asked)
+    result = whatif.run(asked)
     assert len(result.points) == 4 * 2 * 2 == asked.number_of_points
     for point in result.points:
         topology = topology_from(
@@ -115,13 +115,13 @@ def test_every_time_is_what_the_simulator_says() -> None:
 
 def test_the_same_study_gives_the_same_record_and_records_come_back() -> None:
     asked = made(vary=FEW, table=table_record(table((BCAST, 2, 1, Choice("binomial")))))
-    result = study.run(asked)
-    text = json.dumps(study.result_record(result))
-    assert json.dumps(study.result_record(study.run(asked))) == text
-    assert study.result_from_record(json.loads(text)) == result
-    again = study.study_from(json.loads(json.dumps(study.study_record(asked))), NOWHERE)
-    assert study.study_record(again) == study.study_record(asked)
-    assert study.result_record(study.run(again)) == study.result_record(result)
+    result = whatif.run(asked)
+    text = json.dumps(whatif.result_record(result))
+    assert json.dumps(whatif.result_record(whatif.run(asked))) == text
+    assert whatif.result_from_record(json.loads(text)) == result
+    again = whatif.study_from(json.loads(json.dumps(whatif.study_record(asked))), NOWHERE)
+    assert whatif.study_record(again) == whatif.study_record(asked)
+    assert whatif.result_record(whatif.run(again)) == whatif.result_record(result)
 
 
 def test_switches_are_where_the_best_one_changes() -> None:
@@ -130,7 +130,7 @@ def test_switches_are_where_the_best_one_changes() -> None:
         vary={}, collectives=["allreduce"], sizes=["8B", "64B", "1MiB", "16MiB"],
         algorithms=["recursive_doubling", "ring"],
     )  # fmt: skip
-    result = study.run(asked)
+    result = whatif.run(asked)
     best = [point.best.algorithm for point in result.points]
     assert best == ["recursive_doubling"] * 2 + ["ring"] * 2
     (switch,) = result.switches
@@ -141,7 +141,7 @@ def test_switches_are_where_the_best_one_changes() -> None:
 
 def test_a_tie_is_no_switch() -> None:
     """With two ranks every tree is the same; which name comes first means nothing."""
-    points = study.run(made(vary={"nodes": [2]}, collectives=["bcast"])).points
+    points = whatif.run(made(vary={"nodes": [2]}, collectives=["bcast"])).points
     first, second = points[0], points[1]
     tied = [t for t in second.timings if t.seconds == second.best.seconds]
     assert len(tied) > 1
@@ -264,7 +264,7 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
         topology={**FLAT, "nodes": 16}, vary={"nodes": [2, 8, 16]}, sizes=["256KiB"],
         table=table_record(kept),
     )  # fmt: skip
-    result = study.run(asked)
+    result = whatif.run(asked)
     by = {(p.collective, p.at["nodes"]): p for p in result.points}
     for nodes, choice in ((2, "linear"), (16, "pipeline")):
         point = by[BCAST, nodes]
@@ -287,7 +287,7 @@ def test_keeping_a_table_costs_what_its_choices_cost() -> None:
 
 def test_a_choice_no_schedule_describes_has_no_cost() -> None:
     kept = table((BCAST, 8, 1, Choice("quantum")))
-    (point,) = study.run(
+    (point,) = whatif.run(
         made(vary={}, collectives=["bcast"], sizes=[8], table=table_record(kept))
     ).points
     assert point.kept is not None
@@ -396,7 +396,7 @@ def test_ranks_are_placed_as_the_study_says() -> None:
     assert placed(machine, {"ppn": 2, "placement": "cyclic"}).node_of.tolist() == [0, 1, 0, 1]
     asked = made(vary={"ppn": [2], "placement": ["cyclic", "consecutive"]}, collectives=["bcast"],
                  algorithms=["binomial"], sizes=["1MiB"])  # fmt: skip
-    cyclic, consecutive = study.run(asked).points
+    cyclic, consecutive = whatif.run(asked).points
     assert (cyclic.at["placement"], consecutive.at["placement"]) == ("cyclic", "consecutive")
     assert cyclic.best.seconds != consecutive.best.seconds
 
@@ -418,7 +418,7 @@ def test_measured_costs_hold_inside_a_node_and_the_topology_between_nodes() -> N
         topology=bare, vary={"nodes": [1, 2], "ppn": [1, 2]}, collectives=["bcast"], sizes=[1000],
         algorithms=["linear"], calibration=calibration_record(measured),
     )  # fmt: skip
-    alone, inside, across, _ = study.run(asked).points
+    alone, inside, across, _ = whatif.run(asked).points
     assert alone.best.seconds == 0
     assert inside.best.seconds == pytest.approx(5e-6 + 1000 * 1e-9)
     assert across.best.seconds == pytest.approx(2e-6 + 1000 / 12.5e9)
@@ -426,13 +426,13 @@ def test_measured_costs_hold_inside_a_node_and_the_topology_between_nodes() -> N
 
 def test_progress_and_cancelling() -> None:
     seen: list[float] = []
-    study.run(made(vary=FEW), lambda done, _: seen.append(done))
+    whatif.run(made(vary=FEW), lambda done, _: seen.append(done))
     assert seen == sorted(seen)
     assert seen[0] == 0.0
     assert seen[-1] == pytest.approx(1.0)
     calls: list[str] = []
-    with pytest.raises(study.CancelledError):
-        study.run(made(vary=FEW), lambda _, text: calls.append(text), lambda: len(calls) == 5)
+    with pytest.raises(whatif.CancelledError):
+        whatif.run(made(vary=FEW), lambda _, text: calls.append(text), lambda: len(calls) == 5)
     assert calls[-1].startswith("4 of ")
 
 
@@ -443,7 +443,7 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
     monkeypatch.setattr(tasks, "MOST_TRANSFERS", 1000)
     asked = made(vary={"nodes": [64]}, collectives=["allgather"], algorithms=["ring"])
     with pytest.raises(InputError, match="allgather on 64 ranks: every candidate has more than"):
-        study.run(asked, lambda _, text: seen.append(text))
+        whatif.run(asked, lambda _, text: seen.append(text))
     monkeypatch.setattr(tasks, "MOST_TRANSFERS", 1 << 30)
     monkeypatch.setattr(play, "MOST_EFFORT", 0.5)
     counted: list[int] = []
@@ -453,7 +453,7 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
         return False
 
     with pytest.raises(InputError, match="more than 0 hours on one core: give fewer"):
-        study.run(made(sizes=[2**i for i in range(28)], vary={"ppn": [1, 2, 3, 4]}),
+        whatif.run(made(sizes=[2**i for i in range(28)], vary={"ppn": [1, 2, 3, 4]}),
                   lambda _, text: seen.append(text), cancelled)  # fmt: skip
     assert seen == []
     assert sum(counted) < 8  # what is already too much is not planned to its end
@@ -463,7 +463,7 @@ def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.Mo
     monkeypatch.setattr(tasks, "MOST_TRANSFERS", 1000)
     asked = made(vary={"nodes": [64]}, collectives=["allreduce"], sizes=[8],
                  algorithms=["ring", "linear"])  # fmt: skip
-    (point,) = study.run(asked).points
+    (point,) = whatif.run(asked).points
     assert point.left_out == ("ring",)
     assert [timing.algorithm for timing in point.timings] == ["linear"]
 
@@ -521,9 +521,9 @@ def test_bad_studies_are_named(changed: dict[str, Any], sentence: str) -> None:
     ],
 )  # fmt: skip
 def test_a_record_that_is_no_result_is_refused(change: dict[str, Any]) -> None:
-    record = study.result_record(study.run(made(vary={}, collectives=["bcast"], sizes=[8])))
+    record = whatif.result_record(whatif.run(made(vary={}, collectives=["bcast"], sizes=[8])))
     with pytest.raises(InputError, match="not the result of a study"):
-        study.result_from_record({**record, **change})
+        whatif.result_from_record({**record, **change})
 
 
 def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -547,7 +547,7 @@ def test_whatif_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
         "not counted, 6 of 8 points: the table has no rules for this call on so many ranks" in words
     )
     assert main(["whatif", str(path), "--json"]) == 0
-    result = study.result_from_record(json.loads(capsys.readouterr().out))
+    result = whatif.result_from_record(json.loads(capsys.readouterr().out))
     with (tmp_path / "s.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == sum(len(point.timings) for point in result.points)
@@ -586,7 +586,7 @@ ANYTHING = st.recursive(
     max_leaves=6,
 )  # fmt: skip
 SOUND = json.dumps(
-    {**study.study_record(made()), "topology": TREE, "algorithms": ["linear"],
+    {**whatif.study_record(made()), "topology": TREE, "algorithms": ["linear"],
      "vary": {"nodes": [1, 2]}, "calibration": CALIBRATION, "table": TABLE}
 )  # fmt: skip
 
@@ -605,7 +605,7 @@ def test_whatever_json_says_is_a_study_or_an_input_error(data: st.DataObject) ->
         inside = inside[key]
     said = ""
     try:
-        study.study_from(record, NOWHERE)
+        whatif.study_from(record, NOWHERE)
     except InputError as reason:
         said = str(reason)
     assert len(said) < 2000

@@ -16,6 +16,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from tuner import whatif
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
@@ -23,9 +24,8 @@ from tuner.report import study_gantt, study_plots
 from tuner.report.figures import STYLE
 from tuner.report.study_map import CrossoverMap, Look, crossover_maps, draw_map, looks
 from tuner.report.study_time import Bill, draw_bills
-from tuner.sim import study
 from tuner.sim.critical import PARTS
-from tuner.sim.study.spec import Files, study_from
+from tuner.whatif.spec import Files, study_from
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 8,
         "local": {"latency": "300ns", "bandwidth": "10GB/s"}}  # fmt: skip
@@ -38,13 +38,13 @@ SPEC: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def asked() -> study.Study:
+def asked() -> whatif.Study:
     return study_from(SPEC, Files(Path("/nonexistent")))
 
 
 @pytest.fixture(scope="module")
-def result(asked: study.Study) -> study.StudyResult:
-    return study.run(asked)
+def result(asked: whatif.Study) -> whatif.StudyResult:
+    return whatif.run(asked)
 
 
 def png_size(path: Path) -> tuple[int, int]:
@@ -62,7 +62,7 @@ def texts(path: Path) -> str:
     return "\n".join(re.findall(r"<!-- (.*?) -->", content, re.S))
 
 
-def test_a_study_is_drawn(asked: study.Study, result: study.StudyResult, tmp_path: Path) -> None:
+def test_a_study_is_drawn(asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path) -> None:
     told: list[float] = []
     drawn = study_plots.save_study(asked, result, tmp_path, lambda done, _: told.append(done))
     files = drawn.files
@@ -81,7 +81,7 @@ def test_a_study_is_drawn(asked: study.Study, result: study.StudyResult, tmp_pat
 
 
 def test_a_crossover_map_says_what_is_best_where(
-    asked: study.Study, result: study.StudyResult, tmp_path: Path
+    asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
 ) -> None:
     study_plots.save_study(asked, result, tmp_path, lambda *_: None)
     drawn = {one.name: one for one in crossover_maps(result)}
@@ -98,10 +98,10 @@ def test_a_crossover_map_says_what_is_best_where(
         assert text in shown
 
 
-def test_many_algorithms_look_different(result: study.StudyResult) -> None:
+def test_many_algorithms_look_different(result: whatif.StudyResult) -> None:
     """Colours first, hatches when they are used up."""
     points = [
-        study.StudyPoint({"nodes": 1}, Collective.BCAST, 8, (study.Timing(f"a{i}", {}, 1.0),))
+        whatif.StudyPoint({"nodes": 1}, Collective.BCAST, 8, (whatif.Timing(f"a{i}", {}, 1.0),))
         for i in range(30)
         for _ in range(30 - i)
     ]
@@ -112,7 +112,7 @@ def test_many_algorithms_look_different(result: study.StudyResult) -> None:
 
 
 def test_where_the_time_goes_is_drawn(
-    asked: study.Study, result: study.StudyResult, tmp_path: Path
+    asked: whatif.Study, result: whatif.StudyResult, tmp_path: Path
 ) -> None:
     study_plots.save_study(asked, result, tmp_path, lambda *_: None)
     shown = texts(tmp_path / "time-bcast.svg")
@@ -150,7 +150,7 @@ def test_only_simulated_sizes_and_ranks_are_told_and_coloured() -> None:
     assert len(figure.axes[0].get_xticks()) == 11
 
 
-def test_too_many_figures_are_refused(asked: study.Study, result: study.StudyResult) -> None:
+def test_too_many_figures_are_refused(asked: whatif.Study, result: whatif.StudyResult) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study_plots, "MOST_FIGURES", 3)
         with pytest.raises(InputError, match="4 plots are more than 3: vary fewer axes"):

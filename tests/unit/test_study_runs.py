@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from distributed import LocalCluster
 
+from tuner import whatif
 from tuner.base.errors import InputError, TunerError
 from tuner.cli.main import INTERRUPTED, main
 from tuner.core.collective import Collective
-from tuner.sim import study
-from tuner.sim.study import carry
-from tuner.sim.study.answers import kept_in
-from tuner.sim.study.spec import Files, study_from
-from tuner.sim.study.tasks import Answer, Task, plan
+from tuner.whatif import carry
+from tuner.whatif.answers import kept_in
+from tuner.whatif.spec import Files, study_from
+from tuner.whatif.tasks import Answer, Task, plan
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 4,
         "local": {"latency": "300ns", "bandwidth": "10GB/s"}}  # fmt: skip
@@ -36,13 +36,13 @@ LONG = {**SPEC, "vary": {"nodes": [128]}, "sizes": [2**i for i in range(14, 27)]
 LONGER = {**LONG, "vary": {"nodes": [600, 768, 1000, 1024]}}
 
 
-def made(**changed: Any) -> study.Study:
+def made(**changed: Any) -> whatif.Study:
     return study_from({**SPEC, **changed}, Files(Path("/nonexistent")))
 
 
 @pytest.fixture(scope="module")
-def serial() -> study.StudyResult:
-    return study.run(made())
+def serial() -> whatif.StudyResult:
+    return whatif.run(made())
 
 
 @pytest.fixture
@@ -54,25 +54,25 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_processes_give_the_same_numbers_bit_for_bit(serial: study.StudyResult) -> None:
-    assert study.run(made(), carry=study.locally(2)) == serial
+def test_processes_give_the_same_numbers_bit_for_bit(serial: whatif.StudyResult) -> None:
+    assert whatif.run(made(), carry=whatif.locally(2)) == serial
 
 
 def test_a_small_study_starts_no_process(
-    serial: study.StudyResult, monkeypatch: pytest.MonkeyPatch
+    serial: whatif.StudyResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carry, "ALONE", 1e9)
     monkeypatch.setattr(carry, "spread", None)
-    assert study.run(made(), carry=study.locally(2)) == serial
+    assert whatif.run(made(), carry=whatif.locally(2)) == serial
 
 
 @pytest.mark.usefixtures("at_once")
 def test_cancelling_ends_the_processes() -> None:
     calls: list[str] = []
     before = children()
-    with pytest.raises(study.CancelledError):
-        study.run(made(**LONG), lambda _, text: calls.append(text), lambda: len(calls) > 2,
-                  carry=study.locally(2))  # fmt: skip
+    with pytest.raises(whatif.CancelledError):
+        whatif.run(made(**LONG), lambda _, text: calls.append(text), lambda: len(calls) > 2,
+                  carry=whatif.locally(2))  # fmt: skip
     assert children() == before
 
 
@@ -107,7 +107,7 @@ def test_batches_hold_every_task_once_and_one_machine_each() -> None:
 # ---- answers that are kept ----------------------------------------------------------------------
 
 
-def few() -> tuple[study.Study, tuple[Task, ...]]:
+def few() -> tuple[whatif.Study, tuple[Task, ...]]:
     asked = made()
     return asked, plan(asked, lambda _: None).tasks
 
@@ -116,7 +116,7 @@ def interrupted_after(path: Path, number: int, **changed: Any) -> list[int]:
     """Run until so many tasks were answered; the tasks that were carried out."""
     carried: list[int] = []
 
-    def some(asked: study.Study, tasks: Any) -> Any:
+    def some(asked: whatif.Study, tasks: Any) -> Any:
         for answered in carry.serially(asked, tasks):
             if len(carried) == number:
                 raise KeyboardInterrupt
@@ -124,28 +124,28 @@ def interrupted_after(path: Path, number: int, **changed: Any) -> list[int]:
             yield answered
 
     with pytest.raises(KeyboardInterrupt), kept_in(path) as keep:
-        study.run(made(**changed), carry=some, keep=keep)
+        whatif.run(made(**changed), carry=some, keep=keep)
     return carried
 
 
-def test_an_interrupted_study_goes_on(tmp_path: Path, serial: study.StudyResult) -> None:
+def test_an_interrupted_study_goes_on(tmp_path: Path, serial: whatif.StudyResult) -> None:
     path = tmp_path / "s.partial"
     done = interrupted_after(path, 7)
     carried: list[int] = []
 
-    def watched(asked: study.Study, tasks: Any) -> Any:
+    def watched(asked: whatif.Study, tasks: Any) -> Any:
         carried.extend(tasks)
         yield from carry.serially(asked, tasks)
 
     with kept_in(path) as keep:
-        assert study.run(made(), carry=watched, keep=keep) == serial
+        assert whatif.run(made(), carry=watched, keep=keep) == serial
     assert len(done) == 7
     assert sorted(done + carried) == list(range(len(few()[1])))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("torn", [1, 5])
-def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: int, serial: study.StudyResult) -> None:
+def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: int, serial: whatif.StudyResult) -> None:
     path = tmp_path / "s.partial"
     interrupted_after(path, 7)
     whole = path.read_bytes()
@@ -170,7 +170,7 @@ def test_a_changed_study_is_not_resumed(tmp_path: Path) -> None:
         pytest.raises(InputError, match="of another study, or of this one before it was changed"),
         kept_in(path) as keep,
     ):
-        study.run(made(sizes=["2KiB"]), keep=keep)
+        whatif.run(made(sizes=["2KiB"]), keep=keep)
     assert path.read_bytes() == before
 
 
@@ -370,20 +370,20 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 def test_a_dask_cluster_gives_the_same_numbers(
-    cluster: LocalCluster, serial: study.StudyResult, tmp_path: Path, capsys: Any
+    cluster: LocalCluster, serial: whatif.StudyResult, tmp_path: Path, capsys: Any
 ) -> None:
     address = str(cluster.scheduler_address)
-    assert study.run(made(), carry=study.on_cluster(address)) == serial
+    assert whatif.run(made(), carry=whatif.on_cluster(address)) == serial
     (tmp_path / "study.yaml").write_text(json.dumps(SPEC))
     assert main(["whatif", str(tmp_path / "study.yaml"), "--scheduler", address, "--json"]) == 0
-    assert study.result_from_record(json.loads(capsys.readouterr().out)) == serial
+    assert whatif.result_from_record(json.loads(capsys.readouterr().out)) == serial
 
 
 def test_a_study_on_a_cluster_is_cancelled(cluster: LocalCluster) -> None:
     calls: list[str] = []
-    with pytest.raises(study.CancelledError):
-        study.run(made(**LONG), lambda _, text: calls.append(text), lambda: len(calls) > 1,
-                  carry=study.on_cluster(str(cluster.scheduler_address)))  # fmt: skip
+    with pytest.raises(whatif.CancelledError):
+        whatif.run(made(**LONG), lambda _, text: calls.append(text), lambda: len(calls) > 1,
+                  carry=whatif.on_cluster(str(cluster.scheduler_address)))  # fmt: skip
 
 
 def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
@@ -392,10 +392,10 @@ def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
     asked = made()
     unknown = Task(99, asked.collectives[0], "ring", {}, (8,), 1.0)  # there is no such machine
     with pytest.raises(TunerError, match="the Dask cluster lost a task"):
-        list(study.on_cluster(address)(asked, {0: unknown}))
+        list(whatif.on_cluster(address)(asked, {0: unknown}))
     odd = Task(0, asked.collectives[0], "linear", {}, (1 << 61,), 1.0)
     with pytest.raises(InputError, match="a message has 0 to"):
-        list(study.on_cluster(address)(asked, {0: odd}))
+        list(whatif.on_cluster(address)(asked, {0: odd}))
 
 
 @pytest.mark.parametrize(
@@ -404,27 +404,27 @@ def test_an_error_on_the_cluster_is_told(cluster: LocalCluster) -> None:
 )
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(InputError, match=r"written like tcp://10\.0\.0\.1:8786, not '"):
-        study.on_cluster(address)
+        whatif.on_cluster(address)
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.sim.study.cluster.PATIENCE", 0.5)
+    monkeypatch.setattr("tuner.whatif.cluster.PATIENCE", 0.5)
     with pytest.raises(InputError, match="no Dask scheduler answers at tcp://127"):
-        list(study.on_cluster("tcp://127.0.0.1:1")(*few_mapped()))
+        list(whatif.on_cluster("tcp://127.0.0.1:1")(*few_mapped()))
 
 
-def few_mapped() -> tuple[study.Study, dict[int, Task]]:
+def few_mapped() -> tuple[whatif.Study, dict[int, Task]]:
     asked, tasks = few()
     return asked, dict(enumerate(tasks))
 
 
 def test_a_scheduler_without_anybody_to_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.sim.study.cluster.PATIENCE", 1.0)
+    monkeypatch.setattr("tuner.whatif.cluster.PATIENCE", 1.0)
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0", silence_logs=50) as c,
         pytest.raises(InputError, match="has nobody who works for it: start some with"),
     ):
-        list(study.on_cluster(str(c.scheduler_address))(*few_mapped()))
+        list(whatif.on_cluster(str(c.scheduler_address))(*few_mapped()))
 
 
 def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None:
@@ -461,9 +461,9 @@ def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.sim.study.cluster.find_spec", lambda _: None)
+    monkeypatch.setattr("tuner.whatif.cluster.find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"pip install '\.\[dask\]'"):
-        study.on_cluster("tcp://127.0.0.1:8786")
+        whatif.on_cluster("tcp://127.0.0.1:8786")
 
 
 def test_an_answer_may_be_that_the_algorithm_is_not_for_so_many_ranks() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tuner import whatif
 from tuner.cli import output, studies
 from tuner.core.collective import Collective
-from tuner.sim import study
-from tuner.sim.study.candidates import Candidate
-from tuner.sim.study.spec import Files, study_from
+from tuner.whatif.candidates import Candidate
+from tuner.whatif.spec import Files, study_from
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s"}
 SPEC: dict[str, Any] = {
@@ -23,7 +23,7 @@ SPEC: dict[str, Any] = {
 
 def shown(capsys: pytest.CaptureFixture[str], **changed: Any) -> str:
     asked = study_from({**SPEC, **changed}, Files(Path("/nonexistent")))
-    studies.show(study.run(asked))
+    studies.show(whatif.run(asked))
     return capsys.readouterr().out
 
 
@@ -58,9 +58,9 @@ def test_a_range_of_sizes_says_where_the_runner_up_is_close(
 
 
 def test_changes_are_shown_along_every_axis() -> None:
-    def along(axis: str, number: int) -> list[list[study.Switch]]:
+    def along(axis: str, number: int) -> list[list[whatif.Switch]]:
         ends = Candidate("a", {}), Candidate("b", {})
-        return [[study.Switch(axis, Collective.BCAST, {}, i, i + 1, *ends)] for i in range(number)]
+        return [[whatif.Switch(axis, Collective.BCAST, {}, i, i + 1, *ends)] for i in range(number)]
 
     found = studies.spread(along("nodes", 50) + along("nbytes", 3) + along("taper", 1), 20)
     axes = [group[0].axis for group in found]

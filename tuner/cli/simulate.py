@@ -22,8 +22,8 @@ from tuner.machines.loader import caution, load_machine, nominal
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical import MEANING, PARTS, Explained, explain
-from tuner.sim.study.candidates import Candidate, candidates
 from tuner.topology import CUDA, HOST, Placement
+from tuner.whatif.candidates import Candidate, candidates
 
 EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective allreduce --algorithm ring --sizes 1KiB,1MiB

@@ -8,25 +8,25 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from tuner import whatif
 from tuner.base.units import format_size, format_time, readable
 from tuner.cli.output import print_table, print_text
-from tuner.sim import study
-from tuner.sim.study.axes import FORMATS, NBYTES
-from tuner.sim.study.result import TIE
+from tuner.whatif.axes import FORMATS, NBYTES
+from tuner.whatif.result import TIE
 
 SHOWN_RUNS = 60
 SHOWN_SWITCHES = 20
-Run = list[study.StudyPoint]  # neighbouring sizes with the same best algorithm
+Run = list[whatif.StudyPoint]  # neighbouring sizes with the same best algorithm
 
 
-def show(result: study.StudyResult) -> None:
+def show(result: whatif.StudyResult) -> None:
     """Best algorithms, where they change, and what a table would cost."""
     same = _print_runs(result)
     _print_switches(result, same)
     _print_keeping(result)
 
 
-def _print_keeping(result: study.StudyResult) -> None:
+def _print_keeping(result: whatif.StudyResult) -> None:
     """What the table's choices cost, and where nobody knows."""
     kept = [point.kept for point in result.points if point.kept is not None]
     if not kept:
@@ -44,13 +44,13 @@ def _print_keeping(result: study.StudyResult) -> None:
         print_text(f"  not counted, {count} of {len(kept)} points: {reason}")
 
 
-def runs(result: study.StudyResult) -> Iterator[Run]:
+def runs(result: whatif.StudyResult) -> Iterator[Run]:
     """The points of each machine and collective, cut where the best algorithm changes."""
     for _, points in groupby(result.points, key=lambda p: (p.at, p.collective, p.best.algorithm)):
         yield list(points)
 
 
-def _print_runs(result: study.StudyResult) -> set[str]:
+def _print_runs(result: whatif.StudyResult) -> set[str]:
     """The axes that change nothing."""
     axes = _varying(result)
     kept = ("table's cost",) if result.points[0].kept else ()
@@ -94,7 +94,7 @@ def merged(
     return [[cell for at, cell in enumerate(row) if at not in same] for row in rows], same
 
 
-def _varying(result: study.StudyResult) -> tuple[str, ...]:
+def _varying(result: whatif.StudyResult) -> tuple[str, ...]:
     return tuple(axis for axis, values in result.axes.items() if len(values) > 1)
 
 
@@ -131,7 +131,7 @@ def _runner_up(run: Run) -> list[str]:
     return [name, by if len(run) == 1 else f"{by} at {format_size(nbytes)}"]
 
 
-def _print_switches(result: study.StudyResult, same: set[str]) -> None:
+def _print_switches(result: whatif.StudyResult, same: set[str]) -> None:
     """Changes of the algorithm itself; those of parameters alone are in the JSON."""
     changed = [
         one
@@ -153,7 +153,7 @@ def _print_switches(result: study.StudyResult, same: set[str]) -> None:
         print_text(f"and {len(alike) - SHOWN_SWITCHES} more: --json has them all")
 
 
-def spread(alike: Sequence[list[study.Switch]], most: int) -> list[list[study.Switch]]:
+def spread(alike: Sequence[list[whatif.Switch]], most: int) -> list[list[whatif.Switch]]:
     """At most so many, of every axis alike many as far as it has them, in the order given."""
     turns: Counter[str] = Counter()
     order = []
@@ -163,14 +163,14 @@ def spread(alike: Sequence[list[study.Switch]], most: int) -> list[list[study.Sw
     return [alike[at] for at in sorted(at for _, at in sorted(order)[:most])]
 
 
-def _but_size(switch: study.Switch) -> tuple[object, ...]:
+def _but_size(switch: whatif.Switch) -> tuple[object, ...]:
     """The same for changes that differ in the message size alone."""
     others = tuple((axis, value) for axis, value in switch.at.items() if axis != NBYTES)
     ends = (switch.before.algorithm, switch.after.algorithm)
     return (switch.collective, switch.axis, switch.below, switch.above, others, ends)
 
 
-def _change(alike: list[study.Switch], fixed: set[str]) -> list[str]:
+def _change(alike: list[whatif.Switch], fixed: set[str]) -> list[str]:
     """The cells of switches at neighbouring sizes; axes of one value go without saying."""
     first, last = alike[0], alike[-1]
     shown = FORMATS[first.axis]
@@ -192,7 +192,7 @@ def _title(axis: str) -> str:
     return "size" if axis == NBYTES else axis.replace("_", " ")
 
 
-def csv_text(result: study.StudyResult) -> str:
+def csv_text(result: whatif.StudyResult) -> str:
     """One line per point and candidate; latencies in seconds, bandwidths in bytes per second."""
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")

@@ -7,17 +7,17 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from tuner import whatif
 from tuner.base.atomic_io import require_folder, require_target, write_atomically
 from tuner.base.errors import InputError
 from tuner.cli import studies
 from tuner.cli.output import add_json, console, emit, warn
 from tuner.cli.progress import Display, timed
 from tuner.machines.loader import caution, nominal
-from tuner.sim import study
-from tuner.sim.study.answers import Answers, Keep
-from tuner.sim.study.carry import Carry
-from tuner.sim.study.tasks import Task
 from tuner.topology.readers.safe_yaml import parse_yaml
+from tuner.whatif.answers import Answers, Keep
+from tuner.whatif.carry import Carry
+from tuner.whatif.tasks import Task
 
 EXAMPLES = f"""examples:
   tuner whatif twice.yaml
@@ -35,7 +35,7 @@ A study, here saved as twice.yaml:
   sizes: [1KiB, 64KiB, 1MiB]
   table: table.json          # optional: what its choices would cost
 
-Axes: {", ".join(study.AXES)}.
+Axes: {", ".join(whatif.AXES)}.
 `calibration: FILE` takes the costs that were measured from there, `algorithms: [ring, binomial]`
 restricts the candidates. Interrupted, the same command without --fresh goes on where it stopped:
 until the study is done its answers are kept in twice.yaml.partial."""
@@ -77,15 +77,15 @@ def run(options: argparse.Namespace) -> None:
     answers = Path(f"{options.study}{PARTIAL}")
     display = Display(console(error=True))
     with display.stage("reading the study"):
-        asked = study.read_study(options.study)
+        asked = whatif.read_study(options.study)
     if "latency" not in asked.axes:
         warn(caution(asked.machine))
     _require_targets(options, answers)
     if options.fresh:
         answers.unlink(missing_ok=True)
-    with study.kept_in(answers) as keep:
+    with whatif.kept_in(answers) as keep:
         with display.stage(f"simulating {asked.number_of_points} points") as report:
-            found = study.run(asked, timed(report), carry=carry, keep=_told(keep, display))
+            found = whatif.run(asked, timed(report), carry=carry, keep=_told(keep, display))
         try:
             _write(options, asked, found, display)
         except InputError as reason:
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
             ) from None
         if asked.calibration is None:
             warn(nominal(asked.machine))
-        emit(options, study.result_record(found), lambda: studies.show(found))
+        emit(options, whatif.result_record(found), lambda: studies.show(found))
 
 
 def _require_targets(options: argparse.Namespace, answers: Path) -> None:
@@ -115,7 +115,7 @@ def _named(path: Path) -> list[Path]:
 def _told(keep: Keep, display: Display) -> Keep:
     """Likewise, and say how much is there already."""
 
-    def kept(asked: study.Study, tasks: Sequence[Task]) -> Answers:
+    def kept(asked: whatif.Study, tasks: Sequence[Task]) -> Answers:
         answers = keep(asked, tasks)
         if answers.known:
             done = sum(tasks[number].effort for number in answers.known)
@@ -128,7 +128,7 @@ def _told(keep: Keep, display: Display) -> Keep:
 
 
 def _write(
-    options: argparse.Namespace, asked: study.Study, found: study.StudyResult, display: Display
+    options: argparse.Namespace, asked: whatif.Study, found: whatif.StudyResult, display: Display
 ) -> None:
     if options.csv:
         text = studies.csv_text(found)
@@ -138,7 +138,7 @@ def _write(
         _draw(asked, found, options.plots, display)
 
 
-def _draw(asked: study.Study, found: study.StudyResult, folder: Path, display: Display) -> None:
+def _draw(asked: whatif.Study, found: whatif.StudyResult, folder: Path, display: Display) -> None:
     from tuner.report.study_plots import save_study  # matplotlib takes its time
 
     with display.stage("drawing") as report:
@@ -150,5 +150,5 @@ def _draw(asked: study.Study, found: study.StudyResult, folder: Path, display: D
 
 def _carry(options: argparse.Namespace) -> Carry:
     if options.scheduler:
-        return study.on_cluster(options.scheduler)
-    return study.locally(options.jobs)
+        return whatif.on_cluster(options.scheduler)
+    return whatif.locally(options.jobs)

@@ -9,8 +9,8 @@ from tuner.core.table import TuningTable
 from tuner.jobs.kinds import Spec, Store, Tell
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine
-from tuner.sim.study import locally, result_record, run, study_from
 from tuner.topology.readers.short import PREFIX
+from tuner.whatif import locally, result_record, run, study_from
 
 
 def work(_engine: db.Engine, spec: Spec, tell: Tell) -> Store:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
 from tuner.report.figures import COLOURS, INK
-from tuner.sim.study import StudyPoint, StudyResult
-from tuner.sim.study.axes import FORMATS
+from tuner.whatif import StudyPoint, StudyResult
+from tuner.whatif.axes import FORMATS
 
 HATCHES = ("", "///", "...", "xxx")  # beyond the colours the next ones are hatched
 Look = tuple[str, str]  # colour, hatch

@@ -18,9 +18,9 @@ from tuner.report.study_gantt import draw_gantt, require_drawable
 from tuner.report.study_map import crossover_maps, draw_map, looks
 from tuner.report.study_time import Bill, bills_width, draw_bills
 from tuner.sim.critical import Explained, explain
-from tuner.sim.study import Study, StudyPoint, StudyResult, placed, varied
-from tuner.sim.study.axes import FORMATS
-from tuner.sim.study.candidates import build, transfers
+from tuner.whatif import Study, StudyPoint, StudyResult, placed, varied
+from tuner.whatif.axes import FORMATS
+from tuner.whatif.candidates import build, transfers
 
 MOST_FIGURES = 64
 MOST_BILLS = 10  # bars of a figure

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tuner.base.errors import InputError, TunerError, quoted
 from tuner.sim.cores import TICK
-from tuner.sim.study.carry import Answered, Carry, batches
-from tuner.sim.study.spec import Study
-from tuner.sim.study.tasks import Pricer, Task
+from tuner.whatif.carry import Answered, Carry, batches
+from tuner.whatif.spec import Study
+from tuner.whatif.tasks import Pricer, Task
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from tuner.base.errors import InputError
-from tuner.sim.study.spec import Study
-from tuner.sim.study.tasks import Answer, Task
+from tuner.whatif.spec import Study
+from tuner.whatif.tasks import Answer, Task
 
 FORMAT_VERSION = 1
 KIND = {"kind": "partial study"}

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from tuner.base.errors import InputError, TunerError
-from tuner.sim.study.answers import Answers, Keep
-from tuner.sim.study.candidates import Candidate
-from tuner.sim.study.carry import Carry, serially
-from tuner.sim.study.keep import kept
-from tuner.sim.study.result import StudyPoint, StudyResult, Timing, keeping, switches
-from tuner.sim.study.spec import Study
-from tuner.sim.study.tasks import Answer, Plan, Planned, Task, plan
+from tuner.whatif.answers import Answers, Keep
+from tuner.whatif.candidates import Candidate
+from tuner.whatif.carry import Carry, serially
+from tuner.whatif.keep import kept
+from tuner.whatif.result import StudyPoint, StudyResult, Timing, keeping, switches
+from tuner.whatif.spec import Study
+from tuner.whatif.tasks import Answer, Plan, Planned, Task, plan
 
 MOST_EFFORT = 1e6  # seconds of one core: days on the cores of a node, hours on a cluster
 DIGITS = 12  # significant ones of a time by which candidates are ordered: beyond is rounding

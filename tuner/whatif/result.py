@@ -10,8 +10,8 @@ from typing import Any
 from tuner.base.atomic_io import from_record
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.sim.study.axes import NBYTES, Place, Value
-from tuner.sim.study.candidates import Candidate
+from tuner.whatif.axes import NBYTES, Place, Value
+from tuner.whatif.candidates import Candidate
 
 FORMAT_VERSION = 1
 TIE = 1e-9  # relative: times that differ by rounding alone

@@ -17,11 +17,11 @@ from tuner.core.path_classes import CONSECUTIVE
 from tuner.core.table import Key
 from tuner.machines import Machine
 from tuner.sim import sweep
-from tuner.sim.study.axes import placed, varied
-from tuner.sim.study.candidates import Candidate, build, candidates, on_the_way, pieces, transfers
-from tuner.sim.study.keep import Rules, rules_for
-from tuner.sim.study.spec import Study
 from tuner.topology import Placement
+from tuner.whatif.axes import placed, varied
+from tuner.whatif.candidates import Candidate, build, candidates, on_the_way, pieces, transfers
+from tuner.whatif.keep import Rules, rules_for
+from tuner.whatif.spec import Study
 
 MOST_TRANSFERS = 1 << 31  # of one call: a ring of 27,648 ranks, some ten seconds
 MACHINES_KEPT = 4  # per process, with their routes; tasks of one machine come together

@@ -6,12 +6,12 @@ candidate at every point, here or over the cores of this computer (`locally`) or
 the choices of an existing table.
 """
 
-from tuner.sim.study.answers import kept_in
-from tuner.sim.study.axes import AXES, placed, varied
-from tuner.sim.study.carry import locally, serially
-from tuner.sim.study.cluster import on_cluster
-from tuner.sim.study.play import CancelledError, run
-from tuner.sim.study.result import (
+from tuner.whatif.answers import kept_in
+from tuner.whatif.axes import AXES, placed, varied
+from tuner.whatif.carry import locally, serially
+from tuner.whatif.cluster import on_cluster
+from tuner.whatif.play import CancelledError, run
+from tuner.whatif.result import (
     Kept,
     StudyPoint,
     StudyResult,
@@ -20,7 +20,7 @@ from tuner.sim.study.result import (
     result_from_record,
     result_record,
 )
-from tuner.sim.study.spec import References, Study, read_study, study_from, study_record
+from tuner.whatif.spec import References, Study, read_study, study_from, study_record
 
 __all__ = [
     "AXES", "CancelledError", "Kept", "References", "Study", "StudyPoint", "StudyResult", "Switch",
