@@ -4,7 +4,7 @@ connection inside a transaction, so that a failed migration leaves the database 
 
 from alembic import context
 
-from tuner.db.mapping import Base
+from tuner.db.models import Base
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=Base.metadata)
 context.run_migrations()

@@ -16,7 +16,7 @@ from tuner.base.errors import InputError
 from tuner.core.table import TuningTable
 from tuner.db import ConflictError, NotFoundError
 from tuner.db.content import digest_of
-from tuner.db.mapping import now
+from tuner.db.models import now
 
 
 def test_tokens(engine: Engine) -> None:

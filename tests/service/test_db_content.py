@@ -24,7 +24,7 @@ from tuner.base.errors import InputError
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC
 from tuner.core.table import TuningTable
 from tuner.db import ConflictError, NotFoundError
-from tuner.db.mapping import PublicationRow, RuleRow, TableRow
+from tuner.db.models import PublicationRow, RuleRow, TableRow
 
 
 def test_clusters_are_equal_or_different(engine: Engine) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event, func, select
 from tests.support.stored import measurements_file, probe
 from tuner import db
 from tuner.base.errors import InputError
-from tuner.db.mapping import ProbeRow, SeriesRow
+from tuner.db.models import ProbeRow, SeriesRow
 
 SERIES = 25  # of two samples each
 

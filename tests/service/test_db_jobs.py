@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event, text, update
 from tests.support.children import Child, run_jobs
 from tuner import db
 from tuner.db import Claim, ConflictError, LostLeaseError, NotFoundError
-from tuner.db.mapping import JobRow, now
+from tuner.db.models import JobRow, now
 
 RUNNERS, JOBS = 4, 24
 

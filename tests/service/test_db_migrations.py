@@ -25,8 +25,8 @@ from tuner.base.errors import InputError
 from tuner.core.path_classes import CYCLIC
 from tuner.core.table import Evidence
 from tuner.db import UnavailableError
-from tuner.db.mapping import Base, now
 from tuner.db.migrate import migration_settings
+from tuner.db.models import Base, now
 
 # Rows of every table that the first schema had.
 OLD: dict[str, list[dict[str, Any]]] = {

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, event, select, text, update
 from tests.service.serving import until
 from tests.support.stored import LIBRARY, calibration, probe, report, table
 from tuner import db
-from tuner.db.mapping import Base, FeedbackRow, JobRow, TableRow, now
+from tuner.db.models import Base, FeedbackRow, JobRow, TableRow, now
 from tuner.db.retention import IN_USE
 from tuner.jobs.pruning import Pruner
 

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from tuner.base.atomic_io import finite
 from tuner.core.calibration import Calibration, calibration_from_record, calibration_record
 from tuner.db.content import Stored, digest_of, store_once
-from tuner.db.mapping import CalibrationRow
 from tuner.db.measurements import require_measurements
+from tuner.db.models import CalibrationRow
 from tuner.db.pages import PAGE, Page, only, page_of
 from tuner.db.refusals import NotFoundError
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from tuner.core.measurement import Cluster
 from tuner.db.content import Stored, store_once
-from tuner.db.mapping import ClusterRow
+from tuner.db.models import ClusterRow
 from tuner.db.pages import PAGE, Page, page_of
 from tuner.db.refusals import NotFoundError
 

@@ -17,7 +17,7 @@ from tuner.core.path_classes import CONSECUTIVE, placed_record
 from tuner.core.speedup import over_launches
 from tuner.core.table import Evidence, Key, Rule, TuningTable
 from tuner.db.content import Stored, digest_of, store_once
-from tuner.db.mapping import FeedbackRow
+from tuner.db.models import FeedbackRow
 from tuner.db.pages import PAGE, Page, page_of
 from tuner.db.tables import describe_table, load_table
 

@@ -15,7 +15,7 @@ from sqlalchemy import Row, Text, case, cast, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.base.units import plural
-from tuner.db.mapping import JobRow
+from tuner.db.models import JobRow
 from tuner.db.pages import PAGE, Page, only, page_of
 from tuner.db.refusals import ConflictError, NotFoundError, QueueFullError
 from tuner.db.transactions import hold, present

@@ -12,7 +12,7 @@ from datetime import datetime
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from tuner.db.mapping import PublicationRow
+from tuner.db.models import PublicationRow
 from tuner.db.pages import PAGE, Page, only, page_of
 from tuner.db.refusals import ConflictError
 from tuner.db.tables import describe_table

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Engine, and_, case, or_, select, update
 from sqlalchemy.orm import Session, defer
 
 from tuner.db.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
-from tuner.db.mapping import JobRow
+from tuner.db.models import JobRow
 from tuner.db.refusals import LostLeaseError
 from tuner.db.transactions import present, reading, transaction
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from tuner.db.mapping import HeldoutRow, ProofRow
+from tuner.db.models import HeldoutRow, ProofRow
 
 _PROOF_FIELDS = ("collective", "p", "nbytes", "expected", "executed", "confirmed", "reason")
 _HELDOUT_FIELDS = ("collective", "p", "nbytes", "algorithm", "default_s", "tuned_s", "ratio")

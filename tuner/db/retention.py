@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Engine, delete, exists, false, func, or_, 
 from sqlalchemy.orm import Session
 
 from tuner.db.jobs import CANCELLED, DONE, FAILED
-from tuner.db.mapping import (
+from tuner.db.models import (
     ClusterRow,
     FeedbackRow,
     HeldoutRow,

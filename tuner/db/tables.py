@@ -16,8 +16,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, table_record
 from tuner.db.clusters import cluster_of, store_cluster
 from tuner.db.content import Stored, digest_of, store_once
-from tuner.db.mapping import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
 from tuner.db.measurements import require_measurements
+from tuner.db.models import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
 from tuner.db.pages import PAGE, Page, only, page_of
 from tuner.db.refusals import NewerError, NotFoundError
 

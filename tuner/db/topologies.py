@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.db.content import Stored, digest_of, store_once
-from tuner.db.mapping import TopologyRow
+from tuner.db.models import TopologyRow
 from tuner.db.pages import PAGE, Page, page_of
 from tuner.db.refusals import NotFoundError
 

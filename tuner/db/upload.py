@@ -26,8 +26,8 @@ from tuner.base.errors import InputError
 from tuner.core.measurement import LineReader, unreadable
 from tuner.db.clusters import store_cluster
 from tuner.db.content import Stored, store_once
-from tuner.db.mapping import Base, ProbeRow, SeriesRow
 from tuner.db.measurements import series_values
+from tuner.db.models import Base, ProbeRow, SeriesRow
 from tuner.db.refusals import UnavailableError
 from tuner.db.transactions import present, reading, transaction
 

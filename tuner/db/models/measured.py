@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tuner.core.path_classes import CONSECUTIVE
-from tuner.db.mapping.base import Base, now
+from tuner.db.models.base import Base, now
 
 
 class ClusterRow(Base):

@@ -3,8 +3,8 @@
 The schema itself is made by the migrations in `db/versions`; a test holds the two equal.
 """
 
-from tuner.db.mapping.base import Base, now
-from tuner.db.mapping.decided import (
+from tuner.db.models.base import Base, now
+from tuner.db.models.decided import (
     FeedbackRow,
     HeldoutRow,
     ProofRow,
@@ -12,7 +12,7 @@ from tuner.db.mapping.decided import (
     RuleRow,
     TableRow,
 )
-from tuner.db.mapping.measured import (
+from tuner.db.models.measured import (
     CalibrationRow,
     ClusterRow,
     PredictionRow,
@@ -20,7 +20,7 @@ from tuner.db.mapping.measured import (
     SeriesRow,
     TopologyRow,
 )
-from tuner.db.mapping.serving import JobRow, TokenRow
+from tuner.db.models.serving import JobRow, TokenRow
 
 __all__ = [
     "Base",

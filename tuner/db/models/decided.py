@@ -10,8 +10,8 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from tuner.base.errors import InputError
 from tuner.core.path_classes import CONSECUTIVE
-from tuner.db.mapping.base import Base, now
-from tuner.db.mapping.measured import ClusterRow
+from tuner.db.models.base import Base, now
+from tuner.db.models.measured import ClusterRow
 
 
 class TableRow(Base):

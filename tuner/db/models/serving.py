@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import JSON, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from tuner.db.mapping.base import Base, now
+from tuner.db.models.base import Base, now
 
 
 class JobRow(Base):
