@@ -19,7 +19,6 @@ import pytest
 
 from tests.support.ladders import table_of
 from tuner.base.errors import ProbeError
-from tuner.cli.acceptance import settle, side_of
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
 from tuner.formats import mpich
@@ -31,6 +30,7 @@ from tuner.validation import heldout as heldout_module
 from tuner.validation.acceptance import Acceptance, accept, accepted_table
 from tuner.validation.heldout import Heldout, heldout
 from tuner.validation.timing import CONDITIONS, Side, TimedCall, TimingProgram, build, time_rounds
+from tuner.workflows.acceptance import settle, side_of
 
 pytestmark = pytest.mark.alone
 SLOW_FROM, SLOW_BELOW = 3000, 50_000  # bytes
@@ -160,7 +160,7 @@ def test_what_a_file_costs_elsewhere_is_found(
         probed=(5000, 30_000), library=launcher.version(),
     )  # fmt: skip
     side = Side(environment={"SLOW_FROM": "0", "SLOW_BELOW": str(SLOW_FROM)})
-    monkeypatch.setattr("tuner.cli.acceptance.side_of", lambda *_: side)
+    monkeypatch.setattr("tuner.workflows.acceptance.side_of", lambda *_: side)
     preloaded(launcher)
     settled, records = settle(table, launcher, lambda *_: None)
     assert settled.rules == table.rules
@@ -182,7 +182,7 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
         ]},
         probed=(5000, 30_000, 90_000, 150_000), library=launcher.version(),
     )  # fmt: skip
-    monkeypatch.setattr("tuner.cli.acceptance.side_of", lambda *_: FAST)
+    monkeypatch.setattr("tuner.workflows.acceptance.side_of", lambda *_: FAST)
     seen, said = list[set[int]](), list[str]()
 
     def compared(*arguments: Any, **named: Any) -> list[Heldout]:
@@ -190,7 +190,7 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
         seen.append({one.nbytes for one in found})
         return found
 
-    monkeypatch.setattr("tuner.cli.acceptance.heldout", compared)
+    monkeypatch.setattr("tuner.workflows.acceptance.heldout", compared)
     preloaded(launcher)
     settled, records = settle(table, launcher, lambda *_: None, said.append)
     assert [str(rule.choice) for rule in settled.rules] == ["default", "ring", "default"]

@@ -25,7 +25,7 @@ RUNGS = [(0, Choice()), (4096, Choice("linear"))]
 @pytest.fixture
 def path(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table whose rules for two ranks differ between one node and two, and cyclic ones."""
-    monkeypatch.setattr("tuner.cli.acceptance.SECONDS", 0.0002)
+    monkeypatch.setattr("tuner.workflows.acceptance.SECONDS", 0.0002)
     here = table_of({(Collective.BCAST, 2): RUNGS}, (64, 8192), launcher.version()).rules
     apart = [replace(rule, key=replace(rule.key, nodes=2, ppn=1), choice=Choice()) for rule in here]
     dealt = [replace(rule, key=replace(rule.key, nodes=2, placement=CYCLIC)) for rule in here]
@@ -67,8 +67,10 @@ def test_slower_calls_are_told_by_the_status(
     slow, source = tmp_path / "slow.so", Path(__file__).parents[1] / "support" / "slow_allreduce.c"
     subprocess.run([launcher.compiler, "-shared", "-fPIC", "-o", slow, source], check=True)
     environment = {"LD_PRELOAD": str(slow), "SLOW_BELOW": "65536", "SLOW_MS": "1"}
-    monkeypatch.setattr("tuner.cli.acceptance.side_of", lambda *_: Side(environment=environment))
-    monkeypatch.setattr("tuner.cli.acceptance.SECONDS", 0.0002)
+    monkeypatch.setattr(
+        "tuner.workflows.acceptance.side_of", lambda *_: Side(environment=environment)
+    )
+    monkeypatch.setattr("tuner.workflows.acceptance.SECONDS", 0.0002)
     rules = table_of({(Collective.ALLREDUCE, 2): RUNGS}, (64, 8192), launcher.version()).rules
     table = TuningTable(local_cluster(), launcher.version(), rules)
     write_table(table, tmp_path / "table.json")

@@ -13,7 +13,6 @@ import pytest
 from tests.support.ladders import Rungs, staircase, table_of
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
-from tuner.cli import proving
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
@@ -26,6 +25,7 @@ from tuner.validation import mpich as mpich_proof
 from tuner.validation import openmpi as openmpi_proof
 from tuner.validation import openmpi_trace, preload_build
 from tuner.validation.validation import RuleProof
+from tuner.workflows import validation
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN = Choice("chain", {"chains": 2, "segment": 512})
@@ -139,7 +139,7 @@ def test_every_rule_of_a_table_is_proved_in_a_file_that_holds_it(
     table = commutative_table({(BCAST, 4): [(0, CHAIN)], (ALLREDUCE, 4): ring})
     file = tmp_path / "rules.conf"
     file.write_text(openmpi.emit(table))
-    said = proving.prove(table, launcher.python, file, lambda *_: None, launcher)
+    said = validation.prove(table, launcher.python, file, lambda *_: None, launcher)
     assert len(said) == len(table.rules)
     assert [proof for proof in said if not proof["confirmed"]] == []
     assert "ring" in {p["executed"] for p in said if p["operators"] == "commutative"}

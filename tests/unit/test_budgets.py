@@ -20,11 +20,6 @@ from tests.unit.test_design import simulated
 from tests.unit.test_probe_rounds import REQUEST, Ranks
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
-from tuner.cli import time_limit
-from tuner.cli.candidates import candidates, coarse_first
-from tuner.cli.guided import Callbacks, Goal, Guided, guided
-from tuner.cli.launches import Launches
-from tuner.cli.time_limit import Scheduled, TimeLimit, process_age, scheduled, slowdown
 from tuner.core.calibration import (
     Calibration,
     PathCost,
@@ -56,6 +51,11 @@ from tuner.select.make import default_table, make_table
 from tuner.select.predict import Simulator
 from tuner.topology import Topology
 from tuner.topology.readers import parse_topology
+from tuner.workflows import time_limit
+from tuner.workflows.active_tuning import Callbacks, Goal, Guided, guided
+from tuner.workflows.candidates import candidates, coarse_first
+from tuner.workflows.launches import Launches
+from tuner.workflows.time_limit import Scheduled, TimeLimit, process_age, scheduled, slowdown
 
 FLAT = parse_topology("{name: flat, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}")[1]
 LOCAL = parse_topology(

@@ -10,12 +10,12 @@ from tests.support.ladders import table_of
 from tests.unit.test_probe_rounds import REQUEST, Ranks
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
-from tuner.cli import acceptance
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.launch import Launcher
 from tuner.probe.cluster import check_probe, probe_cluster
+from tuner.workflows import acceptance
 
 DECIDING: dict[str, dict[str, tuple[str, ...]]] = {
     "openmpi": {

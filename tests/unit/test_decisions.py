@@ -12,8 +12,6 @@ from tests.support.trees import BINOMIAL, DENSE, GENERIC, RING
 from tests.unit.test_probe_rounds import CALL, HOSTS, REQUEST, Ranks
 from tests.unit.test_select_predict import CALIBRATION, POINT, TOPOLOGY, on_four_hosts
 from tuner.base.errors import InputError
-from tuner.cli.candidates import Offered, candidates
-from tuner.cli.decisions import known_decisions, switches
 from tuner.core.calibration import PathCost
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
@@ -36,6 +34,8 @@ from tuner.select.dataset import Point
 from tuner.select.make import make_table
 from tuner.select.predict import Simulator
 from tuner.topology.readers.formats import load_topology
+from tuner.workflows.candidates import Offered, candidates
+from tuner.workflows.default_algorithms import known_decisions, switches
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 CHAIN, LINEAR = Choice("chain", {"chains": 1}), Choice("linear")

@@ -11,11 +11,11 @@ import pytest
 from tests.field.tables import read_use
 from tests.support.ladders import table_of
 from tests.support.trees import BELOW, GENERIC
-from tuner.cli import following
-from tuner.cli.following import command_line, limitation, use_of, write_device_file
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.formats import mpich
+from tuner.workflows import following
+from tuner.workflows.following import command_line, limitation, use_of, write_device_file
 
 TABLE = table_of(
     {(Collective.BCAST, 4): [(0, Choice()), (1024, Choice("binomial"))]}, library="mpich 5.0.2"

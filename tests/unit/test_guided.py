@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 from tests.unit.test_design import DEFAULT, RING, SLOW, TREE, candidates, grid, simulated
-from tuner.cli.candidates import candidates as asked_for
-from tuner.cli.candidates import chosen_of, halfway
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS
 from tuner.core.table import Choice
@@ -15,6 +13,8 @@ from tuner.probe.rounds import Chosen
 from tuner.select.dataset import Point, Row
 from tuner.select.design import Design
 from tuner.select.offers import Task
+from tuner.workflows.candidates import candidates as asked_for
+from tuner.workflows.candidates import chosen_of, halfway
 
 FAR = (1024, 16384, 262144)
 

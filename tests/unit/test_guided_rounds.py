@@ -12,8 +12,6 @@ import pytest
 from tests.unit.test_probe_rounds import REQUEST, Ranks
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
-from tuner.cli.guided import Goal, guided
-from tuner.cli.launches import ROUGH
 from tuner.core.calibration import calibration_record
 from tuner.core.measurement import WANTED, read_measurements
 from tuner.launch import CompletedRun, Hosts
@@ -22,6 +20,8 @@ from tuner.probe.request import Shape
 from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
 from tuner.topology.readers.formats import parse_topology
+from tuner.workflows.active_tuning import Goal, guided
+from tuner.workflows.launches import ROUGH
 
 FLAT = parse_topology("{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}")[1]
 HALF = parse_topology("{name: half, nodes: 2, latency: 2us, bandwidth: 1GB/s}")[1]

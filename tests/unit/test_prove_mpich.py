@@ -13,7 +13,7 @@ import pytest
 from tests.support.ladders import table_of
 from tests.support.trees import GENERIC, Node
 from tuner.base.errors import InputError, ProbeError, UnendedError
-from tuner.cli import native, proving
+from tuner.cli import native
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
@@ -24,6 +24,7 @@ from tuner.launch import CompletedRun
 from tuner.report.summary import UNPROVED
 from tuner.validation.mpich import UNMADE, UNSAID, prove
 from tuner.validation.validation import NO_SIZE, RuleProof
+from tuner.workflows import validation
 
 BCAST = Collective.BCAST
 FILE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"
@@ -220,8 +221,8 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
     """`tuner table prove` of a table, with such ranks."""
     monkeypatch.setattr(mpich, "generic_tuning", lambda *_: GENERIC)
     monkeypatch.setattr(mpich, "own_trees", lambda _: OwnTrees(GENERIC))
-    monkeypatch.setattr(proving, "launcher", lambda *_: Ranks())
-    for place in (proving, native):
+    monkeypatch.setattr(validation, "launcher", lambda *_: Ranks())
+    for place in (validation, native):
         monkeypatch.setattr(place, "libmpi", lambda *_: Path("libmpi.so"))
     file = tmp_path / "t.json"
 

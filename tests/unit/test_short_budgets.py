@@ -24,12 +24,6 @@ from tests.unit.test_budgets import (
 from tests.unit.test_probe_rounds import Ranks
 from tuner.base.errors import InputError, ProbeError
 from tuner.calibrate import calibrate
-from tuner.cli import rounds
-from tuner.cli.candidates import Offered, candidates
-from tuner.cli.guided import Goal, guided
-from tuner.cli.launches import Launches
-from tuner.cli.rounds import Rounds
-from tuner.cli.time_limit import TimeLimit
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, read_measurements, read_partial
 from tuner.core.path_classes import NODE
@@ -42,6 +36,12 @@ from tuner.probe.run import carry_out, plan_here
 from tuner.probe.watch import Progress
 from tuner.select.dataset import Point as Call
 from tuner.select.predict import Simulator
+from tuner.workflows import batches
+from tuner.workflows.active_tuning import Goal, guided
+from tuner.workflows.batches import Rounds
+from tuner.workflows.candidates import Offered, candidates
+from tuner.workflows.launches import Launches
+from tuner.workflows.time_limit import TimeLimit
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +67,7 @@ def test_reductions_with_a_typical_cost_are_doubted_and_nothing_else() -> None:
 
 def test_the_command_that_ran_before_in_the_same_process_costs_no_budget() -> None:
     """A shell replaces itself with the last command of its list."""
-    program = (
-        "import tuner.cli.time_limit as one; one.LONGEST_START = 1.0; print(one.process_age())"
-    )
+    program = "import tuner.workflows.time_limit as one; one.LONGEST_START = 1.0; print(one.process_age())"
     words = ["/bin/sh", "-c", f'/bin/sleep 2; exec {sys.executable} -c "{program}"']
     ran = subprocess.run(
         words, env={"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True,
@@ -150,7 +148,7 @@ def test_simulating_what_was_measured_earlier_ends_in_time(tmp_path: Path) -> No
 def test_where_few_calls_were_simulated_a_small_regret_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "SIMULATING", 1e-6)
+    monkeypatch.setattr(batches, "SIMULATING", 1e-6)
     ranks = Ranks()
     found = guided(tmp_path / "m.ndjson", TWO, ranks, Goal(120.0, 10.0))
     assert found.bound is not None

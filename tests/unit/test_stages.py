@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.cli.loop import FILES, SECONDS, LibraryLoop
 from tuner.cli.output import console
 from tuner.cli.progress import Display
-from tuner.cli.stages import RECORD, Stages
+from tuner.workflows.checkpoint import RECORD, Stages
+from tuner.workflows.quickstart import FILES, SECONDS, LibraryLoop
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time, plural, readable
-from tuner.cli import acceptance, clusters, following, native, proving
+from tuner.cli import clusters, native
 from tuner.cli.environments import interpreter
 from tuner.cli.output import (
     add_action,
@@ -28,6 +28,7 @@ from tuner.launch import Hosts, Launcher
 from tuner.report import geometric_mean, split
 from tuner.report.cautions import is_slower, of_comparison, of_file
 from tuner.report.summary import outcome
+from tuner.workflows import acceptance, following, validation
 
 EXAMPLES = """examples:
   tuner table accept table.json --out accepted.json
@@ -115,8 +116,8 @@ def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
     warn(following.limitation(library, python))
     warn(native.left_out(asked).removeprefix("; "))
     if there.local:
-        return table, proving.launcher(table, python), there
-    return table, proving.spread(table, python, there, options.launch).launcher, there
+        return table, validation.launcher(table, python), there
+    return table, validation.spread(table, python, there, options.launch).launcher, there
 
 
 def print_comparison(library: str, heldout: Sequence[Mapping[str, Any]]) -> None:

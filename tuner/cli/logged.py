@@ -13,7 +13,6 @@ from tuner.base.errors import InputError
 from tuner.base.units import format_size, plural
 from tuner.cli.output import console, warn
 from tuner.cli.progress import Display, timed
-from tuner.cli.proving import record_of
 from tuner.core.table import TuningTable
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.plugin import fnv1a
@@ -21,6 +20,7 @@ from tuner.importers.streaming import beginning, size_of
 from tuner.validation import nccl
 from tuner.validation.nccl_logs import Evidence
 from tuner.validation.nccl_processes import Shape
+from tuner.workflows.validation import record_of
 
 LIBRARIES = ("nccl", "rccl")
 LEFT = "left to NCCL"

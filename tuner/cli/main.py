@@ -16,7 +16,7 @@ from tuner import __version__
 from tuner.base.errors import TunerError
 from tuner.base.signals import INTERRUPTION
 from tuner.cli.parser import UNREADABLE, Parser
-from tuner.cli.time_limit import process_age
+from tuner.workflows.time_limit import process_age
 
 VERBS = {
     "quickstart": "the whole loop on this computer: probe, tune, prove, report",

@@ -28,7 +28,6 @@ from tuner.cli.output import (
     warn,
 )
 from tuner.cli.progress import Display, Report
-from tuner.cli.time_limit import BUSY, busy, scheduled, slowdown
 from tuner.core.measurement import Measurements, titled
 from tuner.core.path_classes import HOST
 from tuner.launch import Hosts
@@ -37,6 +36,7 @@ from tuner.probe.merge import merge
 from tuner.probe.plan import Plan
 from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
 from tuner.runtime.nvidia import driver_loads
+from tuner.workflows.time_limit import BUSY, busy, scheduled, slowdown
 
 EXAMPLES = """examples:
   tuner probe --out measurements.ndjson

@@ -15,11 +15,9 @@ from tuner.base.errors import InputError, ProbeError
 from tuner.base.units import parse_duration
 from tuner.cli import parsing
 from tuner.cli.environments import add_thread_level, interpreter
-from tuner.cli.loop import LibraryLoop
 from tuner.cli.output import add_json, console
 from tuner.cli.progress import Display, clock
 from tuner.cli.results import print_results
-from tuner.cli.stages import RECORD, Stages
 from tuner.core.calibration import read_calibration
 from tuner.db import (
     open_database,
@@ -34,6 +32,8 @@ from tuner.db import (
 from tuner.diagnosis import diagnose
 from tuner.launch import Launcher, installation_of
 from tuner.report import LibraryResult, render_page, summarise
+from tuner.workflows.checkpoint import RECORD, Stages
+from tuner.workflows.quickstart import LibraryLoop
 
 EXAMPLES = """examples:
   tuner quickstart

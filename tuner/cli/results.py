@@ -8,10 +8,10 @@ from typing import Any
 
 from tuner.base.units import readable
 from tuner.cli.comparisons import print_comparison
-from tuner.cli.following import TUNING_FILES, command_line
 from tuner.cli.output import print_cautions, print_command, print_text
 from tuner.report import LibraryResult
 from tuner.report.summary import confirmation
+from tuner.workflows.following import TUNING_FILES, command_line
 
 FILES = (
     ("report.html", "plots and tables, open it in a browser"),

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.base.atomic_io import require_target, write_atomically
 from tuner.base.errors import InputError
 from tuner.base.units import plural, readable
-from tuner.cli import clusters, comparisons, logged, native, proving
+from tuner.cli import clusters, comparisons, logged, native
 from tuner.cli.environments import interpreter
 from tuner.cli.output import (
     add_action,
@@ -32,6 +32,7 @@ from tuner.formats.ladders import overridden
 from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
 from tuner.select.difference import difference, difference_record
+from tuner.workflows import validation
 
 EXAMPLES = """examples:
   tuner table show tuner-out/openmpi/table.json
@@ -100,7 +101,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prove.add_argument("table", type=Path)
     prove.add_argument(
         "--runtime",
-        choices=(*proving.PROVABLE, *proving.UNPROVABLE),
+        choices=(*validation.PROVABLE, *validation.UNPROVABLE),
         metavar="NAME",
         help="library to run: openmpi, mpich or intelmpi (default: that of the table)",
     )
@@ -264,10 +265,10 @@ def run_prove(options: argparse.Namespace) -> int:
         return _prove_logged(table, options)
     if options.log_shape is not None:
         raise InputError("--log-shape says what logs leave open: give them, too (--log FILE)")
-    form = proving.form_of(library)
+    form = validation.form_of(library)
     if options.generic is not None:
         raise InputError("what is proved holds the library's own rules: leave --generic out")
-    proving.require_provable(table)
+    validation.require_provable(table)
     wish, held = native.wish(options, form), table.consecutive()
     if not held.rules:
         raise InputError(
@@ -276,7 +277,7 @@ def run_prove(options: argparse.Namespace) -> int:
         )
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python = interpreter(library, options.python)
-        proofs = proving.prove_exported(
+        proofs = validation.prove_exported(
             held, python, wish, report, clusters.given(options), options.launch
         )
     every = proofs_of(held, proofs)
@@ -310,7 +311,7 @@ def _print_proofs(
     spare       columns that a narrow terminal leaves out
     """
     print_table(
-        "", proving.COLUMNS, proving.rows(every), right=("ranks",),
+        "", validation.COLUMNS, validation.rows(every), right=("ranks",),
         spare=spare, prose=("table", "executed", "confirmed"),
     )  # fmt: skip
     confirmed = sum(bool(proof["confirmed"]) for proof in proofs)

@@ -19,14 +19,12 @@ from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_duration, plural
 from tuner.calibrate import calibrate
-from tuner.cli import acceptance, clusters, parsing
+from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, add_thread_level, interpreter, settle_library
-from tuner.cli.guided import Callbacks, Goal, Guided, guided
 from tuner.cli.output import add_json, console, emit, print_text, warn
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, counted
 from tuner.cli.rules import counted_rules, print_rules
-from tuner.cli.time_limit import TimeLimit, scheduled, slowdown
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
@@ -39,6 +37,9 @@ from tuner.select.design import Bound
 from tuner.select.make import DESIGNED, make_table
 from tuner.sim.cores import usable
 from tuner.topology import Topology
+from tuner.workflows import acceptance
+from tuner.workflows.active_tuning import Callbacks, Goal, Guided, guided
+from tuner.workflows.time_limit import TimeLimit, scheduled, slowdown
 
 BUDGET = 600.0  # seconds
 TARGET = 0.02  # mean regret

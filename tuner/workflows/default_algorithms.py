@@ -10,7 +10,6 @@ from typing import Any
 
 from tuner.base.errors import InputError, ProbeError, UnendedError
 from tuner.cli.environments import libmpi
-from tuner.cli.proving import place_for
 from tuner.formats import mpich
 from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import CompletedRun, Launcher, Spread
@@ -18,6 +17,7 @@ from tuner.mpi_libraries.decisions import Call, Decisions, decisions_of
 from tuner.probe.request import Request, shapes
 from tuner.probe.rounds import provenance_of
 from tuner.validation import openmpi_default_algorithms as openmpi_decisions
+from tuner.workflows.validation import place_for
 
 NEAR = 1.2  # a switch within that factor of a size that is a candidate needs no size of its own
 UNKNOWN = "nothing is known of what the library's default runs between sizes: "

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
-from tuner.cli.time_limit import TimeLimit
 from tuner.core.calibration import Calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import TuningTable
@@ -18,6 +17,7 @@ from tuner.select.make import default_table, make_table
 from tuner.select.predict import Simulator
 from tuner.topology import Topology
 from tuner.topology.readers import described
+from tuner.workflows.time_limit import TimeLimit
 
 LATE = 0.05  # share of the budget by which the last table may be late
 

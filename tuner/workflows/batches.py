@@ -7,9 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tuner.cli.candidates import Offered, chosen_of, coarse_first, halfway
-from tuner.cli.launches import LEAST, Launches
-from tuner.cli.time_limit import TimeLimit
 from tuner.core.measurement import Measurements
 from tuner.core.table import Choice
 from tuner.probe.plan import WARM_UP
@@ -17,6 +14,9 @@ from tuner.select.dataset import Point, label, wrong_of
 from tuner.select.design import Bound, Design
 from tuner.select.offers import Task
 from tuner.select.predict import Simulator
+from tuner.workflows.candidates import Offered, chosen_of, coarse_first, halfway
+from tuner.workflows.launches import LEAST, Launches
+from tuner.workflows.time_limit import TimeLimit
 
 ROUND = 0.1  # share of the budget that a round may take, so that results soon guide the next one
 PATIENCE = 2.0  # times its expected seconds after which a round is ended

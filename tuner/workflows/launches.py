@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.time_limit import TimeLimit
 from tuner.core.measurement import Measurements
 from tuner.launch import Launcher
 from tuner.mpi_libraries.decisions import Decisions
@@ -16,6 +15,7 @@ from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.request import Request
 from tuner.probe.rounds import Chosen
 from tuner.probe.watch import START, Progress
+from tuner.workflows.time_limit import TimeLimit
 
 MESSAGES = 0.3  # share of the budget that messages may take
 MOST_OF = 0.6  # share of the time left that the first launch may take

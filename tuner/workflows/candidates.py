@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from tuner import mpi_libraries
 from tuner.base.errors import InputError
-from tuner.cli.decisions import switches
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.mpi_libraries.decisions import Decisions, runs
@@ -21,6 +20,7 @@ from tuner.select.dataset import Point, Row
 from tuner.select.design import Design
 from tuner.select.offers import Task
 from tuner.topology import HOST
+from tuner.workflows.default_algorithms import switches
 
 MOST_HOSTS = 16  # of which every number is a candidate to be measured and gets rules
 APART = 4.0  # sizes by so much leave room for a size between that is half as far from both

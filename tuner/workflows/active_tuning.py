@@ -15,12 +15,6 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_time, plural
-from tuner.cli.candidates import Offered, all_shapes, candidates, chosen_of, coarse_first
-from tuner.cli.decisions import known_decisions
-from tuner.cli.launches import FINISHING, LEAST, STARTING, Launches
-from tuner.cli.rounds import Rounds
-from tuner.cli.tables import Tables, has_collectives
-from tuner.cli.time_limit import BUSY, TimeLimit, busy
 from tuner.core.calibration import Calibration
 from tuner.core.measurement import WANTED, Measurements, read_measurements, read_partial
 from tuner.core.path_classes import placed_record
@@ -38,6 +32,12 @@ from tuner.select.design import Bound
 from tuner.select.offers import Task
 from tuner.select.predict import Simulator
 from tuner.sim.warmup import compile_within
+from tuner.workflows.batches import Rounds
+from tuner.workflows.candidates import Offered, all_shapes, candidates, chosen_of, coarse_first
+from tuner.workflows.default_algorithms import known_decisions
+from tuner.workflows.launches import FINISHING, LEAST, STARTING, Launches
+from tuner.workflows.tables import Tables, has_collectives
+from tuner.workflows.time_limit import BUSY, TimeLimit, busy
 
 COMPILING = 0.25  # of the time that is left at most, once for each installation
 ASKING = 0.15  # of it at most, for what the library's default runs

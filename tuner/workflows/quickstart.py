@@ -13,10 +13,9 @@ from typing import Any
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
-from tuner.cli import acceptance, following, native, proving
+from tuner.cli import native
 from tuner.cli.probe import forwarded
 from tuner.cli.progress import Display, Report, counted
-from tuner.cli.stages import Stages
 from tuner.cli.tune import predictions
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements, read_measurements
@@ -26,6 +25,8 @@ from tuner.probe.run import probe
 from tuner.report import LibraryResult
 from tuner.select.make import make_table
 from tuner.sim.cores import usable
+from tuner.workflows import acceptance, following, validation
+from tuner.workflows.checkpoint import Stages
 
 SECONDS = {  # on two cores, for the estimate
     "start": 3, "calibrate": 1, "tune": 15, "accept": 45, "compare": 35, "prove": 4,
@@ -144,7 +145,7 @@ class LibraryLoop:
     def _accept(self) -> None:
         def make(report: Report) -> None:
             candidates = read_table(self.file("candidates.json"))
-            launcher = proving.launcher(candidates, self.python)
+            launcher = validation.launcher(candidates, self.python)
             write_table(acceptance.accept(candidates, launcher, report), self.file("accepted.json"))
 
         self._stage("accept", f"trying the rules in a C program, {self.title}", make)
@@ -152,7 +153,7 @@ class LibraryLoop:
     def _compare(self) -> None:
         def make(report: Report) -> None:
             accepted = read_table(self.file("accepted.json"))
-            launcher = proving.launcher(accepted, self.python)
+            launcher = validation.launcher(accepted, self.python)
             table, records = acceptance.settle(accepted, launcher, report, self.display.note)
             write_table(table, self.file("table.json"))
             self._write("heldout.json", records)
@@ -172,7 +173,7 @@ class LibraryLoop:
 
     def _prove(self) -> None:
         def make(report: Report) -> None:
-            proofs = proving.prove(self.table, self.python, self.native_file, report)
+            proofs = validation.prove(self.table, self.python, self.native_file, report)
             self._write("proofs.json", proofs)
 
         self._stage("prove", f"proving what {self.title} executes", make)

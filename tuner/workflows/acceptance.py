@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner import mpi_libraries
 from tuner.base.units import plural
-from tuner.cli import following, native
+from tuner.cli import native
 from tuner.cli.output import warn
 from tuner.cli.progress import Report, counted
 from tuner.core.collective import Collective
@@ -26,6 +26,7 @@ from tuner.validation.acceptance import Acceptance, accepted_table, without
 from tuner.validation.acceptance import accept as accept_rules
 from tuner.validation.heldout import Heldout, heldout, losing, record
 from tuner.validation.timing import CONDITIONS, Side, TimedCall, TimingProgram, build
+from tuner.workflows import following
 
 LIBRARIES = "openmpi", "mpich"  # whose own launchers and files are tried
 SECONDS = 0.004  # for each call, condition and side in a round

@@ -13,7 +13,6 @@ from tuner.base.progress import Counted
 from tuner.base.units import format_range, format_sizes, plural, readable
 from tuner.cli.clusters import usual_template
 from tuner.cli.environments import libmpi
-from tuner.cli.following import device_file, write_device_file
 from tuner.cli.progress import Report, counted
 from tuner.core.measurement import Cluster
 from tuner.core.table import OPERATORS, Rule, TuningTable
@@ -29,6 +28,7 @@ from tuner.validation import intelmpi as intelmpi_proof
 from tuner.validation import mpich as mpich_proof
 from tuner.validation import openmpi as openmpi_proof
 from tuner.validation.validation import RuleProof
+from tuner.workflows.following import device_file, write_device_file
 
 COLUMNS = ("call", "ranks", "operators", "sizes", "tried at", "table", "executed", "confirmed")
 
