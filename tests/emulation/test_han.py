@@ -18,7 +18,7 @@ from tuner.core.table import Choice
 from tuner.emulation import Lab, launch
 from tuner.formats import openmpi
 from tuner.launch import PACKAGE, Launcher
-from tuner.validation import openmpi, openmpi_trace
+from tuner.validation import openmpi_trace, validate_openmpi
 from tuner.validation.validation import PROVER, Answer
 
 BCAST, CHAIN = Collective.BCAST, Choice("chain", {"chains": 2, "segment": 8192})
@@ -34,7 +34,7 @@ def test_rules_decide_only_without_han(
     calls.write_text(json.dumps([CALL]))
     preloaded = openmpi_trace.build_watcher(tmp_path)
     assert preloaded is not None
-    settings = openmpi.activation(rules) | ({"coll": "^han"} if without else {})
+    settings = validate_openmpi.activation(rules) | ({"coll": "^han"} if without else {})
     words = launch.words(flat, "openmpi", launcher.executable, 4, 2)
     for name, value in settings.items():
         words += ["--mca", name, value]

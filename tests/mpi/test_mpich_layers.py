@@ -26,7 +26,7 @@ from tuner.formats.mpich.branches import LeafOf, grown
 from tuner.formats.mpich.default_algorithms import find
 from tuner.launch import CompletedRun, Launcher
 from tuner.launch.rank_program import SINGLE, THREAD_LEVELS
-from tuner.validation.mpich import POISONED, activation, prove
+from tuner.validation.validate_mpich import POISONED, activation, prove
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 PROGRAM = Path(__file__).with_name("layers_program.py")

@@ -19,8 +19,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
 from tuner.formats import mpich, openmpi
 from tuner.launch import Launcher
-from tuner.validation.mpich import activation as mpich_activation
-from tuner.validation.openmpi import activation as openmpi_activation
+from tuner.validation.validate_mpich import activation as mpich_activation
+from tuner.validation.validate_openmpi import activation as openmpi_activation
 
 PROGRAM = Path(__file__).with_name("order_program.py")
 ALLREDUCE = Collective.ALLREDUCE

@@ -21,9 +21,7 @@ from tuner.formats.mpich import OwnTrees
 from tuner.launch import CompletedRun, Launcher
 from tuner.mpi_libraries.openmpi import normal
 from tuner.probe.machine import local_cluster
-from tuner.validation import mpich as mpich_proof
-from tuner.validation import openmpi as openmpi_proof
-from tuner.validation import openmpi_trace, preload_build
+from tuner.validation import openmpi_trace, preload_build, validate_mpich, validate_openmpi
 from tuner.validation.validation import RuleProof
 from tuner.workflows import validation
 
@@ -77,7 +75,7 @@ def commutative_table(ladders: Mapping[tuple[Collective, int], Rungs]) -> Tuning
 def proofs_of(table: TuningTable, launcher: Launcher, directory: Path) -> list[RuleProof]:
     file = directory / "rules.conf"
     file.write_text(openmpi.emit(table, commutative_only=True))
-    return openmpi_proof.prove(table, file, launcher, directory, commutative_only=True)
+    return validate_openmpi.prove(table, file, launcher, directory, commutative_only=True)
 
 
 def test_every_candidate_runs_under_its_own_name(launcher: Launcher, tmp_path: Path) -> None:
@@ -126,7 +124,7 @@ def test_redirections_are_known_and_seen(launcher: Launcher, tmp_path: Path) -> 
 
 
 def test_watching_confirms_a_good_file(launcher: Launcher, tmp_path: Path, rules: Path) -> None:
-    proofs = openmpi_proof.prove(TABLE, rules, launcher, tmp_path)
+    proofs = validate_openmpi.prove(TABLE, rules, launcher, tmp_path)
     assert len(proofs) == len(TABLE.rules)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
 
@@ -188,9 +186,9 @@ def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     table = table_of({(BCAST, 3): [(0, Choice()), (1024, Choice("linear"))]})
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
-    good = openmpi_proof.prove(table, rules, launcher, tmp_path)
+    good = validate_openmpi.prove(table, rules, launcher, tmp_path)
     assert [proof.confirmed for proof in good] == [True, True]
-    bad = openmpi_proof.prove(table, rules, Deaf(launcher), tmp_path)
+    bad = validate_openmpi.prove(table, rules, Deaf(launcher), tmp_path)
     assert "[1024] bytes do not reach this rule" in bad[1].reason
 
 
@@ -206,7 +204,7 @@ def test_bounds_of_other_collectives_are_where_the_library_has_them(
     table = table_of({(collective, 3): [(0, first), (4096, second)]}, probed=(300, 9000))
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))
-    proofs = openmpi_proof.prove(table, rules, launcher, tmp_path)
+    proofs = validate_openmpi.prove(table, rules, launcher, tmp_path)
     assert [proof.reason for proof in proofs] == ["", ""]
     near = {n for proof in proofs for n in proof.sizes if 4090 < n < 4100}
     assert near == ({4095, 4098} if collective.divided else {4095, 4096})
@@ -235,7 +233,7 @@ def test_operators_that_do_not_commute_are_tried_too(
     monkeypatch.setattr(mpi_libraries.openmpi, "COMMUTATIVE", {})
     table, file = table_of({(ALLREDUCE, 3): [(0, Choice("rabenseifner"))]}, (64,)), tmp_path / "r"
     file.write_text(openmpi.emit(table))
-    (proof,) = openmpi_proof.prove(table, file, launcher, tmp_path)
+    (proof,) = validate_openmpi.prove(table, file, launcher, tmp_path)
     assert not proof.confirmed
     said = "at 64 bytes, with an operator that does not commute, linear ran instead of rabenseifner"
     assert said in proof.reason
@@ -254,7 +252,7 @@ def test_files_of_parameters_decide_nothing_unseen(
         f"{mpi_libraries.openmpi.RADIX_VARIABLE} = 2\n"
     )
     monkeypatch.setenv("OMPI_MCA_mca_base_param_files", str(parameters))
-    default, knomial = openmpi_proof.prove(table, file, launcher, tmp_path)
+    default, knomial = validate_openmpi.prove(table, file, launcher, tmp_path)
     assert default.confirmed
     assert "knomial(radix=2) ran instead of knomial(radix=4)" in knomial.reason
 
@@ -268,7 +266,7 @@ def test_a_default_that_nobody_saw_is_not_confirmed(
     file.write_text(openmpi.emit(table))
     parameters.write_text("coll = ^tuned\n")
     monkeypatch.setenv("OMPI_MCA_mca_base_param_files", str(parameters))
-    (default,) = openmpi_proof.prove(table, file, launcher, tmp_path)
+    (default,) = validate_openmpi.prove(table, file, launcher, tmp_path)
     assert not default.confirmed
     assert "another component than coll/tuned answered the call, without the file" in default.reason
 
@@ -276,7 +274,7 @@ def test_a_default_that_nobody_saw_is_not_confirmed(
 def test_a_file_that_is_not_followed_is_noticed(
     launcher: Launcher, tmp_path: Path, rules: Path
 ) -> None:
-    proofs = openmpi_proof.prove(TABLE, rules, Deaf(launcher), tmp_path)
+    proofs = validate_openmpi.prove(TABLE, rules, Deaf(launcher), tmp_path)
     chain = next(proof for proof in proofs if proof.rule.choice == CHAIN)
     assert not chain.confirmed
     assert "at 1024 bytes" in chain.reason
@@ -291,7 +289,7 @@ def test_the_file_of_another_table_is_refused(
               for rule in TABLE.rules),
     )  # fmt: skip
     with pytest.raises(InputError, match=r"rules\.conf: not the file of this table: bcast of"):
-        openmpi_proof.prove(other, rules, launcher, tmp_path)
+        validate_openmpi.prove(other, rules, launcher, tmp_path)
 
 
 def test_one_launch_shows_default_and_tuned(
@@ -316,7 +314,7 @@ def test_one_launch_shows_default_and_tuned(
         "    if comm.rank == 0: print(json.dumps(executed()), flush=True)\n"
     )
     run = launcher.run(
-        4, [str(program)], settings=openmpi_proof.activation(rules),
+        4, [str(program)], settings=validate_openmpi.activation(rules),
         environment={"LD_PRELOAD": str(preloaded)}, timeout=60.0,
     )  # fmt: skip
     default, tuned, *again = [json.loads(line) for line in run.stdout.splitlines()]
@@ -342,7 +340,7 @@ def test_poisoned_leaves_confirm_mpich_rules(mpich_launcher: Launcher, tmp_path:
     generic = mpich.generic_tuning(library)
     file = tmp_path / "tuning.json"
     file.write_text(mpich.emit(MPICH_TABLE, generic))
-    proofs = mpich_proof.prove(MPICH_TABLE, file, OwnTrees(generic), mpich_launcher, tmp_path)
+    proofs = validate_mpich.prove(MPICH_TABLE, file, OwnTrees(generic), mpich_launcher, tmp_path)
     assert len(proofs) == len(MPICH_TABLE.rules)
     assert [str(proof) for proof in proofs if not proof.confirmed] == []
 
@@ -354,5 +352,7 @@ def test_mpich_rules_that_are_not_reached_are_noticed(
     generic = mpich.generic_tuning(library)
     file = tmp_path / "tuning.json"
     file.write_text(mpich.emit(MPICH_TABLE, generic))
-    proofs = mpich_proof.prove(MPICH_TABLE, file, OwnTrees(generic), Deaf(mpich_launcher), tmp_path)
+    proofs = validate_mpich.prove(
+        MPICH_TABLE, file, OwnTrees(generic), Deaf(mpich_launcher), tmp_path
+    )
     assert not any(p.confirmed for p in proofs if p.rule.choice.algorithm == "pipeline")

@@ -17,7 +17,7 @@ from tuner.formats.intelmpi import DIALECT
 from tuner.launch import Launcher
 from tuner.mpi_libraries.intelmpi import choice_of
 from tuner.probe.machine import local_cluster
-from tuner.validation import intelmpi, preload_build
+from tuner.validation import preload_build, validate_intelmpi
 from tuner.validation.validation import Trial, ask
 
 BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
@@ -47,7 +47,7 @@ def test_every_rule_runs_its_preset(
     intelmpi_launcher: Launcher, tmp_path: Path, file: Path
 ) -> None:
     seen = list[tuple[int, int]]()
-    proofs = intelmpi.prove(
+    proofs = validate_intelmpi.prove(
         TABLE, file, intelmpi_launcher, tmp_path, otherwise=OTHERWISE,
         progress=lambda done, total: seen.append((done, total)),
     )  # fmt: skip
@@ -74,7 +74,7 @@ def test_variables_that_are_not_followed_are_noticed(
                      library=TABLE.library)  # fmt: skip
     file = tmp_path / "adjust.sh"
     file.write_text(DIALECT.emit(table))
-    proofs = intelmpi.prove(table, file, Deaf(intelmpi_launcher), tmp_path)
+    proofs = validate_intelmpi.prove(table, file, Deaf(intelmpi_launcher), tmp_path)
     assert [p.rule.key.collective for p in proofs if p.confirmed] == [ALLGATHER]
     assert all(p.reason.endswith(LIKE_OWN) for p in proofs if not p.confirmed)
 
@@ -84,10 +84,10 @@ def test_the_variables_of_another_table_are_refused(
 ) -> None:
     other = table_of({(BCAST, 3): [(0, choice_of(7))]}, library=TABLE.library)
     with pytest.raises(InputError, match="not the file of this table"):
-        intelmpi.prove(other, file, intelmpi_launcher, tmp_path)
+        validate_intelmpi.prove(other, file, intelmpi_launcher, tmp_path)
     monkeypatch.setenv("I_MPI_ADJUST_BCAST", "1")
     with pytest.raises(InputError, match="I_MPI_ADJUST_BCAST is set"):
-        intelmpi.prove(TABLE, file, intelmpi_launcher, tmp_path, otherwise=OTHERWISE)
+        validate_intelmpi.prove(TABLE, file, intelmpi_launcher, tmp_path, otherwise=OTHERWISE)
 
 
 SIZES = (512, 1024, 4096)
@@ -111,7 +111,7 @@ def test_what_the_parser_refuses_is_really_misread(
 
 def entered_under(launcher: Launcher, directory: Path, value: str) -> list[set[str]]:
     """The functions that allreduces of SIZES on 3 ranks enter under a value of the variable."""
-    preloaded = preload_build.build(intelmpi.SOURCE, directory)
+    preloaded = preload_build.build(validate_intelmpi.SOURCE, directory)
     assert preloaded is not None
     rule = next(rule for rule in TABLE.rules if rule.key.collective is ALLREDUCE)
     answers = ask(

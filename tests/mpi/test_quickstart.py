@@ -19,7 +19,7 @@ from tuner.core.measurement import Measurement, read_measurements, read_partial
 from tuner.core.table import read_table
 from tuner.db import load_heldout, load_proofs, load_table, open_database, transaction
 from tuner.launch import Launcher
-from tuner.validation.openmpi import activation
+from tuner.validation.validate_openmpi import activation
 
 SMALL = ["--ranks", "2", "--libraries", "openmpi", "--budget", "10s", "--sizes", "64,64KiB"]
 PATIENCE = 120.0  # seconds

@@ -21,8 +21,7 @@ from tuner.formats.mpich.emitter import POISON, leaf_of
 from tuner.formats.openmpi.rules import Row, render
 from tuner.launch import Launcher
 from tuner.mpi_libraries.openmpi import ALGORITHMS, COLLECTIVE_IDS
-from tuner.validation import mpich as mpich_proof
-from tuner.validation import openmpi, openmpi_trace
+from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validation import Trial, ask
 
 PROGRAM = Path(__file__).with_name("traps_program.py")
@@ -36,7 +35,7 @@ def said(
 ) -> dict[str, object]:
     try:
         run = launcher.run(
-            ranks, [str(PROGRAM), *words], settings=openmpi.activation(rules), timeout=timeout,
+            ranks, [str(PROGRAM), *words], settings=validate_openmpi.activation(rules), timeout=timeout,
             check=False,
         )  # fmt: skip
     except ProbeError:
@@ -78,12 +77,12 @@ def test_rules_for_scatter_that_depend_on_size_break_programs(
 def test_allgather_in_place_is_left_to_the_library(launcher: Launcher, tmp_path: Path) -> None:
     """It counts no bytes and would get the rule for the least ones, here an impossible one."""
     rules, table = tmp_path / "o.rules", table_of({(ALLGATHER, 3): [(0, Choice("ring"))]})
-    entries = ((0, FENCE), (3, (Row(0, openmpi.IMPOSSIBLE), Row(3000, 4))), (4, FENCE))
+    entries = ((0, FENCE), (3, (Row(0, validate_openmpi.IMPOSSIBLE), Row(3000, 4))), (4, FENCE))
     rules.write_text(render(openmpi.Rules({COLLECTIVE_IDS[ALLGATHER]: entries})))
     assert not said(launcher, rules, "allgather", "3000")["right"]
     text = openmpi.emit(table)
     assert "0 0 0 0 # default\n1 4 0 0 # ring\n" in text
-    rules.write_text(text.replace("\n1 4 0 0", f"\n1 {openmpi.IMPOSSIBLE} 0 0"))
+    rules.write_text(text.replace("\n1 4 0 0", f"\n1 {validate_openmpi.IMPOSSIBLE} 0 0"))
     assert said(launcher, rules, "allgather", "3000") == {"error": 0, "right": True}
 
 
@@ -121,7 +120,7 @@ def executed(launcher: Launcher, directory: Path, content: str, **further: str) 
     rules.write_text(content)
     answers = ask(
         launcher, [Trial(CHAIN.rules[0], 4096)], directory,
-        settings=openmpi.activation(rules) | further, environment={"LD_PRELOAD": str(preloaded)},
+        settings=validate_openmpi.activation(rules) | further, environment={"LD_PRELOAD": str(preloaded)},
     )  # fmt: skip
     return openmpi_trace.seen(BCAST, answers[0])
 
@@ -163,7 +162,7 @@ def test_a_forced_algorithm_comes_before_the_file(
     assert executed(launcher, tmp_path, WORD, coll_tuned_bcast_algorithm="6") == Choice("binomial")
     monkeypatch.setenv("OMPI_MCA_coll_tuned_bcast_algorithm", "6")
     with pytest.raises(InputError, match="coll_tuned_bcast_algorithm is set and would decide"):
-        openmpi.prove(CHAIN, tmp_path / "o.rules", launcher, tmp_path)
+        validate_openmpi.prove(CHAIN, tmp_path / "o.rules", launcher, tmp_path)
 
 
 POISONED = """
@@ -188,7 +187,7 @@ def test_what_comes_before_a_file_of_mpich(
     poisoned = tmp_path / "poisoned.json"
     tree = grown(table, generic, lambda rule: POISON if rule.lo else leaf_of(rule))
     poisoned.write_text(json.dumps(tree))
-    own = mpich_proof.activation(poisoned)
+    own = validate_mpich.activation(poisoned)
 
     def lives(settings: dict[str, str]) -> bool:
         run = mpich_launcher.run(2, ["-c", POISONED], settings=settings, timeout=60.0, check=False)
@@ -199,7 +198,7 @@ def test_what_comes_before_a_file_of_mpich(
     assert lives(own | {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "recursive_doubling"})
     monkeypatch.setenv("MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM", "recursive_doubling")
     with pytest.raises(InputError, match="ALLREDUCE_INTRA_ALGORITHM is set and would decide"):
-        mpich_proof.prove(table, file, OwnTrees(generic), mpich_launcher, tmp_path)
+        validate_mpich.prove(table, file, OwnTrees(generic), mpich_launcher, tmp_path)
 
 
 def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(
@@ -217,10 +216,10 @@ def test_mpich_aborts_on_incomplete_files_and_has_a_hierarchy_on_one_host(
         file.write_text(text)
         run = mpich_launcher.run(
             2, ["-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"], timeout=60.0,
-            settings=mpich_proof.activation(file), check=False,
+            settings=validate_mpich.activation(file), check=False,
         )  # fmt: skip
         assert (run.returncode == 0) == lives
-        assert (mpich_proof.POISONED.search(run.stderr) is not None) == (text == layered)
+        assert (validate_mpich.POISONED.search(run.stderr) is not None) == (text == layered)
 
 
 def test_ranks_that_die_are_told_of(mpich_launcher: Launcher, tmp_path: Path) -> None:
@@ -229,4 +228,4 @@ def test_ranks_that_die_are_told_of(mpich_launcher: Launcher, tmp_path: Path) ->
     file.write_text('{"collective=bcast": {"algorithm=MPIR_Bcast_intra_binomial": {}}}')
     with pytest.raises(ProbeError):
         mpich_launcher.run(2, ["-c", "from mpi4py import MPI"], timeout=60.0,
-                           settings=mpich_proof.activation(file))  # fmt: skip
+                           settings=validate_mpich.activation(file))  # fmt: skip

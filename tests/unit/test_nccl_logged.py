@@ -28,7 +28,7 @@ from tuner.importers.streaming import Line
 from tuner.mpi_libraries.nccl.constants import PROTOCOLS
 from tuner.mpi_libraries.nccl.logged import TYPE_BYTES, algorithm_of
 from tuner.mpi_libraries.nccl.names import name_of, ways_of
-from tuner.validation import nccl, nccl_logs
+from tuner.validation import nccl_logs, validate_nccl
 from tuner.validation.nccl_logs import Executed
 from tuner.validation.validation import RuleProof
 
@@ -75,7 +75,7 @@ def chose(
 
 def read(text: str, tmp_path: Path, shape: tuple[int, int] | None = None) -> nccl_logs.Evidence:
     (tmp_path / "train.log").write_text(text)
-    return nccl.read_evidence([tmp_path / "train.log"], shape)
+    return validate_nccl.read_evidence([tmp_path / "train.log"], shape)
 
 
 def executed(evidence: nccl_logs.Evidence) -> dict[Executed, int]:
@@ -307,7 +307,7 @@ def table(steps: Steps, collective: Collective = ALLREDUCE, nodes: int = 2,
 
 
 def proofs(text: str, tmp_path: Path, steps: Steps, **how: int) -> list[RuleProof]:
-    return nccl.prove(table(steps, nodes=how.get("nodes", 2)), read(text, tmp_path))
+    return validate_nccl.prove(table(steps, nodes=how.get("nodes", 2)), read(text, tmp_path))
 
 
 LADDER = [(0, Choice("tree_ll")), (1024, Choice()), (4096, Choice("ring_simple"))]
@@ -318,7 +318,7 @@ def test_each_rule_is_confirmed_refuted_or_not_seen(tmp_path: Path) -> None:
     first, last = proofs(text, tmp_path, LADDER)
     assert (first.sizes, first.confirmed, first.reason) == ((512, 1023), True, "")
     assert first.executed == (Choice("tree_ll"), Choice("tree_ll"))
-    assert (last.sizes, last.confirmed, last.reason) == ((), False, nccl.UNSEEN)
+    assert (last.sizes, last.confirmed, last.reason) == ((), False, validate_nccl.UNSEEN)
     text += chose(4096, "RING", "SIMPLE") * 2 + chose(1 << 20, "TREE", "SIMPLE")
     _, last = proofs(text, tmp_path, LADDER)
     assert (last.sizes, last.confirmed) == ((4096, 1 << 20), False)
@@ -338,12 +338,12 @@ def both_operators() -> TuningTable:
 def test_rules_that_are_not_in_the_file_are_not_proved(tmp_path: Path) -> None:
     both = both_operators()
     evidence = read(began() + chose(512) + chose(4096), tmp_path)
-    first, last = nccl.prove(both, evidence)
+    first, last = validate_nccl.prove(both, evidence)
     assert (first.rule.key.operators, first.confirmed, last.confirmed) == (
         "commutative", True, True,
     )  # fmt: skip
-    assert [each.rule for each in nccl.replaced(both)] == list(table(LADDER).rules)
-    assert {each.reason for each in nccl.replaced(both)} == {nccl.REPLACED}
+    assert [each.rule for each in validate_nccl.replaced(both)] == list(table(LADDER).rules)
+    assert {each.reason for each in validate_nccl.replaced(both)} == {validate_nccl.REPLACED}
 
 
 @pytest.mark.parametrize("nbytes", [1023, 1024, 4095, 4096])
@@ -384,7 +384,7 @@ def test_channels_are_the_most_that_may_be_used(
 def test_a_file_that_tells_no_channels_cannot_confirm_them(tmp_path: Path) -> None:
     rule = [(0, Choice("tree_ll", {"channels": 8}))]
     (found,) = proofs(dump([call(**ran("TREE", "LL"))], p=16), tmp_path, rule)
-    assert (found.sizes, found.confirmed, found.reason) == ((), False, nccl.NO_CHANNELS)
+    assert (found.sizes, found.confirmed, found.reason) == ((), False, validate_nccl.NO_CHANNELS)
     (found,) = proofs(dump([call(**ran("RING", "LL"))], p=16), tmp_path, rule)
     assert (found.sizes, found.confirmed) == ((1024,), False)
 
@@ -396,14 +396,14 @@ def test_the_inspector_is_evidence_where_it_tells_the_algorithm(
     words: Mapping[str, Any] = ran("TREE", "LL") if version >= "v4.2" else {}
     text = "".join(dump([call(1, size=512, **words)], version, rank=r, p=16) for r in range(16))
     evidence = read(text, tmp_path)
-    first, _ = nccl.prove(table(LADDER), evidence)
+    first, _ = validate_nccl.prove(table(LADDER), evidence)
     assert first.confirmed == bool(words)
     assert (evidence.lines, evidence.nameless) == (16, 0 if words else 16)
 
 
 def test_sizes_of_the_inspector_are_whole(tmp_path: Path) -> None:
     text = dump([call(1, size=256, function="AllGather", **ran("RING", "SIMPLE"))], p=16)
-    (_, last) = nccl.prove(table(LADDER, ALLGATHER), read(text, tmp_path))
+    (_, last) = validate_nccl.prove(table(LADDER, ALLGATHER), read(text, tmp_path))
     assert (last.sizes, last.confirmed) == ((4096,), True)
 
 
@@ -418,7 +418,7 @@ def test_nothing_to_read_is_said(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="NCCL_DEBUG_SUBSYS=INIT,TUNING"):
             read(text, tmp_path)
     with pytest.raises(InputError, match="there is no file"):
-        nccl.read_evidence([tmp_path / "nothing"])
+        validate_nccl.read_evidence([tmp_path / "nothing"])
     with pytest.raises(InputError, match=r"train.log: line 1: longer than"):
         read("x" * (2 << 20), tmp_path)
 
@@ -564,7 +564,7 @@ def test_rules_that_are_not_in_the_file_are_passed_over(
     assert asked(path, "--log", log, "--json") == 0
     records = json.loads(capsys.readouterr().out)
     reasons = [record["reason"] for record in records]
-    assert reasons == ["", "", *[nccl.REPLACED] * 3, "left to NCCL"]
+    assert reasons == ["", "", *[validate_nccl.REPLACED] * 3, "left to NCCL"]
     assert asked(path, "--log", log) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "4 rules are passed over: left to NCCL" in shown

@@ -16,7 +16,7 @@ from tuner.formats.intelmpi import DIALECT
 from tuner.launch import CompletedRun
 from tuner.mpi_libraries.intelmpi import choice_of
 from tuner.validation import preload_build
-from tuner.validation.intelmpi import prove
+from tuner.validation.validate_intelmpi import prove
 from tuner.validation.validation import RuleProof
 
 BCAST = Collective.BCAST

@@ -22,7 +22,7 @@ from tuner.formats.mpich import OwnTrees
 from tuner.formats.mpich.emitter import POISON
 from tuner.launch import CompletedRun
 from tuner.report.summary import UNPROVED
-from tuner.validation.mpich import UNMADE, UNSAID, prove
+from tuner.validation.validate_mpich import UNMADE, UNSAID, prove
 from tuner.validation.validation import NO_SIZE, RuleProof
 from tuner.workflows import validation
 

@@ -2,7 +2,7 @@
 
 A ping-pong does not show it, for the acknowledgement is under way as long as the next message. Two
 ranks that send to one another at the same time do: they then take a latency longer than one message
-(MPICH over TCP, from some hundred bytes on; docs/decisions/0033-acknowledged.md).
+(MPICH over TCP, from some hundred bytes on; docs/adr/0033-acknowledged.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What messages cost whose receivers send at the same time: face to face, or round a circle.
 
 Ranks that start together exchange at once. In what follows they are out of step, and a message may
-take twice as long as alone (docs/decisions/0015-exchanges.md): k exchanges in a row less a single
+take twice as long as alone (docs/adr/0015-exchanges.md): k exchanges in a row less a single
 one, over k - 1, is what one of them takes. The acknowledgement that a sender waits for is part of
 that, and is priced apart.
 """

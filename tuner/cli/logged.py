@@ -17,7 +17,7 @@ from tuner.core.table import TuningTable
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.plugin import fnv1a
 from tuner.importers.streaming import beginning, size_of
-from tuner.validation import nccl
+from tuner.validation import validate_nccl
 from tuner.validation.nccl_logs import Evidence
 from tuner.validation.nccl_processes import Shape
 from tuner.workflows.validation import record_of
@@ -81,11 +81,11 @@ def prove(
     named, found = _files(options.log)
     files = [*named, *found]
     if sum(map(size_of, files)) < LARGE:
-        evidence = nccl.read_evidence(files, options.log_shape, found=found)
+        evidence = validate_nccl.read_evidence(files, options.log_shape, found=found)
     else:
         with Display(console(error=True)).stage("reading logs") as report:
             tell = timed(report)
-            evidence = nccl.read_evidence(
+            evidence = validate_nccl.read_evidence(
                 files, options.log_shape,
                 lambda done, total: tell(
                     done / total, f"{format_size(done)} of {format_size(total)}"
@@ -95,7 +95,7 @@ def prove(
     doubts = list(_doubts(table, evidence))
     for sentence in (*_noticed(table, evidence), *doubts):
         warn(sentence)
-    proved, replaced = nccl.prove(table, evidence), nccl.replaced(table)
+    proved, replaced = validate_nccl.prove(table, evidence), validate_nccl.replaced(table)
     if doubts and evidence.said:
         proved = [replace(each, confirmed=False, reason=OTHERS) for each in proved]
     return [record_of(each) for each in proved], [record_of(each) for each in replaced]

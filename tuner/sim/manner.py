@@ -3,7 +3,7 @@
 Ranks that send and receive at the same time, again and again, get out of step: a rank's answer to a
 rendezvous then stands behind what the rank itself sends, and its partner waits for both. What one
 message alone takes does not say that; path classes of their own do (`EXCHANGE`, `RING`, see
-docs/decisions/0015-exchanges.md). The first round of a call finds all ranks in step. Messages
+docs/adr/0015-exchanges.md). The first round of a call finds all ranks in step. Messages
 inside a node meet nobody: their answers do not go through the network.
 """
 

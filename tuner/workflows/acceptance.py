@@ -21,7 +21,7 @@ from tuner.formats.ladders import describe
 from tuner.formats.openmpi.emitter import UNSPLIT
 from tuner.launch import LOCAL, Hosts, Launcher, ShapeLauncher
 from tuner.launch.rank_program import SINGLE
-from tuner.validation import openmpi as openmpi_proof
+from tuner.validation import validate_openmpi
 from tuner.validation.acceptance import Acceptance, accepted_table, without
 from tuner.validation.acceptance import accept as accept_rules
 from tuner.validation.heldout import Heldout, heldout, losing, record
@@ -167,7 +167,7 @@ def side_of(table: TuningTable, operators: str, launcher: Launcher, place: Path)
     file = place / f"{operators}.rules"
     file.write_text(FORMATS[launcher.library].emit(table, wish)[0], encoding="utf-8")
     if launcher.library == "openmpi":
-        return Side(settings=openmpi_proof.activation(file, _han(table, wish, place)))
+        return Side(settings=validate_openmpi.activation(file, _han(table, wish, place)))
     following.write_device_file(table, launcher.python, file)
     return Side(environment=following.activation_of_mpich(file))
 

@@ -15,8 +15,7 @@ from tuner.cli.environments import libmpi
 from tuner.core.table import TuningTable
 from tuner.formats import mpich
 from tuner.mpi_libraries.mpich import DEVICE_COLLECTIVES
-from tuner.validation import mpich as mpich_proof
-from tuner.validation import openmpi as openmpi_proof
+from tuner.validation import validate_mpich, validate_openmpi
 
 TUNING_FILES = {"openmpi": "openmpi.rules", "mpich": "mpich.json"}  # in a result's directory
 SWITCHED_OFF = (
@@ -33,7 +32,7 @@ def use_of(library: str, file: Path) -> dict[str, Any]:
     """
     if library == "mpich":
         return {"command": ["mpiexec"], "environment": activation_of_mpich(file)}
-    parameters = openmpi_proof.activation(file)
+    parameters = validate_openmpi.activation(file)
     words = (word for name, value in parameters.items() for word in ("--mca", name, value))
     return {"command": ["mpirun", *words], "environment": {}}
 
@@ -46,7 +45,7 @@ def command_line(use: Mapping[str, Any]) -> str:
 
 def activation_of_mpich(file: Path) -> dict[str, str]:
     """Return the variables under which MPICH follows the files of its layers."""
-    return mpich_proof.activation(file, device_file(file))
+    return validate_mpich.activation(file, device_file(file))
 
 
 def device_file(file: Path) -> Path | None:

@@ -24,9 +24,7 @@ from tuner.launch import LOCAL, Hosts, Launcher, Spread, Template
 from tuner.mpi_libraries import named, require_unset
 from tuner.mpi_libraries.products import base_of
 from tuner.probe.machine import local_cluster
-from tuner.validation import intelmpi as intelmpi_proof
-from tuner.validation import mpich as mpich_proof
-from tuner.validation import openmpi as openmpi_proof
+from tuner.validation import validate_intelmpi, validate_mpich, validate_openmpi
 from tuner.validation.validation import RuleProof
 from tuner.workflows.following import device_file, write_device_file
 
@@ -78,7 +76,7 @@ def prove(
         else:
             kept, _ = mpich.portable(table)
             trees = mpich.own_trees(libmpi("mpich", python))
-            made = mpich_proof.prove(
+            made = validate_mpich.prove(
                 kept, native_file, trees, starter, Path(place),
                 device_file=device_file(native_file), progress=progress,
             )  # fmt: skip
@@ -90,7 +88,7 @@ def _prove_openmpi(
     table: TuningTable, file: Path, starter: Launcher | Spread, place: Path, progress: Counted,
     commutative_only: bool,
 ) -> list[RuleProof]:  # fmt: skip
-    return openmpi_proof.prove(
+    return validate_openmpi.prove(
         table, file, starter, place, progress=progress,
         han_file=_han(table, place, commutative_only), commutative_only=commutative_only,
     )  # fmt: skip
@@ -133,7 +131,7 @@ def _prove_intelmpi(
                     table, ranks, otherwise=otherwise, commutative_only=wish.commutative_only
                 )
             )
-            proofs += intelmpi_proof.prove(
+            proofs += validate_intelmpi.prove(
                 table, file, starter, Path(place), ranks=ranks, otherwise=otherwise,
                 commutative_only=wish.commutative_only, progress=counted(report),
             )  # fmt: skip
