@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.replays import Grid, Stage, replay
-from tuner.cli.environments import interpreter, libmpi
 from tuner.cli.output import print_table
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
@@ -35,13 +34,14 @@ from tuner.core.table import Choice
 from tuner.formats import mpich
 from tuner.formats.mpich.default_algorithms import find
 from tuner.importers import read_results
+from tuner.launch.interpreters import interpreter, libmpi
+from tuner.machines.topology_files import load_topology
 from tuner.mpi_libraries.decisions import Call, Decisions, decisions_of, runs
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results, sets
 from tuner.select.dataset import Point, Row, Simulate, by_point
 from tuner.select.design import REPETITIONS, price
 from tuner.select.evaluate import blind
 from tuner.select.predict import Simulator
-from tuner.topology.readers.formats import load_topology
 
 ROUNDS = 50  # of equal seconds, for the whole grid
 TARGET = 0.02  # of the bound

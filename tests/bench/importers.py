@@ -15,8 +15,7 @@ from pathlib import Path
 from tests.unit.test_fabric_importers import fabric
 from tuner.base.errors import InputError
 from tuner.cli.output import print_table
-from tuner.topology.readers import parse_topology
-from tuner.topology.readers.formats import read_text
+from tuner.machines.topology_files import parse_topology, read_text
 
 FOLDERS = ("hwloc", "nccl_topo", "nvidia_smi", "ibnetdiscover", "slurm")
 SUFFIXES = (".xml", ".txt", ".out", ".conf")

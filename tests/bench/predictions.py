@@ -22,8 +22,8 @@ from tuner.calibrate.quality import Case, Errors, by_algorithm, errors, ranking
 from tuner.cli.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import DEFAULT, RUNNER
+from tuner.machines.topology_files import load_topology
 from tuner.probe.request import Shape, shape
-from tuner.topology.readers import load_topology
 
 LEAST = 1 << 14  # bytes: below, the processors of a lab set the pace
 ERRORS = ("cases", "median", "mean", "p95", "bias")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from tuner.emulation import Lab, emulation
-from tuner.topology.readers import parse_topology
+from tuner.machines.topology_files import parse_topology
 
 FLAT = "{name: flat4, nodes: 4, latency: 200us, bandwidth: 100Mbit/s}"
 RACKS = """

@@ -16,7 +16,7 @@ from tuner.base import processes
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.emulation import Lab, emulation, launch, namespaces, prefix_for
-from tuner.topology.readers import load_topology, parse_topology
+from tuner.machines.topology_files import load_topology, parse_topology
 
 TUNER = [sys.executable, "-m", "tuner.cli.main"]
 SLEEPS = "import os, subprocess, time; subprocess.Popen(['sleep', '600']); print('on', flush=True);"

@@ -192,7 +192,7 @@ def test_a_rule_that_does_not_win_again_is_withdrawn(
 
     monkeypatch.setattr("tuner.workflows.acceptance.heldout", compared)
     preloaded(launcher)
-    settled, records = settle(table, launcher, lambda *_: None, said.append)
+    settled, records = settle(table, launcher, lambda *_: None, tell=said.append)
     assert [str(rule.choice) for rule in settled.rules] == ["default", "ring", "default"]
     assert len(seen) == 3
     assert not seen[0] & seen[1]

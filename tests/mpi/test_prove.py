@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.ladders import Rungs, staircase, table_of
 from tuner import mpi_libraries
+from tuner.base import c_compiler
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
@@ -21,7 +22,7 @@ from tuner.formats.mpich import OwnTrees
 from tuner.launch import CompletedRun, Launcher
 from tuner.mpi_libraries.openmpi import normal
 from tuner.probe.machine import local_cluster
-from tuner.validation import openmpi_trace, preload_build, validate_mpich, validate_openmpi
+from tuner.validation import openmpi_trace, validate_mpich, validate_openmpi
 from tuner.validation.validation import RuleProof
 from tuner.workflows import validation
 
@@ -182,7 +183,7 @@ def test_an_interpreter_that_answers_nothing_proves_nothing(
 def test_poisoned_rows_confirm_a_good_file_without_a_compiler(
     launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preload_build, "COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(c_compiler, "COMPILERS", ("no-such-compiler",))
     table = table_of({(BCAST, 3): [(0, Choice()), (1024, Choice("linear"))]})
     rules = tmp_path / "rules.conf"
     rules.write_text(openmpi.emit(table))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.mpi.test_prove import Deaf
 from tests.support.ladders import table_of
+from tuner.base import c_compiler
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
@@ -17,7 +18,7 @@ from tuner.formats.intelmpi import DIALECT
 from tuner.launch import Launcher
 from tuner.mpi_libraries.intelmpi import choice_of
 from tuner.probe.machine import local_cluster
-from tuner.validation import preload_build, validate_intelmpi
+from tuner.validation import validate_intelmpi
 from tuner.validation.validation import Trial, ask
 
 BCAST, ALLREDUCE, ALLGATHER = Collective.BCAST, Collective.ALLREDUCE, Collective.ALLGATHER
@@ -111,7 +112,7 @@ def test_what_the_parser_refuses_is_really_misread(
 
 def entered_under(launcher: Launcher, directory: Path, value: str) -> list[set[str]]:
     """The functions that allreduces of SIZES on 3 ranks enter under a value of the variable."""
-    preloaded = preload_build.build(validate_intelmpi.SOURCE, directory)
+    preloaded = c_compiler.build(validate_intelmpi.SOURCE, directory)
     assert preloaded is not None
     rule = next(rule for rule in TABLE.rules if rule.key.collective is ALLREDUCE)
     answers = ask(

@@ -35,8 +35,8 @@ def said(
 ) -> dict[str, object]:
     try:
         run = launcher.run(
-            ranks, [str(PROGRAM), *words], settings=validate_openmpi.activation(rules), timeout=timeout,
-            check=False,
+            ranks, [str(PROGRAM), *words], settings=validate_openmpi.activation(rules),
+            timeout=timeout, check=False,
         )  # fmt: skip
     except ProbeError:
         return {"error": "hangs", "right": False}
@@ -120,7 +120,8 @@ def executed(launcher: Launcher, directory: Path, content: str, **further: str) 
     rules.write_text(content)
     answers = ask(
         launcher, [Trial(CHAIN.rules[0], 4096)], directory,
-        settings=validate_openmpi.activation(rules) | further, environment={"LD_PRELOAD": str(preloaded)},
+        settings=validate_openmpi.activation(rules) | further,
+        environment={"LD_PRELOAD": str(preloaded)},
     )  # fmt: skip
     return openmpi_trace.seen(BCAST, answers[0])
 

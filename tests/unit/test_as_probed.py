@@ -13,9 +13,10 @@ from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
+from tuner.machines.topology_files import parse_topology
 from tuner.sim import simulate
 from tuner.topology import MEMORY_BUS, Placement
-from tuner.topology.readers import as_probed, described, parse_topology, single_node
+from tuner.topology.readers import as_probed, described, single_node
 
 FOUR = Cluster("ares", nodes=4, cores=8, cpu="any cpu", memory=2**30)
 ALPHA, RATE = 5e-5, 1e8

@@ -36,6 +36,7 @@ from tuner.core.measurement import (
 from tuner.core.path_classes import CROSS_SOCKET, HOST, NETWORK, NODE, placed_record
 from tuner.core.table import SIMULATED, Choice, TuningTable, read_table, write_table
 from tuner.launch import CompletedRun, Hosts
+from tuner.machines.topology_files import parse_topology
 from tuner.probe import pointtopoint
 from tuner.probe.cluster import cluster_of, earlier_run, plan_cluster, probe_cluster
 from tuner.probe.deadline import moment, seconds_until
@@ -50,7 +51,6 @@ from tuner.select.design import Design
 from tuner.select.make import default_table, make_table
 from tuner.select.predict import Simulator
 from tuner.topology import Topology
-from tuner.topology.readers import parse_topology
 from tuner.workflows import time_limit
 from tuner.workflows.active_tuning import Callbacks, Goal, Guided, guided
 from tuner.workflows.candidates import candidates, coarse_first

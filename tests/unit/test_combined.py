@@ -10,8 +10,9 @@ import yaml
 from tests.unit.test_fabric_importers import DOWN, NAMES, UP, fabric
 from tests.unit.test_importers import adapter, card, nccl
 from tuner.base.errors import InputError
+from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link, Topology
-from tuner.topology.readers import combine, load_topology, parse_topology
+from tuner.topology.readers import combine
 
 # Adapters in the other order: mlx5_0 is the second NIC of the file.
 NODE = nccl(card("02", 0) + adapter("05", "mlx5_1", 0), card("12", 1) + adapter("15", "mlx5_0", 1))

@@ -20,6 +20,7 @@ from tuner.core.table import Choice
 from tuner.formats.mpich import OwnTrees
 from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import Launcher
+from tuner.machines.topology_files import load_topology
 from tuner.mpi_libraries.decisions import (
     DEFAULT_RUNS,
     Decisions,
@@ -33,7 +34,6 @@ from tuner.rank_programs.bisection import ladder
 from tuner.select.dataset import Point
 from tuner.select.make import make_table
 from tuner.select.predict import Simulator
-from tuner.topology.readers.formats import load_topology
 from tuner.workflows.candidates import Offered, candidates
 from tuner.workflows.default_algorithms import known_decisions, switches
 

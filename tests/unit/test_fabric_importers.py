@@ -9,8 +9,8 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.base.hostlist import expanded
+from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link, Topology
-from tuner.topology.readers import load_topology, parse_topology
 
 # ---- ibnetdiscover
 

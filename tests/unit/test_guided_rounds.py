@@ -15,11 +15,11 @@ from tuner.calibrate import calibrate
 from tuner.core.calibration import calibration_record
 from tuner.core.measurement import WANTED, read_measurements
 from tuner.launch import CompletedRun, Hosts
+from tuner.machines.topology_files import parse_topology
 from tuner.probe.cluster import probe_cluster
 from tuner.probe.request import Shape
 from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
-from tuner.topology.readers.formats import parse_topology
 from tuner.workflows.active_tuning import Goal, guided
 from tuner.workflows.launches import ROUGH
 

@@ -20,7 +20,7 @@ from tests.unit.test_combined import NODE
 from tests.unit.test_fabric_importers import DOWN, NAMES, TREE, UP, fabric
 from tests.unit.test_importers import SWITCHED, computer, eight
 from tuner.base.errors import InputError
-from tuner.topology.readers import parse_topology
+from tuner.machines.topology_files import parse_topology
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 2 << 30  # bytes of address space, of which the imports take half
@@ -29,7 +29,7 @@ SECONDS = 20  # of processor time; the slowest takes a few
 READ = """
 import os, sys
 from tuner.base.errors import InputError
-from tuner.topology.readers import parse_topology
+from tuner.machines.topology_files import parse_topology
 for expression in sys.argv[1:]:
     if os.fork():
         if os.wait()[1]:

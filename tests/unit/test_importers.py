@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
+from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Interior, Link, Topology
-from tuner.topology.readers import load_topology, parse_topology
 from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
 
 

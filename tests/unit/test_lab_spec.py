@@ -13,8 +13,8 @@ from tuner.cli.main import main
 from tuner.emulation import Emulation, Lab, emulation, launch, prefix_for, programs, take_down
 from tuner.emulation.counters import BINS, read_counters
 from tuner.emulation.environment import environment
+from tuner.machines.topology_files import load_topology, parse_topology
 from tuner.topology import Link
-from tuner.topology.readers import load_topology, parse_topology
 
 EXAMPLES = ROOT / "docs" / "examples"
 TREE = """

@@ -14,6 +14,7 @@ from tuner.calibrate import calibrate
 from tuner.cli.main import main
 from tuner.core.measurement import Measurement
 from tuner.launch import Hosts
+from tuner.machines.topology_files import parse_topology
 from tuner.probe.cluster import plan_cluster
 from tuner.probe.messages import COARSE
 from tuner.probe.places import Layout, socket, two_of
@@ -21,7 +22,6 @@ from tuner.probe.plan import APART, NEAR, Plan, Point
 from tuner.probe.reach import Reach
 from tuner.probe.request import Request, Shape
 from tuner.topology import Topology
-from tuner.topology.readers import parse_topology
 
 TWO = racks(4)
 NAMES = tuple(node.name for node in TWO.nodes)

@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from tuner.cli import progress
-from tuner.cli.progress import Display, clock, counted
+from tuner.base.progress import counted
+from tuner.base import progress
+from tuner.cli.progress import Display, clock
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.4, "1:05"), (-3, "0:00")])
@@ -70,7 +71,7 @@ def test_what_was_done_before_says_nothing_about_the_time_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = iter([0.0, 1.0, 10.0])
-    monkeypatch.setattr("tuner.cli.progress.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("tuner.base.progress.time.monotonic", lambda: next(now))
     told: list[float | None] = []
     tell = progress.timed(lambda fraction, left, text: told.append(left))
     for fraction in (0.6, 0.61, 0.8):

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.ladders import table_of
+from tuner.base import c_compiler
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.formats.intelmpi import DIALECT
 from tuner.launch import CompletedRun
 from tuner.mpi_libraries.intelmpi import choice_of
-from tuner.validation import preload_build
 from tuner.validation.validate_intelmpi import prove
 from tuner.validation.validation import RuleProof
 
@@ -69,7 +69,7 @@ class Ranks:
 @pytest.fixture
 def proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RuleProof]]:
     """The proofs of a ladder of broadcasts, of rungs (bytes, preset)."""
-    monkeypatch.setattr(preload_build, "build", lambda _source, directory: directory / "watcher.so")
+    monkeypatch.setattr(c_compiler, "build", lambda _source, directory: directory / "watcher.so")
 
     def proved(*rungs: tuple[int, int], stuck: int | None = None) -> list[RuleProof]:
         ladder = [(lo, Choice() if n == OWN else choice_of(n)) for lo, n in rungs]

@@ -16,6 +16,7 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.path_classes import PLACEMENTS
 from tuner.core.table import Choice
+from tuner.machines.topology_files import load_topology
 from tuner.select import predict
 from tuner.select.dataset import Point, label
 from tuner.select.make import make_table
@@ -23,7 +24,6 @@ from tuner.select.predict import Simulator
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers import single_node
-from tuner.topology.readers.formats import load_topology
 
 CLUSTER = Cluster("ares", nodes=1, cores=8, cpu="any cpu", memory=2**30)
 CALIBRATION = Calibration("ares", "openmpi", {("node", "host"): PathCost.line(1e-6, 1e-9)})

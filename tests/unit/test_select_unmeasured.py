@@ -20,6 +20,7 @@ from tuner.core.measurement import WANTED, Cluster, Measurement, Measurements
 from tuner.core.path_classes import placed_record
 from tuner.core.speedup import over_launches
 from tuner.core.table import LEARNED, MEASURED, SIMULATED, Choice, Rule, TuningTable, read_table
+from tuner.machines.topology_files import load_topology
 from tuner.select.belief import Belief, variance
 from tuner.select.constraints import Constraints
 from tuner.select.contest import expect, hold
@@ -30,7 +31,6 @@ from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.select.worth import Outlook, sure
 from tuner.topology import Topology
-from tuner.topology.readers.formats import load_topology
 
 CLUSTER = Cluster("ares", nodes=8, cores=4, cpu="any cpu", memory=2**30)
 LIBRARY = "openmpi 5.0.11"

@@ -11,14 +11,10 @@ from tuner.base.errors import InputError
 from tuner.core.path_classes import PATH_CLASSES
 from tuner.machines import preset
 from tuner.machines.loader import load_machine
+from tuner.machines.topology_files import load_topology, parse_topology
+from tuner.machines.yaml_machines import machine_from, preset_reference
 from tuner.topology import Placement, Topology, paths
-from tuner.topology.readers import (
-    load_topology,
-    parse_topology,
-    topology_from_record,
-    topology_record,
-)
-from tuner.topology.readers.short import machine_from, preset_reference, topology_from
+from tuner.topology.readers import topology_from_record, topology_record
 
 WIRE = "latency: 1us, bandwidth: 12.5GB/s"
 TREE = f"""
@@ -113,7 +109,7 @@ def test_a_preset_with_changes() -> None:
         "H100", "fat tree of 2 levels, 20 ports per leaf, one rail per NIC, 2:1 above the leaves",
     )  # fmt: skip
     assert machine.calibration.paths.keys() == known.calibration.paths.keys()
-    assert topology_from({"preset": "summit", "nodes": 16}) == preset("summit", 16).topology
+    assert machine_from({"preset": "summit", "nodes": 16}).topology == preset("summit", 16).topology
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ from tuner.core.measurement import Cluster
 from tuner.core.schedule import Schedule
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, table_record, write_table
 from tuner.machines import preset
+from tuner.machines.topology_files import load_topology
+from tuner.machines.yaml_machines import machine_from
 from tuner.sim import simulate
 from tuner.topology import (
     CUDA,
@@ -39,8 +41,8 @@ from tuner.topology import (
     Placement,
     Topology,
 )
-from tuner.topology.readers import given_calibration, load_topology, topology_record
-from tuner.topology.readers.short import machine_from, topology_from
+from tuner.topology.readers import given_calibration, topology_record
+from tuner.topology.readers.short import topology_from
 from tuner.whatif import play, spec, tasks
 from tuner.whatif.axes import placed, varied
 from tuner.whatif.candidates import (

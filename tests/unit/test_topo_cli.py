@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 
 from tuner.cli.main import main
 from tuner.machines import PRESETS, preset
+from tuner.machines.topology_files import parse_topology
 from tuner.report.drawing import image
 from tuner.report.inside import draw_node
 from tuner.report.network import draw_fabric
 from tuner.topology import Device, Interior, Link, Node, Topology
-from tuner.topology.readers import parse_topology
 from tuner.topology.readers.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
 from tuner.topology.readers.fabrics import fabric_topology as built
 

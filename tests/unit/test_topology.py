@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tuner.base.errors import InputError
+from tuner.machines.topology_files import load_topology
 from tuner.topology import HOST, Link, Node, Paths, Placement, Topology, paths
-from tuner.topology.readers import load_topology, topology_from_record, topology_record
+from tuner.topology.readers import topology_from_record, topology_record
 
 PAIR = """
 name: pair

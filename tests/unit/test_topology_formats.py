@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
+from tuner.machines.topology_files import FORMATS, load_topology, parse_topology
 from tuner.topology import Topology
-from tuner.topology.readers import FORMATS, load_topology, parse_topology
 
 FLAT = "name: flat4\nnodes: 4\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.test_combined import NODE, PAIRS
 from tuner.base.errors import InputError
+from tuner.machines.topology_files import parse_topology
 from tuner.topology import (
     KINDS_OF_LINKS,
     MULTICAST,
@@ -22,7 +23,7 @@ from tuner.topology import (
     Node,
     Topology,
 )
-from tuner.topology.readers import combine, parse_topology, topology_from_record, topology_record
+from tuner.topology.readers import combine, topology_from_record, topology_record
 
 RATES = st.floats(1e-3, 1e15) | st.just(float("inf"))
 TIMES = st.floats(0.0, 10.0)

@@ -12,7 +12,7 @@ from tuner.cli import clusters, parsing
 from tuner.cli.main import main
 from tuner.cli.tune import arguments, constraints_of
 from tuner.core.collective import Collective
-from tuner.launch import LOCAL, Template
+from tuner.launch import LOCAL, Template, template
 from tuner.probe import request
 from tuner.select.constraints import Constraints
 
@@ -101,11 +101,11 @@ def test_the_launcher_of_the_job_is_used_where_there_is_one(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     job = {"SLURM_JOB_ID": "7"}
-    assert clusters.usual_template("openmpi", job) == clusters.usual_template("openmpi", {})
+    assert template.usual_template("openmpi", job) == template.usual_template("openmpi", {})
     (tmp_path / "srun").write_text("#!/bin/sh\n")
     (tmp_path / "srun").chmod(0o755)
-    assert clusters.usual_template("openmpi", job) != clusters.usual_template("openmpi", {})
-    assert clusters.usual_template("openmpi", {}) == Template.parse("openmpi")
+    assert template.usual_template("openmpi", job) != template.usual_template("openmpi", {})
+    assert template.usual_template("openmpi", {}) == Template.parse("openmpi")
 
 
 @pytest.mark.parametrize(

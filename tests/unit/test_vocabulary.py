@@ -165,7 +165,8 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     write_atomically(path, "old")
     program = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from tuner.base.errors import InputError; from tuner.base.atomic_io import write_atomically\n"
+        "from tuner.base.errors import InputError\n"
+        "from tuner.base.atomic_io import write_atomically\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try: write_atomically(Path(sys.argv[1]), 'new' * 10_000)\n"

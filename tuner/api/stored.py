@@ -11,8 +11,8 @@ from tuner.core.calibration import Calibration
 from tuner.core.table import TuningTable
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine, machine_of, preset_in
+from tuner.machines.yaml_machines import PREFIX as PRESET
 from tuner.topology import Topology
-from tuner.topology.readers.short import PREFIX as PRESET
 
 Found = TypeVar("Found")
 

@@ -1,9 +1,57 @@
-"""How far long work is: what it calls after every part that is done, and how to hear nothing."""
+"""How far long work is: the callbacks that hear it, and callbacks made of others."""
 
+from __future__ import annotations
+
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+ENOUGH = 0.1  # done fraction from which on the time taken tells the time left
 
 Counted = Callable[[int, int], None]  # (parts done, parts altogether)
+Report = Callable[[float, float | None, str], None]
+# (fraction done, seconds left or None while nobody knows, what is happening)
+
+
+class StageDisplay(Protocol):
+    """Show the stages of a workflow, one after the other."""
+
+    def stage(self, title: str, expected: float = 0.0) -> AbstractContextManager[Report]:
+        """Announce a stage that takes `expected` seconds, and give what hears of its progress."""
+
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
 
 
 def quietly(_done: int, _total: int) -> None:
     """Report no progress."""
+
+
+def timed(report: Report) -> Callable[[float, str], None]:
+    """A callback (fraction, text) that estimates the time left from the time taken.
+
+    What the first call reports was done before, or takes no time worth counting.
+    """
+    first: tuple[float, float] | None = None
+
+    def tell(fraction: float, text: str) -> None:
+        nonlocal first
+        now = time.monotonic()
+        begun, before = first = first or (now, fraction)
+        done = fraction - before
+        left = (now - begun) * (1 - fraction) / done if done > ENOUGH * (1 - before) else None
+        report(fraction, left, text)
+
+    return tell
+
+
+def within(tell: Callable[[float, str], None], part: int, parts: int, text: str) -> Counted:
+    """A callback (done, total) of one of several equal parts, of what `tell` hears of whole."""
+    return lambda done, total: tell((part + done / total) / parts, text)
+
+
+def counted(report: Report) -> Counted:
+    """Likewise a callback (done, total)."""
+    tell = timed(report)
+    return lambda done, total: tell(done / total if total else 1.0, f"{done} of {total}")

@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner.base.atomic_io import require_folder, require_target
 from tuner.base.errors import InputError
+from tuner.base.progress import counted
 from tuner.calibrate import Fit, fit
 from tuner.calibrate.compare import Change, compare
 from tuner.calibrate.refine import Refined, refine
@@ -25,7 +26,7 @@ from tuner.cli.output import (
     print_text,
 )
 from tuner.cli.parameters import figure, print_calibration, shown_name, shown_ratio
-from tuner.cli.progress import Display, counted
+from tuner.cli.progress import Display
 from tuner.core.calibration import (
     Calibration,
     calibration_record,

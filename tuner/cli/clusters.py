@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-from collections.abc import Mapping
-from os import environ
 from pathlib import Path
 
 from tuner.cli import parsing
@@ -14,9 +11,10 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.path_classes import CONSECUTIVE
 from tuner.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
+from tuner.launch.template import usual_template
+from tuner.machines.topology_files import load_topology
 from tuner.probe import request
 from tuner.topology import Topology
-from tuner.topology.readers.formats import load_topology
 
 
 def arguments(group: argparse._ArgumentGroup) -> None:
@@ -132,16 +130,3 @@ def read_measured(path: Path, topology: Path | None) -> tuple[Measurements, Topo
     if found and measurements.cluster.nodes == 1:
         warn(f"{path}: measured on one host: of --topology only the inside of a node is used")
     return measurements, found
-
-
-def usual_template(library: str, environment: Mapping[str, str] = environ) -> Template:
-    """The batch system's launcher inside its jobs, where there is one; else the library's own."""
-    return job_template(environment) or Template.parse(library)
-
-
-def job_template(environment: Mapping[str, str] = environ) -> Template | None:
-    """Return the batch system's launcher inside its jobs; None where there is none."""
-    for variable, name in (("SLURM_JOB_ID", "srun"), ("LSB_JOBID", "jsrun")):
-        if environment.get(variable) and shutil.which(name):
-            return Template.parse(name)
-    return None

@@ -11,7 +11,6 @@ from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time, plural, readable
 from tuner.cli import clusters, native
-from tuner.cli.environments import interpreter
 from tuner.cli.output import (
     add_action,
     console,
@@ -25,10 +24,11 @@ from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules
 from tuner.core.table import TuningTable, table_record, write_table
 from tuner.launch import Hosts, Launcher
+from tuner.launch.interpreters import interpreter
 from tuner.report import geometric_mean, split
 from tuner.report.cautions import is_slower, of_comparison, of_file
 from tuner.report.summary import outcome
-from tuner.workflows import acceptance, following, validation
+from tuner.workflows import acceptance, following, native_files, validation
 
 EXAMPLES = """examples:
   tuner table accept table.json --out accepted.json
@@ -68,9 +68,9 @@ def run_accept(options: argparse.Namespace) -> None:
     require_target(options.out, options.table)
     table, launcher, there = _opened(options)
     with Display(console(error=True)).stage(f"trying the rules of {table.library}") as report:
-        accepted = acceptance.accept(table, launcher, report, there)
+        accepted = acceptance.accept(table, launcher, report, there, warn)
     with Display(console(error=True)).stage(f"comparing them again, {table.library}") as report:
-        found, records = acceptance.settle(accepted, launcher, report, there=there)
+        found, records = acceptance.settle(accepted, launcher, report, there, warn)
     write_table(found, options.out)
     cautions = [*of_comparison(*split(records)), *of_file(found)]
 
@@ -90,7 +90,7 @@ def run_compare(options: argparse.Namespace) -> int:
     """Print tuned against default; status 1 when a call is slower."""
     table, launcher, there = _opened(options)
     with Display(console(error=True)).stage(f"timing {table.library}") as report:
-        records = acceptance.compare(table, launcher, report, there)
+        records = acceptance.compare(table, launcher, report, there, warn)
     changed, control = split(records)
     cautions = [*of_comparison(changed, control), *of_file(table)]
 
@@ -114,7 +114,7 @@ def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
         raise InputError(f"{options.table}: the table has no rules")
     python, there = interpreter(library, options.python), clusters.hosts_of(options)
     warn(following.limitation(library, python))
-    warn(native.left_out(asked).removeprefix("; "))
+    warn(native_files.left_out(asked).removeprefix("; "))
     if there.local:
         return table, validation.launcher(table, python), there
     return table, validation.spread(table, python, there, options.launch).launcher, there

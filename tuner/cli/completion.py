@@ -15,9 +15,9 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import PLACEMENTS
 from tuner.db import SCOPES
 from tuner.machines import PRESETS
+from tuner.machines.yaml_machines import PREFIX
 from tuner.probe.request import PARTS
 from tuner.select.baselines import BASELINES
-from tuner.topology.readers.short import PREFIX
 
 SHELLS = ("bash", "zsh", "fish")
 FOLDERS = ("DIRECTORY", "DIR")

@@ -14,10 +14,12 @@ from rich.text import Text
 
 from tuner.base.units import plural
 from tuner.cli import clusters
-from tuner.cli.environments import add_library, interpreter
+from tuner.cli.environments import add_library
 from tuner.cli.layout import columns_of, fold_command
 from tuner.cli.output import add_json, console, emit
 from tuner.diagnosis import Diagnosis, Finding, Problem, diagnose
+from tuner.launch import template
+from tuner.launch.interpreters import interpreter
 
 EXAMPLES = """examples:
   tuner doctor
@@ -40,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """Examine, print, and tell by the status whether something can be measured."""
     python = interpreter(options.library or "", options.python)
     there = clusters.hosts_of(options)
-    diagnosis = diagnose(python, there, options.launch or clusters.job_template())
+    diagnosis = diagnose(python, there, options.launch or template.job_template())
     emit(options, diagnosis.record(), lambda: _print(diagnosis))
     return 0 if diagnosis.able else 1
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
+from tuner.base.progress import timed, within
 from tuner.base.units import plural
 from tuner.cli.import_results import add_form
 from tuner.cli.output import add_json, console, emit, print_cautions, print_table, print_text, warn
 from tuner.cli.parsing import names
-from tuner.cli.progress import Display, timed, within
+from tuner.cli.progress import Display
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
@@ -25,6 +26,7 @@ from tuner.core.table import Choice, Rule, TuningTable, read_table
 from tuner.formats.formats import FORMATS
 from tuner.importers import Reading, Told, read_all
 from tuner.importers.names import require_names
+from tuner.machines.topology_files import load_topology
 from tuner.select.baselines import BASELINES, Pick
 from tuner.select.cases import (
     LEFT_OUT,
@@ -52,7 +54,6 @@ from tuner.select.evaluate import (
     with_choice,
 )
 from tuner.select.predict import Simulator
-from tuner.topology.readers.formats import load_topology
 
 LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
 ONE_ALONE = (

@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from tuner.base.errors import InputError
+from tuner.base.progress import timed
 from tuner.base.units import format_size, readable
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit, print_cautions, print_text, warn
-from tuner.cli.progress import Display, timed
+from tuner.cli.progress import Display
 from tuner.core.measurement import Measurements
 from tuner.importers import (
     AUTO,

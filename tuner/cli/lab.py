@@ -17,7 +17,7 @@ from tuner.cli import parsing
 from tuner.cli.output import add_action, emit, print_table, print_text, warn
 from tuner.cli.parser import Parser
 from tuner.emulation import Lab, Status, emulation, launch, prefix_for, take_down
-from tuner.topology.readers import load_topology
+from tuner.machines.topology_files import load_topology
 
 EXAMPLES = """examples:
   tuner lab up docs/examples/flat8.yaml

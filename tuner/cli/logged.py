@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
+from tuner.base.progress import timed
 from tuner.base.units import format_size, plural
 from tuner.cli.output import console, warn
-from tuner.cli.progress import Display, timed
+from tuner.cli.progress import Display
 from tuner.core.table import TuningTable
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.plugin import fnv1a

@@ -7,12 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from tuner.base.errors import InputError
-from tuner.base.units import plural
 from tuner.cli import parsing
-from tuner.cli.environments import interpreter, libmpi
 from tuner.core.table import TuningTable, read_table
-from tuner.formats import mpich
 from tuner.formats.formats import FORMATS, Format, Wish
+from tuner.workflows.native_files import generic_of
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -61,13 +59,6 @@ def table_of(path: Path, options: argparse.Namespace) -> TuningTable:
     return table if options.ppn is None else table.with_ppn(options.ppn)
 
 
-def left_out(table: TuningTable) -> str:
-    """Return what is said of rules that no file has; "" for a table without any."""
-    number = len(table.rules) - len(table.consecutive().rules)
-    left = plural(number, "rule")
-    return f"; {left} for cyclic ranks left out: no file tells placements" if number else ""
-
-
 def wish(options: argparse.Namespace, form: Format) -> Wish:
     """What was said; raises InputError for what a file of this format has no use for."""
     for name in sorted({field.name for field in fields(Wish)} - form.asks):
@@ -89,41 +80,3 @@ def _no_use(option: str, asked: str, form: Format) -> InputError:
     return InputError(
         f"{option} is for files of {users}; {form.name} has no use for it: leave it out"
     )
-
-
-def export(table: TuningTable, to: str, python: Path | None = None) -> tuple[str, tuple[str, ...]]:
-    """The file's content, and the rules that this library cannot express, by name.
-
-    python      interpreter of the MPICH environment; its library's own rules go into the file
-    """
-    return FORMATS[to].emit(table, Wish(generic=generic_of(python)))
-
-
-def generic_of(python: Path | None, file: Path | None = None) -> mpich.Generic:
-    """The rules that a library decides with by itself, read when they are needed: from a file, else
-    from the MPICH of an environment. Raises InputError where there are none."""
-
-    def generic(library: str, layer: mpich.Layer) -> mpich.Tree:
-        if file is not None:
-            try:
-                return mpich.parse(text_of(file), library, layer)
-            except InputError as reason:
-                raise InputError(f"--generic {file}: {reason}") from None
-        if library != "mpich":
-            raise InputError(
-                f"an exported file must contain {library}'s own rules: give them (--generic FILE);"
-                " its sources have them as JSON"
-            )
-        return mpich.generic_tuning(libmpi(library, interpreter(library, python)), layer)
-
-    return generic
-
-
-def text_of(path: Path) -> str:
-    """A file's content; raises InputError."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as reason:
-        raise InputError(f"{path}: cannot be read: {reason.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: no text in it: give a file in a library's own format") from None

@@ -11,7 +11,6 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time, plural
 from tuner.cli import parsing
-from tuner.cli.native import left_out
 from tuner.cli.output import (
     add_action,
     emit,
@@ -30,6 +29,7 @@ from tuner.mpi_libraries import nccl
 from tuner.runtime import client
 from tuner.runtime.request import request_for
 from tuner.topology import GPU, Placement
+from tuner.workflows.native_files import left_out
 
 FIRST = (2, 21)  # release of NCCL that loads the plugin; it takes what it is told unchecked
 UNCHECKED = ("ring_ll", "ring_simple", "tree_ll", "tree_simple")  # that it is therefore told

@@ -8,15 +8,16 @@ take its hosts."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
+from tuner.base.progress import Report
 from tuner.base.units import format_time, parse_duration, plural, readable
 from tuner.cli import clusters, parsing
-from tuner.cli.environments import add_library, add_thread_level, interpreter, settle_library
+from tuner.cli.environments import add_library, add_thread_level, settle_library
 from tuner.cli.output import (
     add_json,
     console,
@@ -27,14 +28,16 @@ from tuner.cli.output import (
     print_text,
     warn,
 )
-from tuner.cli.progress import Display, Report
+from tuner.cli.progress import Display
 from tuner.core.measurement import Measurements, titled
 from tuner.core.path_classes import HOST
 from tuner.launch import Hosts
+from tuner.launch.interpreters import interpreter
 from tuner.probe import cluster, request
 from tuner.probe.merge import merge
 from tuner.probe.plan import Plan
-from tuner.probe.run import BUDGETS, LAUNCHES, Progress, plan_here, probe
+from tuner.probe.run import BUDGETS, LAUNCHES, plan_here, probe
+from tuner.probe.watch import forwarded
 from tuner.runtime.nvidia import driver_loads
 from tuner.workflows.time_limit import BUSY, busy, scheduled, slowdown
 
@@ -242,15 +245,6 @@ def _show(options: argparse.Namespace, measurements: Measurements) -> None:
     calibrating = f"tuner calibrate {options.out}{known} --out calibration.json"
     able = any(one.kind == "pingpong" for one in measurements.series)
     emit(options, record, lambda: _print(record, calibrating if able else UNABLE))
-
-
-def forwarded(report: Report) -> Callable[[Progress], None]:
-    """Hands a probe's progress to a display."""
-
-    def tell(progress: Progress) -> None:
-        report(progress.fraction, progress.remaining, progress.text)
-
-    return tell
 
 
 def summary(measurements: Measurements) -> dict[str, Any]:

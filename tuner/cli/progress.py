@@ -6,7 +6,7 @@ A terminal gets one bar that is redrawn; a pipe or a log gets a line every few s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,17 +16,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tuner.base.progress import Counted
+from tuner.base.progress import Report
 from tuner.base.units import readable
 from tuner.cli.layout import columns_of, shortened, wrap
 
-ENOUGH = 0.1  # done fraction from which on the time taken tells the time left
 REDRAWN = 2  # times per second; more would steal time from the ranks being measured
 LINE_EVERY = 5.0  # seconds between lines where no bar can be redrawn
 BAR = 16  # columns of text
-
-Report = Callable[[float, float | None, str], None]
-# (fraction done, seconds left or None while nobody knows, what is happening)
 
 
 def clock(seconds: float) -> str:
@@ -128,32 +124,3 @@ class _Line:
         line = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
         line.add_row(*cells)
         yield line
-
-
-def timed(report: Report) -> Callable[[float, str], None]:
-    """A callback (fraction, text) that estimates the time left from the time taken.
-
-    What the first call reports was done before, or takes no time worth counting.
-    """
-    first: tuple[float, float] | None = None
-
-    def tell(fraction: float, text: str) -> None:
-        nonlocal first
-        now = time.monotonic()
-        begun, before = first = first or (now, fraction)
-        done = fraction - before
-        left = (now - begun) * (1 - fraction) / done if done > ENOUGH * (1 - before) else None
-        report(fraction, left, text)
-
-    return tell
-
-
-def within(tell: Callable[[float, str], None], part: int, parts: int, text: str) -> Counted:
-    """A callback (done, total) of one of several equal parts, of what `tell` hears of whole."""
-    return lambda done, total: tell((part + done / total) / parts, text)
-
-
-def counted(report: Report) -> Counted:
-    """Likewise a callback (done, total)."""
-    tell = timed(report)
-    return lambda done, total: tell(done / total if total else 1.0, f"{done} of {total}")

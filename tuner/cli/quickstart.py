@@ -14,7 +14,7 @@ from tuner.base.atomic_io import require_folder, write_atomically
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.units import parse_duration
 from tuner.cli import parsing
-from tuner.cli.environments import add_thread_level, interpreter
+from tuner.cli.environments import add_thread_level
 from tuner.cli.output import add_json, console
 from tuner.cli.progress import Display, clock
 from tuner.cli.results import print_results
@@ -31,6 +31,7 @@ from tuner.db import (
 )
 from tuner.diagnosis import diagnose
 from tuner.launch import Launcher, installation_of
+from tuner.launch.interpreters import interpreter
 from tuner.report import LibraryResult, render_page, summarise
 from tuner.workflows.checkpoint import RECORD, Stages
 from tuner.workflows.quickstart import LibraryLoop

@@ -12,8 +12,8 @@ from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_size
 from tuner.cli import parsing
 from tuner.cli.database import add_database, add_retention, retention_of
-from tuner.cli.environments import interpreter
 from tuner.cli.output import print_text
+from tuner.launch.interpreters import interpreter
 
 if TYPE_CHECKING:
     from tuner.api.settings import Settings

@@ -11,10 +11,11 @@ from typing import Any
 from tuner.algorithms import names, offered, require_offered
 from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError, TooLargeError, UnpricedError
+from tuner.base.progress import timed
 from tuner.base.units import format_size, format_time
 from tuner.cli import parsing
 from tuner.cli.output import add_json, console, emit, print_table, print_text, warn
-from tuner.cli.progress import Display, timed
+from tuner.cli.progress import Display
 from tuner.core.calibration import Calibration, read_calibration
 from tuner.core.schedule import Schedule
 from tuner.core.table import LIBRARY, SCHEDULE, Choice

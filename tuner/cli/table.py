@@ -11,7 +11,6 @@ from tuner.base.atomic_io import require_target, write_atomically
 from tuner.base.errors import InputError
 from tuner.base.units import plural, readable
 from tuner.cli import clusters, comparisons, logged, native
-from tuner.cli.environments import interpreter
 from tuner.cli.output import (
     add_action,
     console,
@@ -29,10 +28,11 @@ from tuner.core.table import TuningTable, read_table, table_record
 from tuner.formats import openmpi
 from tuner.formats.formats import FORMATS, Wish, format_of
 from tuner.formats.ladders import overridden
+from tuner.launch.interpreters import interpreter
 from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
 from tuner.select.difference import difference, difference_record
-from tuner.workflows import validation
+from tuner.workflows import native_files, validation
 
 EXAMPLES = """examples:
   tuner table show tuner-out/openmpi/table.json
@@ -145,7 +145,7 @@ def run_export(options: argparse.Namespace) -> None:
         print_text(f"left to the default, {options.to} lacks it: {readable(rule)}", error=True)
     if form.mixes:
         warn(_overridden(read_table(options.table), table))
-    notes = f"{_stand_ins(replaced, wish)}{native.left_out(table)}"
+    notes = f"{_stand_ins(replaced, wish)}{native_files.left_out(table)}"
     if options.out is None and not options.json:
         warn(notes.removeprefix("; "))
         print(text, end="")
@@ -226,7 +226,7 @@ def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
 def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; status 1 when they differ."""
     table = native.table_of(options.table, options)
-    text = native.text_of(options.file)
+    text = native_files.text_of(options.file)
     form = FORMATS[options.to] if options.to else format_of(table, text)
     form.require(table)
     native.require_interpreted(options, form)
@@ -241,7 +241,8 @@ def run_check(options: argparse.Namespace) -> int:
             print_text(each)
         print_text(
             f"{options.file}: {_counted(differences)} from the"
-            f" {counted_rules(table.consecutive())} of {options.table}{native.left_out(table)}"
+            f" {counted_rules(table.consecutive())} of {options.table}"
+            f"{native_files.left_out(table)}"
         )
 
     emit(options, record, show)
@@ -273,7 +274,7 @@ def run_prove(options: argparse.Namespace) -> int:
     if not held.rules:
         raise InputError(
             f"{options.table}: the table has no rules, so there is nothing to prove"
-            f"{native.left_out(table)}"
+            f"{native_files.left_out(table)}"
         )
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python = interpreter(library, options.python)

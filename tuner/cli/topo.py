@@ -13,8 +13,8 @@ from tuner.cli.machines import machine_record, print_machine
 from tuner.cli.output import add_action, emit, print_table, warn
 from tuner.machines import PRESETS, Design, Machine, design, with_nodes
 from tuner.machines.loader import caution, load_machine
+from tuner.machines.yaml_machines import PREFIX
 from tuner.topology import GPU
-from tuner.topology.readers.short import PREFIX
 
 EXAMPLES = """examples:
   tuner topo list

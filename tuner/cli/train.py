@@ -14,10 +14,11 @@ from typing import Any
 
 from tuner.base.atomic_io import require_target, write_atomically
 from tuner.base.errors import InputError
+from tuner.base.progress import Report, timed, within
 from tuner.base.units import format_size, plural
 from tuner.cli.evaluate import ONE_ALONE, measured, read_cases
 from tuner.cli.output import add_json, console, emit, print_cautions, print_table, warn
-from tuner.cli.progress import Display, Report, timed, within
+from tuner.cli.progress import Display
 from tuner.core.path_classes import CONSECUTIVE
 from tuner.select.cases import MACHINE, NODES, SIZE, Case, sets
 from tuner.select.evaluate import (

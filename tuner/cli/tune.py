@@ -9,26 +9,26 @@ budget gives a table. Else the table is made from measurements and their calibra
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from tuner import mpi_libraries
 from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError, quoted
+from tuner.base.progress import counted
 from tuner.base.units import parse_duration, plural
 from tuner.calibrate import calibrate
 from tuner.cli import clusters, parsing
-from tuner.cli.environments import add_library, add_thread_level, interpreter, settle_library
+from tuner.cli.environments import add_library, add_thread_level, settle_library
 from tuner.cli.output import add_json, console, emit, print_text, warn
-from tuner.cli.probe import forwarded
-from tuner.cli.progress import Display, counted
+from tuner.probe.watch import forwarded
+from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_rules
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.launch import Hosts
+from tuner.launch.interpreters import interpreter
 from tuner.probe.request import Shape
 from tuner.select.constraints import Constraints, constraints_from
 from tuner.select.contest import hold_all, wants_launches
@@ -272,16 +272,3 @@ def _leave_calibration(found: Guided, topology: Topology | None, path: Path) -> 
         write_calibration(found.calibration or calibrate(found.measurements, topology), path)
     except InputError as reason:
         warn(f"{path}: not written: {reason}")
-
-
-def predictions(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The simulated times of labelled rows, as `tuner simulate` prints them."""
-    return [
-        {
-            "collective": str(row.point.collective), "algorithm": row.choice.algorithm,
-            "params": dict(row.choice.params), "p": row.point.p, "nbytes": row.point.nbytes,
-            "seconds": row.simulated,
-        }
-        for row in rows
-        if not math.isnan(row.simulated)
-    ]  # fmt: skip

@@ -10,9 +10,10 @@ from pathlib import Path
 from tuner import whatif
 from tuner.base.atomic_io import require_folder, require_target, write_atomically
 from tuner.base.errors import InputError
+from tuner.base.progress import timed
 from tuner.cli import studies
 from tuner.cli.output import add_json, console, emit, warn
-from tuner.cli.progress import Display, timed
+from tuner.cli.progress import Display
 from tuner.machines.loader import caution, nominal
 from tuner.topology.readers.safe_yaml import parse_yaml
 from tuner.whatif.answers import Answers, Keep

@@ -65,7 +65,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a rule says what it says. Times in seconds, typical ones (`tuner.base.statistics.midmean`).
+    """Why a rule says what it says. Times are midmeans in seconds (`tuner.base.statistics`).
 
     basis       measured | learned (from other calls, measured and simulated) | simulated (alone) |
                 none (nothing speaks for this range)

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tuner.base.c_compiler import COMPILERS
 from tuner.diagnosis.findings import Examined, Problem, found
 from tuner.launch import Installation
-from tuner.validation.preload_build import COMPILERS
 
 LIMIT = 20.0  # seconds for one of these programs
 PROGRAM = """#include <mpi.h>

@@ -9,7 +9,7 @@ from tuner.core.table import TuningTable
 from tuner.jobs.kinds import Spec, Store, Tell
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine
-from tuner.topology.readers.short import PREFIX
+from tuner.machines.yaml_machines import PREFIX
 from tuner.whatif import locally, result_record, run, study_from
 
 

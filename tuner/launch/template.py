@@ -14,8 +14,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import environ
 
 from tuner.base.errors import InputError
 from tuner.launch.hosts import Hosts
@@ -119,3 +121,16 @@ def settings_environment(library: str, settings: Mapping[str, str]) -> dict[str,
     """The library's settings as environment variables."""
     prefix = "OMPI_MCA_" if library == "openmpi" else ""
     return {prefix + name: str(value) for name, value in settings.items()}
+
+
+def usual_template(library: str, environment: Mapping[str, str] = environ) -> Template:
+    """The batch system's launcher inside its jobs, where there is one; else the library's own."""
+    return job_template(environment) or Template.parse(library)
+
+
+def job_template(environment: Mapping[str, str] = environ) -> Template | None:
+    """Return the batch system's launcher inside its jobs; None where there is none."""
+    for variable, name in (("SLURM_JOB_ID", "srun"), ("LSB_JOBID", "jsrun")):
+        if environment.get(variable) and shutil.which(name):
+            return Template.parse(name)
+    return None

@@ -7,12 +7,12 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.machines import Machine
+from tuner.machines.topology_files import load_topology, read_text, recognised
+from tuner.machines.yaml_machines import PREFIX, machine_from, preset_reference
 from tuner.topology import Topology
 from tuner.topology.readers.calibrated import given_calibration
-from tuner.topology.readers.formats import load_topology, read_text, recognised
 from tuner.topology.readers.record import topology_from_record
 from tuner.topology.readers.safe_yaml import parse_yaml
-from tuner.topology.readers.short import PREFIX, machine_from, preset_reference
 
 
 def load_machine(reference: str | Path, beside: Path = Path(), node: Path | None = None) -> Machine:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.base.errors import ProbeError
+from tuner.base.progress import Report
 from tuner.launch.hosts import several
 from tuner.probe import heartbeat
 from tuner.probe.plan import Plan
@@ -196,3 +197,12 @@ class Watch:
         than it says."""
         self._least = min(self._least, max(self._end - time.monotonic(), 0.0))
         return self._least
+
+
+def forwarded(report: Report) -> Callable[[Progress], None]:
+    """Return a callback that hands the progress of a probe on."""
+
+    def tell(progress: Progress) -> None:
+        report(progress.fraction, progress.remaining, progress.text)
+
+    return tell

@@ -1,4 +1,4 @@
-"""The program of ranks that tell what Open MPI's default decides: `tuner.rank_programs.default_algorithms CALLS`.
+"""The program of ranks that tell what Open MPI's default decides.
 
 CALLS is a JSON list of {collective, nodes, ppn, placement, most}; the calls are those of the first
 `ppn` ranks on each of the first `nodes` hosts, in the order of the placement. Rank 0 prints a line

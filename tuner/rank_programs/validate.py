@@ -1,12 +1,11 @@
-"""The program of ranks that make given calls and tell what ran: `tuner.rank_programs.validate CALLS`.
+"""The program of ranks that make given calls and tell what ran.
 
 CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is made by the first
 `ppn` ranks on each of the first `nodes` hosts. Rank 0 prints how many there are, {calls}, when the
 communicators are made, which itself takes calls of the library's own, and one line for each:
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
-`entered` are what a preloaded watcher saw on rank 0 (`struct call` of
-tuner/validation/openmpi_trace.c, tuner/validation/intelmpi_trace.c), [] without it. What is watched is
-called twice: what a communicator needs once belongs to no call.
+`entered` are what a preloaded watcher saw on rank 0 (`struct call` of openmpi_trace.c and
+intelmpi_trace.c in tuner/validation), [] without it. What is watched is called twice: what a communicator needs once belongs to no call.
 """
 
 from __future__ import annotations

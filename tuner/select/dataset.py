@@ -77,7 +77,7 @@ class Row:
     """What was measured and simulated for one choice at one point. Seconds.
 
     samples             of each launch, by its number
-    typical, low, high  time over the launches (`tuner.core.speedup.over_launches`) and its 95 % interval
+    typical, low, high  time over the launches (`tuner.core.speedup`) and its 95 % interval
     simulated           NaN for algorithms of the library that no schedule of ours describes, and
                         for its default where nobody knows what that runs
     """

@@ -10,13 +10,14 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
+from typing import Any
 
 from tuner.base.progress import Counted, quietly
 from tuner.core.calibration import REDUCTIONS, Calibration
 from tuner.core.table import Choice
 from tuner.mpi_libraries.decisions import Decisions, runs
 from tuner.mpi_libraries.schedules import schedule_of
-from tuner.select.dataset import Pair, Point
+from tuner.select.dataset import Pair, Point, Row
 from tuner.sim.cores import spread
 from tuner.sim.simulations import Simulations
 from tuner.topology import HOST, NETWORK, Placement, Topology
@@ -136,3 +137,16 @@ def _simulating(
 ) -> Callable[[Sequence[Pair]], Priced]:
     simulate = Simulator(calibration, topology, decisions)
     return lambda pairs: [(pair, simulate(*pair)) for pair in pairs]
+
+
+def predictions(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the simulated times of labelled rows, as `tuner simulate` prints them."""
+    return [
+        {
+            "collective": str(row.point.collective), "algorithm": row.choice.algorithm,
+            "params": dict(row.choice.params), "p": row.point.p, "nbytes": row.point.nbytes,
+            "seconds": row.simulated,
+        }
+        for row in rows
+        if not math.isnan(row.simulated)
+    ]  # fmt: skip

@@ -1,9 +1,9 @@
 """Which rules of a table stay: those that win in full, against the library as its user has it.
 
 A rule is timed at sizes all over its range, both ends included, in launches of a C program without
-and with the tuning file (`tuner.validation.timing`). It stays where the file makes a call significantly
-faster under every condition: after a barrier and several times in a row, on the same buffers and on
-others. What a file brings with it is in every comparison.
+and with the tuning file (`tuner.validation.timing`). It stays where the file makes a call
+significantly faster under every condition: after a barrier and several times in a row, on the same
+buffers and on others. What a file brings with it is in every comparison.
 """
 
 from __future__ import annotations

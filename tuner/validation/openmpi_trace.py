@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tuner.base import c_compiler
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, choice_of
-from tuner.validation import preload_build
 from tuner.validation.validation import Answer
 
 SOURCE = Path(__file__).with_name("interpose.c")
@@ -18,7 +18,7 @@ WATCHED = (Collective.BCAST, Collective.ALLREDUCE)  # what the watcher stands be
 
 def build_watcher(directory: Path) -> Path | None:
     """The compiled library to preload; None without a working C compiler."""
-    return preload_build.build(SOURCE, directory)
+    return c_compiler.build(SOURCE, directory)
 
 
 def seen(collective: Collective, answer: Answer) -> Choice | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tuner.base import c_compiler
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.progress import Counted, quietly
 from tuner.core.collective import Collective
@@ -21,7 +22,6 @@ from tuner.formats.intelmpi.adjust import DIALECT, PREFIX
 from tuner.formats.ladders import by_ranks
 from tuner.mpi_libraries import require_unset
 from tuner.mpi_libraries.intelmpi import preset_of
-from tuner.validation import preload_build
 from tuner.validation.validation import (
     NO_SIZE,
     Answer,
@@ -66,7 +66,7 @@ def prove(
     if differences:
         raise InputError(f"{file}: not the file of this table: {differences[0]}")
     require_unset(PREFIX + ".*")
-    preloaded = preload_build.build(SOURCE, directory)
+    preloaded = c_compiler.build(SOURCE, directory)
     if preloaded is None:
         raise ProbeError("Intel MPI is watched by a small C program: install a C compiler (x86-64)")
     launches = _Launches(starter, directory, preloaded, activation(file), progress)

@@ -40,11 +40,11 @@ from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, read_table, table_from_record, table_record
 from tuner.machines import Machine
 from tuner.machines.loader import load_machine, machine_of
+from tuner.machines.yaml_machines import PREFIX
 from tuner.sim import simulate
 from tuner.topology import CUDA, Topology
 from tuner.topology.readers import topology_record
 from tuner.topology.readers.safe_yaml import MOST_CHARACTERS, parse_yaml
-from tuner.topology.readers.short import PREFIX
 from tuner.topology.readers.written import require_keys
 from tuner.whatif.axes import AXES, MOST_NODES, MOST_RANKS, Place, Value, placed, varied
 from tuner.whatif.values import axes_from, collectives_from, names_from, sizes_from

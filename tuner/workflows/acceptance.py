@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner import mpi_libraries
+from tuner.base.progress import Report, counted
 from tuner.base.units import plural
-from tuner.cli import native
-from tuner.cli.output import warn
-from tuner.cli.progress import Report, counted
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.formats import openmpi
@@ -26,19 +25,22 @@ from tuner.validation.acceptance import Acceptance, accepted_table, without
 from tuner.validation.acceptance import accept as accept_rules
 from tuner.validation.heldout import Heldout, heldout, losing, record
 from tuner.validation.timing import CONDITIONS, Side, TimedCall, TimingProgram, build
-from tuner.workflows import following
+from tuner.workflows import following, native_files
 
 LIBRARIES = "openmpi", "mpich"  # whose own launchers and files are tried
 SECONDS = 0.004  # for each call, condition and side in a round
+LOG = logging.getLogger("tuner")
 SHELF = Path.home() / ".cache" / "tuner"  # which all hosts see
 
 
 def accept(
-    table: TuningTable, launcher: Launcher, report: Report, there: Hosts = LOCAL
-) -> TuningTable:
+    table: TuningTable, launcher: Launcher, report: Report, there: Hosts = LOCAL,
+    tell: Callable[[str], None] = LOG.warning,
+) -> TuningTable:  # fmt: skip
     """Return the table with the rules that win against the library as its user has it.
 
     there   hosts to start ranks on
+    tell    of what makes the times less certain
 
     Raises InputError where the environment decides in the library's place, ProbeError when the
     ranks fail.
@@ -46,13 +48,13 @@ def accept(
     mpi_libraries.require_unset(mpi_libraries.named(launcher.library).DECIDING)
     known, records = table, list[Mapping[str, Any]]()
     with _workplace(there) as place:
-        program = _program(launcher, place, table)
+        program = _program(launcher, place, table, tell)
         for operators in _classes(table):
             part = _decided(known, operators)
             found = accept_rules(
                 part, operators, ShapeLauncher(launcher, there), program,
                 side_of(part, operators, launcher, place),
-                seconds=SECONDS, directory=place, progress=counted(report), tell=warn,
+                seconds=SECONDS, directory=place, progress=counted(report), tell=tell,
             )  # fmt: skip
             whole = UNSPLIT if launcher.library == "openmpi" else ()
             known = _with(known, accepted_table(part, operators, found, whole))
@@ -62,18 +64,18 @@ def accept(
 
 
 def settle(
-    table: TuningTable, launcher: Launcher, report: Report, tell: Callable[[str], None] = warn,
-    there: Hosts = LOCAL,
+    table: TuningTable, launcher: Launcher, report: Report, there: Hosts = LOCAL,
+    tell: Callable[[str], None] = LOG.warning,
 ) -> tuple[TuningTable, list[dict[str, Any]]]:  # fmt: skip
     """Return the table with the rules that win at other sizes and another time, too, and what the
     library gains by it at sizes that decided nothing, a record per call.
 
-    tell    of rules that are withdrawn
+    tell    of rules that are withdrawn, and of what makes the times less certain
 
     Raises errors like `compare`.
     """
     found, used, lost = list[Heldout](), set[TimedCall](), list[Rule]()
-    with _comparison(table, launcher, report, there) as compared:
+    with _comparison(table, launcher, report, there, tell) as compared:
         while again := losing(table, _operators(launcher), tried := compared(table, used, False)):
             tell(f"{plural(len(again), 'rule')} did not win again and {_is(again)} withdrawn")
             lost, found, table = lost + again, found + tried, without(table, again)
@@ -91,7 +93,11 @@ def settle(
 
 
 def compare(
-    table: TuningTable, launcher: Launcher, report: Report, there: Hosts = LOCAL
+    table: TuningTable,
+    launcher: Launcher,
+    report: Report,
+    there: Hosts = LOCAL,
+    tell: Callable[[str], None] = LOG.warning,
 ) -> list[dict[str, Any]]:
     """Return tuned against default at sizes that were used for nothing else, a record per call.
 
@@ -100,7 +106,7 @@ def compare(
     """
     decided = table.provenance.get("comparison", {}).get("used", [])
     used = {TimedCall(Collective(name), *rest) for name, *rest in decided}
-    with _comparison(table, launcher, report, there) as compared:
+    with _comparison(table, launcher, report, there, tell) as compared:
         return [record(one) for one in compared(table, used, True)]
 
 
@@ -110,7 +116,11 @@ def _named(call: TimedCall) -> tuple[str, int, int, int]:
 
 @contextmanager
 def _comparison(
-    table: TuningTable, launcher: Launcher, report: Report, there: Hosts
+    table: TuningTable,
+    launcher: Launcher,
+    report: Report,
+    there: Hosts,
+    tell: Callable[[str], None],
 ) -> Iterator[Callable[[TuningTable, Collection[TimedCall], bool], list[Heldout]]]:
     """Give what compares a table like this one, at other sizes than those that were used, with
     calls of the default or without.
@@ -118,7 +128,7 @@ def _comparison(
     mpi_libraries.require_unset(mpi_libraries.named(launcher.library).DECIDING)
     operators = _operators(launcher)
     with _workplace(there) as place:
-        program = _program(launcher, place, table)
+        program = _program(launcher, place, table, tell)
 
         def compared(
             table: TuningTable, used: Collection[TimedCall], controls: bool
@@ -127,7 +137,7 @@ def _comparison(
                 table, ShapeLauncher(launcher, there), program,
                 side_of(table, operators, launcher, place), operators=operators, used=used,
                 controls=controls, seconds=SECONDS, directory=place, progress=counted(report),
-                tell=warn,
+                tell=tell,
             )  # fmt: skip
 
         yield compared
@@ -145,10 +155,12 @@ def _is(rules: Sequence[Rule]) -> str:
     return "is" if len(rules) == 1 else "are"
 
 
-def _program(launcher: Launcher, place: Path, table: TuningTable) -> TimingProgram:
+def _program(
+    launcher: Launcher, place: Path, table: TuningTable, tell: Callable[[str], None]
+) -> TimingProgram:
     program = build(launcher.compiler, place, thread_level_of(table))
     if program.reason:
-        warn(f"an mpi4py program is timed instead of a C program: {program.reason}")
+        tell(f"an mpi4py program is timed instead of a C program: {program.reason}")
     return program
 
 
@@ -162,7 +174,7 @@ def side_of(table: TuningTable, operators: str, launcher: Launcher, place: Path)
     """Write the table's files into `place`; return what a launch needs to follow them."""
     wish = Wish(
         commutative_only=operators != OPERATORS[0] and launcher.library == "openmpi",
-        generic=native.generic_of(launcher.python),
+        generic=native_files.generic_of(launcher.python),
     )
     file = place / f"{operators}.rules"
     file.write_text(FORMATS[launcher.library].emit(table, wish)[0], encoding="utf-8")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError, ProbeError, UnendedError
-from tuner.cli.environments import libmpi
 from tuner.formats import mpich
 from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import CompletedRun, Launcher, Spread
+from tuner.launch.interpreters import libmpi
 from tuner.mpi_libraries.decisions import Call, Decisions, decisions_of
 from tuner.probe.request import Request, shapes
 from tuner.probe.rounds import provenance_of

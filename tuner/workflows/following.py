@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.atomic_io import write_atomically
-from tuner.cli.environments import libmpi
 from tuner.core.table import TuningTable
 from tuner.formats import mpich
+from tuner.launch.interpreters import libmpi
 from tuner.mpi_libraries.mpich import DEVICE_COLLECTIVES
 from tuner.validation import validate_mpich, validate_openmpi
 

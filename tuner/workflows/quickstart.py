@@ -12,20 +12,19 @@ from typing import Any
 
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
+from tuner.base.progress import Report, StageDisplay, counted
 from tuner.calibrate import calibrate
-from tuner.cli import native
-from tuner.cli.probe import forwarded
-from tuner.cli.progress import Display, Report, counted
-from tuner.cli.tune import predictions
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import TuningTable, read_table, write_table
 from tuner.mpi_libraries.products import title_of
 from tuner.probe.run import probe
+from tuner.probe.watch import forwarded
 from tuner.report import LibraryResult
 from tuner.select.make import make_table
+from tuner.select.predict import predictions
 from tuner.sim.cores import usable
-from tuner.workflows import acceptance, following, validation
+from tuner.workflows import acceptance, following, native_files, validation
 from tuner.workflows.checkpoint import Stages
 
 SECONDS = {  # on two cores, for the estimate
@@ -53,7 +52,7 @@ class LibraryLoop:
     name: str
     python: Path
     stages: Stages
-    display: Display
+    display: StageDisplay
     ranks: int | None
     sizes: tuple[int, ...] | None
     budget: float
@@ -154,14 +153,14 @@ class LibraryLoop:
         def make(report: Report) -> None:
             accepted = read_table(self.file("accepted.json"))
             launcher = validation.launcher(accepted, self.python)
-            table, records = acceptance.settle(accepted, launcher, report, self.display.note)
+            table, records = acceptance.settle(accepted, launcher, report, tell=self.display.note)
             write_table(table, self.file("table.json"))
             self._write("heldout.json", records)
 
         self._stage("compare", f"timing tuned against default, {self.title}", make)
 
     def _export(self) -> None:
-        text, lost = native.export(self.table, self.name, self.python)
+        text, lost = native_files.export(self.table, self.name, self.python)
         for rule in lost:
             self.display.note(f"left to the default, {self.title} lacks it: {rule}")
         write_atomically(self.native_file, text)

@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.base.progress import Counted
+from tuner.base.progress import Counted, Report, counted
 from tuner.base.units import format_range, format_sizes, plural, readable
-from tuner.cli.clusters import usual_template
-from tuner.cli.environments import libmpi
-from tuner.cli.progress import Report, counted
 from tuner.core.measurement import Cluster
 from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.formats import intelmpi, mpich, openmpi
@@ -21,6 +18,8 @@ from tuner.formats.formats import FORMATS, Format, Wish
 from tuner.formats.openmpi.emitter import READERS
 from tuner.formats.variables import ranks_of
 from tuner.launch import LOCAL, Hosts, Launcher, Spread, Template
+from tuner.launch.interpreters import libmpi
+from tuner.launch.template import usual_template
 from tuner.mpi_libraries import named, require_unset
 from tuner.mpi_libraries.products import base_of
 from tuner.probe.machine import local_cluster

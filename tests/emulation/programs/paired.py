@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tuner.cli.clusters import usual_template
 from tuner.core.collective import Collective
 from tuner.launch import Launcher, ShapeLauncher
 from tuner.launch.hosts import from_environment
+from tuner.launch.template import usual_template
 from tuner.validation.timing import Side, TimedCall, build, time_rounds
 
 

@@ -15,7 +15,7 @@ from tuner.api.routes.jobs import JSON, JobSummary, summary
 from tuner.api.schemas import PREFIX, IdInPath, Page, Paging
 from tuner.api.service import Asking, Serving
 from tuner.api.stored import References
-from tuner.topology.readers.short import PREFIX as PRESET
+from tuner.machines.yaml_machines import PREFIX as PRESET
 from tuner.whatif import study_from, study_record
 
 router = APIRouter(

@@ -26,7 +26,8 @@ from tuner.api.schemas import (
 )
 from tuner.api.service import Serving
 from tuner.api.stored import topology_named
-from tuner.topology.readers import FORMATS, parse_topology, topology_record
+from tuner.machines.topology_files import FORMATS, parse_topology
+from tuner.topology.readers import topology_record
 
 router = APIRouter(
     prefix=f"{PREFIX}/topologies",

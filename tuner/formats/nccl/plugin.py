@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.base.atomic_io import require_folder, write_atomically
+from tuner.base.c_compiler import COMPILERS
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.table import TuningTable
 from tuner.formats.nccl.emitter import emit_sparse
 from tuner.formats.nccl.rows import MOST_ROWS
-from tuner.validation.preload_build import COMPILERS
 
 SOURCE = Path(__file__).with_name("plugin.c")
 LIBRARY = "libnccl-tuner-tuner.so"  # of which NCCL_TUNER_PLUGIN=tuner is the short name

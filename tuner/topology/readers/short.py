@@ -37,11 +37,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_bandwidth, parse_time
-from tuner.machines import Machine, preset, with_gpu, with_nics, with_taper
 from tuner.topology import Interior, Link, Node, Topology
-from tuner.topology.readers.calibrated import given_calibration
 from tuner.topology.readers.fabrics import fabric_topology
 from tuner.topology.readers.wires import ends_of, flat
 from tuner.topology.readers.written import (
@@ -51,58 +48,19 @@ from tuner.topology.readers.written import (
     listed_links,
     name_from,
     names_from,
-    number_from,
     require_keys,
     whole,
 )
 
-PREFIX = "preset:"
 COMMON_KEYS = {"name", "nodes", "cores", "local", "interior", "offers"}
 FLAT_KEYS = COMMON_KEYS | {"latency", "bandwidth"}
 LINKED_KEYS = COMMON_KEYS | {"switches", "links"}
 FABRIC_KEYS = COMMON_KEYS | {"fabric"}
-PRESET_KEYS = {"name", "preset", "nodes", "gpu", "nics", "taper"}
 LOCAL_KEYS = {"latency", "bandwidth", "memory_bandwidth"}
 
 
 def topology_from(record: Any) -> Topology:
-    """A topology from parsed YAML or JSON; raises InputError."""
-    return machine_from(record).topology
-
-
-def machine_from(record: Any) -> Machine:
-    """The same with its costs: a preset brings its own, all others cost what they say."""
-    if isinstance(record, dict) and "preset" in record:
-        return _changed_preset(record)
-    topology = _written(record)
-    return Machine(topology.name, topology, given_calibration(topology))
-
-
-def preset_reference(text: str) -> Machine:
-    """The machine that `preset:NAME` or `preset:NAME:NODES` stands for; raises InputError."""
-    name, colon, nodes = text.removeprefix(PREFIX).partition(":")
-    if colon and not (nodes.isascii() and nodes.isdigit() and len(nodes) < 10):
-        raise InputError(
-            f"{quoted(text)}: the number of nodes must be a whole number; write it like"
-            f" {PREFIX}{name}:16"
-        )
-    return preset(name, int(nodes) if colon else None)
-
-
-def _changed_preset(record: dict[str, Any]) -> Machine:
-    require_keys("the topology", record, PRESET_KEYS, {"preset"})
-    nodes = whole("nodes", record["nodes"]) if "nodes" in record else None
-    machine = preset(name_from("preset", record["preset"]), nodes)
-    if "gpu" in record:
-        machine = with_gpu(machine, name_from("gpu", record["gpu"]))
-    if "nics" in record:
-        machine = with_nics(machine, whole("nics", record["nics"]))
-    if "taper" in record:
-        machine = with_taper(machine, number_from("taper", record["taper"]))
-    return machine
-
-
-def _written(record: Any) -> Topology:
+    """Return the topology of parsed YAML or JSON. Raises InputError for what is no topology."""
     known, needed = _keys(record)
     require_keys("the topology", record, known, needed)
     name = name_from("name", record["name"])

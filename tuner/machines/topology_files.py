@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.base.errors import InputError, quoted
+from tuner.machines.yaml_machines import PREFIX, machine_from, preset_reference
 from tuner.topology import Topology
 from tuner.topology.readers import safe_yaml
 from tuner.topology.readers.combined import combination_from, combine
@@ -14,7 +15,6 @@ from tuner.topology.readers.hwloc import parse_hwloc
 from tuner.topology.readers.ibnetdiscover import parse_ibnetdiscover
 from tuner.topology.readers.nccl_xml import parse_nccl_xml
 from tuner.topology.readers.nvidia_smi import parse_nvidia_smi
-from tuner.topology.readers.short import PREFIX, preset_reference, topology_from
 from tuner.topology.readers.slurm import parse_slurm
 
 MOST_CHARACTERS = 1 << 25  # of formats in lines: the fabric of 50,000 hosts; the others allow less
@@ -27,7 +27,7 @@ def _parse_yaml(text: str, named: Named | None = None) -> Topology:
     """A text alone may come from anywhere, so it names no file of this computer."""
     record = safe_yaml.parse_yaml(text)
     if not (isinstance(record, dict) and "combine" in record):
-        return topology_from(record)
+        return machine_from(record).topology
     if named is None:
         raise InputError("combine names files, which only a file on this computer can; give the"
                          " topology that results")  # fmt: skip
