@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from tuner.base.progress import counted
 from tuner.base import progress
+from tuner.base.progress import counted
 from tuner.cli.progress import Display, clock
 
 

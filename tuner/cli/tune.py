@@ -21,7 +21,6 @@ from tuner.calibrate import calibrate
 from tuner.cli import clusters, parsing
 from tuner.cli.environments import add_library, add_thread_level, settle_library
 from tuner.cli.output import add_json, console, emit, print_text, warn
-from tuner.probe.watch import forwarded
 from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_rules
 from tuner.core.calibration import read_calibration, write_calibration
@@ -30,6 +29,7 @@ from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.launch import Hosts
 from tuner.launch.interpreters import interpreter
 from tuner.probe.request import Shape
+from tuner.probe.watch import forwarded
 from tuner.select.constraints import Constraints, constraints_from
 from tuner.select.contest import hold_all, wants_launches
 from tuner.select.dataset import Row, measured_pairs

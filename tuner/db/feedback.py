@@ -87,7 +87,8 @@ def staleness(session: Session, version: int) -> Staleness:
 
     Only rules that were measured count, between the sizes that were probed, and only calls that ran
     the rule's algorithm. A program's report is one number, as one launch is in
-    `tuner.core.speedup`: the geometric mean of its items. Raises NotFoundError when there is no such version.
+    `tuner.core.speedup`: the geometric mean of its items. Raises NotFoundError when there is no
+    such version.
     """
     table = load_table(session, version)
     of_version = FeedbackRow.version == version

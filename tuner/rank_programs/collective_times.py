@@ -3,8 +3,8 @@
     collective_times TURN SIDE SECONDS CALLS
 
 It takes the same arguments and prints the same lines as tuner/validation/timing/collectives.c,
-where both are described; the conditions are in the same order. Fresh buffers are fewer here, and may
-still lie in a cache. What Python adds to every call is in the times of both launches.
+where both are described; the conditions are in the same order. Fresh buffers are fewer here, and
+may still lie in a cache. What Python adds to every call is in the times of both launches.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ CALLS is a JSON list of {collective, nodes, ppn, nbytes, commutative}; a call is
 communicators are made, which itself takes calls of the library's own, and one line for each:
 {call, error, executed, entered}. `error` is the MPI error class, 0 for success; `executed` and
 `entered` are what a preloaded watcher saw on rank 0 (`struct call` of openmpi_trace.c and
-intelmpi_trace.c in tuner/validation), [] without it. What is watched is called twice: what a communicator needs once belongs to no call.
+intelmpi_trace.c in tuner/validation), [] without it. What is watched is called twice: what a
+communicator needs once belongs to no call.
 """
 
 from __future__ import annotations
