@@ -28,7 +28,7 @@ from tuner.core.table import Choice, TuningTable
 from tuner.formats.formats import FORMATS, Wish
 from tuner.select.constraints import Constraints
 from tuner.select.make import make_table
-from tuner.sim.cores import usable
+from tuner.sim.process_pool import usable
 from tuner.topology.readers import given_calibration
 from tuner.topology.readers.short import topology_from
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-from tuner.sim.compiled import compiled
+from tuner.sim.jit import compiled
 
 @compiled()
 def twice(number):
@@ -97,8 +97,8 @@ from tuner.algorithms import build, names
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.sim import warmup
-from tuner.sim.compiled import nothing_compiled
-from tuner.sim.fast import Call
+from tuner.sim.jit import nothing_compiled
+from tuner.sim.engine import Call
 from tuner.topology import Placement
 
 placement = Placement.consecutive(warmup._topology(), warmup.PPN)

@@ -18,10 +18,10 @@ from tuner.base.errors import InputError
 from tuner.core.calibration import FREE_REDUCTION, Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, schedule
-from tuner.sim import critical, simulate
-from tuner.sim.critical import PARTS, critical_path, explain
-from tuner.sim.events import finish_times, trace
-from tuner.sim.traffic import traffic
+from tuner.sim import critical_path, simulate
+from tuner.sim.critical_path import PARTS, critical_path, explain
+from tuner.sim.reference_engine import finish_times, trace
+from tuner.sim.transfers import traffic
 from tuner.topology import Placement
 from tuner.topology.readers import given_calibration
 from tuner.topology.readers.short import topology_from
@@ -157,6 +157,6 @@ def test_the_path_is_whole_and_its_parts_are_the_time(data: st.DataObject) -> No
 
 
 def test_too_much_to_trace_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(critical, "MOST_TRANSFERS", 10)
+    monkeypatch.setattr(critical_path, "MOST_TRANSFERS", 10)
     with pytest.raises(InputError, match="more than 10 transfers, too many to trace: take fewer"):
         parts(ALLREDUCE, "ring", 8, 800)

@@ -9,7 +9,7 @@ from tuner import algorithms
 from tuner.core.calibration import Calibration, PathCost
 from tuner.core.collective import Collective
 from tuner.sim import simulate
-from tuner.sim.manner import ALONE, CIRCLING, FACING, manners
+from tuner.sim.traffic_pattern import ALONE, CIRCLING, FACING, manners
 from tuner.topology import Placement
 from tuner.topology.readers.short import topology_from
 

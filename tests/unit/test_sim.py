@@ -21,9 +21,9 @@ from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCos
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, schedule
 from tuner.machines import PRESETS, preset
-from tuner.sim import agenda, events, fast, finish_times, simulate
-from tuner.sim.critical import explain
-from tuner.sim.traffic import traffic
+from tuner.sim import engine, event_engine, finish_times, reference_engine, simulate
+from tuner.sim.critical_path import explain
+from tuner.sim.transfers import traffic
 from tuner.topology import CUDA, Placement
 from tuner.topology.readers import given_calibration
 from tuner.topology.readers.short import topology_from
@@ -52,14 +52,16 @@ def test_the_engines_agree(data: st.DataObject) -> None:
     calibration, memory = data.draw(calibrations()), data.draw(memories(placement))
     sizes = [nbytes, nbytes // 3, 2 * nbytes]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fast, "FEW", 0)
-        patched.setattr(fast, "MARGIN", 1)
-        ours = fast.finish_times(made, placement, calibration, sizes, memory=memory)
+        patched.setattr(engine, "FEW", 0)
+        patched.setattr(engine, "MARGIN", 1)
+        ours = engine.finish_times(made, placement, calibration, sizes, memory=memory)
     for row, size in zip(ours, sizes, strict=True):
         played = traffic(made, placement, calibration, size, memory=memory)
-        reference = events.finish_times(played)
+        reference = reference_engine.finish_times(played)
         np.testing.assert_allclose(row, reference, rtol=1e-12, atol=0.0)
-        np.testing.assert_allclose(agenda.finish_times(played), reference, rtol=1e-12, atol=0.0)
+        np.testing.assert_allclose(
+            event_engine.finish_times(played), reference, rtol=1e-12, atol=0.0
+        )
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -74,10 +76,10 @@ def test_the_engines_agree_on_presets(name: str, algorithm: str) -> None:
     made = algorithms.build(ALLREDUCE, algorithm, placement.p, nbytes=1 << 20,
                             params={"group": 4} if "group" in known else {})  # fmt: skip
     sizes = [1000, 1 << 20]
-    ours = fast.finish_times(made, placement, machine.calibration, sizes, memory=CUDA)
+    ours = engine.finish_times(made, placement, machine.calibration, sizes, memory=CUDA)
     for row, size in zip(ours, sizes, strict=True):
         played = traffic(made, placement, machine.calibration, size, memory=CUDA)
-        np.testing.assert_allclose(row, events.finish_times(played), rtol=1e-12, atol=0.0)
+        np.testing.assert_allclose(row, reference_engine.finish_times(played), rtol=1e-12, atol=0.0)
 
 
 @ENGINES
@@ -266,7 +268,9 @@ def test_a_schedule_that_awaits_nothing_hears_no_acknowledgement() -> None:
 def test_trace_has_every_transfer() -> None:
     placement = flat(4)
     made = algorithms.build(BCAST, "binomial", 4)
-    bars = events.trace(traffic(made, placement, given_calibration(placement.topology), 1000))
+    bars = reference_engine.trace(
+        traffic(made, placement, given_calibration(placement.topology), 1000)
+    )
     assert [(bar.src, bar.dst, bar.round) for bar in bars] == [(0, 1, 0), (0, 2, 1), (1, 3, 1)]
     assert [bar.arrived for bar in bars] == pytest.approx([2e-6, 4e-6, 4e-6])
     assert all(bar.arrived - bar.released == pytest.approx(1e-6) for bar in bars)

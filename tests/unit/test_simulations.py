@@ -13,8 +13,8 @@ from tuner.base.errors import UnpricedError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.mpi_libraries.schedules import schedule_of
-from tuner.sim import simulate, simulations
-from tuner.sim.simulations import Simulations
+from tuner.sim import simulate, simulation_cache
+from tuner.sim.simulation_cache import Simulations
 from tuner.topology import CUDA, HOST, Placement
 from tuner.topology.readers import given_calibration
 from tuner.topology.readers.short import topology_from
@@ -68,7 +68,7 @@ def test_sizes_are_prepared_together_and_large_calls_are_not_kept(
         ours.seconds(algorithms.build(Collective.ALLREDUCE, "ring", 8), placement, nbytes, HOST)
     known = ours._kept.cache_info()
     assert (known.misses, known.hits) == (1, 2)
-    monkeypatch.setattr(simulations, "LARGEST", 0)
+    monkeypatch.setattr(simulation_cache, "LARGEST", 0)
     ours.seconds(algorithms.build(Collective.ALLREDUCE, "ring", 8), placement, 4096, HOST)
     assert ours._kept.cache_info() == known
 

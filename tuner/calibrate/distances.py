@@ -84,7 +84,7 @@ class Distances:
 
 
 def _way(found: Paths, number: int = 0) -> Way:
-    """As `tuner.sim.lanes` names it."""
+    """As `tuner.sim.connections` names it."""
     hops, latency = int(found.hops[number]), float(found.latency[number])
     rate = float(found.bandwidth[number])
     return Way(f"{hops} links, {format_time(latency)}, {rate:.4g}B/s", latency, rate)

@@ -35,7 +35,7 @@ from tuner.select.contest import hold_all, wants_launches
 from tuner.select.dataset import Row, measured_pairs
 from tuner.select.design import Bound
 from tuner.select.make import DESIGNED, make_table
-from tuner.sim.cores import usable
+from tuner.sim.process_pool import usable
 from tuner.topology import Topology
 from tuner.workflows import acceptance
 from tuner.workflows.active_tuning import Callbacks, Goal, Guided, guided

@@ -102,7 +102,7 @@ class Calibration:
     paths       (path class, memory kind) -> PathCost; `self` prices local copies, free without it,
                 and `staging` copies between device and host memory; `exchange` and `ring`, where
                 they are there, replace `network` for ranks that send and receive at the same time
-                (tuner.sim.manner)
+                (tuner.sim.traffic_pattern)
     reduction   "host" -> ReductionCost; in device memory the cheaper of "cuda", a kernel, and
                 "cuda_by_cpu", the CPU through a window
     capacities  name of a shared resource (a link class of the topology) -> bytes per second

@@ -10,7 +10,7 @@ from tuner.jobs.inputs import measured
 from tuner.jobs.kinds import Spec, Store, Tell, counted
 from tuner.select.constraints import ANYTHING, constraints_from
 from tuner.select.make import make_table
-from tuner.sim.cores import usable
+from tuner.sim.process_pool import usable
 
 
 def work(engine: db.Engine, spec: Spec, tell: Tell) -> Store:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.report.figures import COLOURS
-from tuner.sim.critical import NONE, Span, Visits
-from tuner.sim.events import Bar
+from tuner.sim.critical_path import NONE, Span, Visits
+from tuner.sim.reference_engine import Bar
 
 SENDING, RECEIVING, WORKING = COLOURS[0], COLOURS[3], COLOURS[8]
 PATH = "#CC3311"

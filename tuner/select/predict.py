@@ -18,8 +18,8 @@ from tuner.core.table import Choice
 from tuner.mpi_libraries.decisions import Decisions, runs
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.select.dataset import Pair, Point, Row
-from tuner.sim.cores import spread
-from tuner.sim.simulations import Simulations
+from tuner.sim.process_pool import spread
+from tuner.sim.simulation_cache import Simulations
 from tuner.topology import HOST, NETWORK, Placement, Topology
 
 Priced = list[tuple[Pair, float]]

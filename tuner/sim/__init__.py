@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
-from tuner.sim import events, fast
-from tuner.sim.simulations import Simulations
-from tuner.sim.traffic import traffic
-from tuner.sim.undisturbed import undisturbed
+from tuner.sim import engine, reference_engine
+from tuner.sim.blocked_signals import undisturbed
+from tuner.sim.simulation_cache import Simulations
+from tuner.sim.transfers import traffic
 from tuner.topology import CUDA, HOST, Placement
 
 ENGINES = ("fast", "events")
@@ -37,12 +37,12 @@ def finish_times(
         raise InputError(f"there is no engine {engine!r}; known: {', '.join(ENGINES)}")
     if engine == "fast":
         with undisturbed():
-            times = fast.finish_times(schedule, placement, calibration, [nbytes], itemsize, memory)[
-                0
-            ]
+            times = engine.finish_times(
+                schedule, placement, calibration, [nbytes], itemsize, memory
+            )[0]
     else:
         played = traffic(schedule, placement, calibration, nbytes, itemsize, memory)
-        times = events.finish_times(played)
+        times = reference_engine.finish_times(played)
     whole: NDArray[np.float64] = times + (calibration.pointer_query if memory == CUDA else 0.0)
     return whole
 
@@ -77,4 +77,4 @@ def sweep(
     memory: str = HOST,
 ) -> list[float]:
     """`simulate` for every one of `sizes`, bytes, in one pass; of a schedule that fits them all."""
-    return fast.Call(schedule, placement, calibration, itemsize, memory).seconds(sizes)
+    return engine.Call(schedule, placement, calibration, itemsize, memory).seconds(sizes)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sim.compiled import compiled
+from tuner.sim.jit import compiled
 
 
 class Heap(NamedTuple):

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.core.schedule import NO_REDUCTION
-from tuner.sim.distinct import distinct
-from tuner.sim.rows import Rows
+from tuner.sim.flat_schedule import Rows
+from tuner.sim.unique import distinct
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

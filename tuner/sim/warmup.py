@@ -19,8 +19,8 @@ from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCos
 from tuner.core.collective import Collective
 from tuner.core.path_classes import EXCHANGE, HOST, NETWORK, NODE, RING
 from tuner.core.schedule import Schedule
-from tuner.sim.compiled import NotCompiledError, nothing_compiled
-from tuner.sim.fast import Call
+from tuner.sim.engine import Call
+from tuner.sim.jit import NotCompiledError, nothing_compiled
 from tuner.topology import Link, Node, Placement, Topology
 
 NODES, PPN = 4, 2

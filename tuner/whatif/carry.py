@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 
 from tuner.base.errors import TunerError
-from tuner.sim.cores import spread, usable
+from tuner.sim.process_pool import spread, usable
 from tuner.whatif.spec import Study
 from tuner.whatif.tasks import Answer, Pricer, Task
 

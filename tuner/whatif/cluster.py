@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tuner.base.errors import InputError, TunerError, quoted
-from tuner.sim.cores import TICK
+from tuner.sim.process_pool import TICK
 from tuner.whatif.carry import Answered, Carry, batches
 from tuner.whatif.spec import Study
 from tuner.whatif.tasks import Pricer, Task

@@ -7,7 +7,7 @@ from typing import Any
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_size
 from tuner.core.collective import Collective
-from tuner.sim.traffic import LARGEST
+from tuner.sim.transfers import LARGEST
 from tuner.topology import CUDA, GPU, HOST, Topology
 from tuner.topology.readers.written import require_keys
 from tuner.whatif.axes import AXES, Value

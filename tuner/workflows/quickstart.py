@@ -23,7 +23,7 @@ from tuner.probe.watch import forwarded
 from tuner.report import LibraryResult
 from tuner.select.make import make_table
 from tuner.select.predict import predictions
-from tuner.sim.cores import usable
+from tuner.sim.process_pool import usable
 from tuner.workflows import acceptance, following, native_files, validation
 from tuner.workflows.checkpoint import Stages
 

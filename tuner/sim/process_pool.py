@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from multiprocessing import connection
 from typing import Any, TypeVar
 
-from tuner.sim.undisturbed import undisturbed
+from tuner.sim.blocked_signals import undisturbed
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")

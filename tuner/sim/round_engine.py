@@ -21,9 +21,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tuner.sim.competing import flow_together
-from tuner.sim.compiled import compiled
-from tuner.sim.tariff import acknowledgement_of, segment_of, way_of
+from tuner.sim.contended_rounds import flow_together
+from tuner.sim.cost_arrays import acknowledgement_of, segment_of, way_of
+from tuner.sim.jit import compiled
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]

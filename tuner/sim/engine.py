@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from tuner.base.errors import TooLargeError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Round, Schedule
-from tuner.sim import agenda, competing, plain, rounds
-from tuner.sim.lanes import Lanes, charged, lanes, table
-from tuner.sim.manner import told_apart
-from tuner.sim.meeting import meeting_links, narrowest
-from tuner.sim.patterns import Pattern, patterns
-from tuner.sim.state import (
+from tuner.sim import contended_rounds, event_engine, round_engine, uncontended_rounds
+from tuner.sim.blocked_signals import undisturbed
+from tuner.sim.connections import Lanes, charged, lanes, table
+from tuner.sim.contention import meeting_links, narrowest
+from tuner.sim.round_state import (
     FLOATS_OF_ROWS,
     INTS_OF_ROWS,
     PASSED,
@@ -31,8 +30,9 @@ from tuner.sim.state import (
     Sizes,
     State,
 )
-from tuner.sim.traffic import Calls, copy_tariff, reduction_lines, require_call
-from tuner.sim.undisturbed import undisturbed
+from tuner.sim.round_types import Pattern, patterns
+from tuner.sim.traffic_pattern import told_apart
+from tuner.sim.transfers import Calls, copy_tariff, reduction_lines, require_call
 from tuner.topology import CUDA, HOST, Placement
 
 Floats = NDArray[np.float64]
@@ -111,7 +111,7 @@ class Call:
         return found, which, _machine(there, self.calibration)
 
     def by_rounds(
-        self, counts: NDArray[np.int64], begin: int = 0, before: agenda.Outcome | None = None
+        self, counts: NDArray[np.int64], begin: int = 0, before: event_engine.Outcome | None = None
     ) -> tuple[Floats, NDArray[np.int64]]:
         """Finish times, shape (sizes, p), and the round at which each size was given up, or -1.
 
@@ -141,13 +141,13 @@ class Call:
         end = 2 * died + MARGIN
         regular = self.fits(nbytes) and transfers[-1] > FEW and self._ends_regularly()
         while regular and end < len(transfers) and 2 * transfers[end] < transfers[-1]:
-            before = agenda.outcome(self._first_rounds(end).of(nbytes))
+            before = event_engine.outcome(self._first_rounds(end).of(nbytes))
             times, again = self.by_rounds(np.array([nbytes // self.itemsize]), end, before)
             if again[0] < 0:
                 last: Floats = times[0]
                 return last
             end = 2 * int(again[0]) + MARGIN
-        return agenda.finish_times(self._whole.of(nbytes))
+        return event_engine.finish_times(self._whole.of(nbytes))
 
     def _ends_regularly(self) -> bool:
         """Whether the last round has the same pairs as others."""
@@ -179,13 +179,13 @@ class _Play:
     ) -> None:  # fmt: skip
         self.machine, self.sizes, self.state, self.found = machine, sizes, state, found
         self.groups: dict[tuple[int, float, float], Groups] = {}
-        self.lines: dict[tuple[int, int], plain.Lines] = {}
+        self.lines: dict[tuple[int, int], uncontended_rounds.Lines] = {}
         self.columns: dict[int, tuple[int, int]] = {}
         self.often: Flags = np.zeros(0, bool)
         self.competing = len(machine.slot) > 0
         self.least = float(sizes.share.min() * sizes.itemsize)  # bytes of a chunk
         self.most = float((sizes.share + (sizes.longer > 0)).max() * sizes.itemsize)
-        self.nobody = competing.groups_of(machine, np.zeros(0, np.int64), 0.0, 0.0)
+        self.nobody = contended_rounds.groups_of(machine, np.zeros(0, np.int64), 0.0, 0.0)
         self.none = np.zeros(len(state.alive), bool)
 
     def all(self, played: Sequence[Round], which: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -210,15 +210,15 @@ class _Play:
             least, most = self._range(r.reduce)
             own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
             if alone and pattern.ring and own:
-                plain.play_ring(self.state, self.machine, self.sizes, prices, groups.rows,
+                uncontended_rounds.play_ring(self.state, self.machine, self.sizes, prices, groups.rows,
                                 pattern.lane, r.first, most > 0)  # fmt: skip
             else:
-                plain.play_plain(
+                uncontended_rounds.play_plain(
                     self.state, self.machine, self.sizes, prices, groups, r.src, r.dst,
                     pattern.lane, r.first, r.count, r.reduce, most > 0,
                 )  # fmt: skip
         if not done.all():
-            rounds.play_any(self.state, self.machine, self.sizes, done, groups, r.src, r.dst,
+            round_engine.play_any(self.state, self.machine, self.sizes, done, groups, r.src, r.dst,
                             pattern.lane, pattern.memory, r.first, r.count, r.reduce,
                             pattern.plain)  # fmt: skip
 
@@ -229,17 +229,19 @@ class _Play:
         own = (number, least * self.least, most * self.most)
         if own in self.groups:
             return self.groups[own]
-        found = competing.groups_of(self.machine, self.found[number].lane, *own[1:])
+        found = contended_rounds.groups_of(self.machine, self.found[number].lane, *own[1:])
         if self.often[number]:
             self.groups[own] = found
         return found
 
-    def _lines(self, number: int, r: Round) -> plain.Lines:
+    def _lines(self, number: int, r: Round) -> uncontended_rounds.Lines:
         own = (number, id(r.count))
         if own in self.lines:
             return self.lines[own]
         pattern = self.found[number]
-        found = plain.lines(self.machine, self.sizes, pattern.lane, int(pattern.memory[0]), r.count)
+        found = uncontended_rounds.lines(
+            self.machine, self.sizes, pattern.lane, int(pattern.memory[0]), r.count
+        )
         if self.often[number]:
             self.lines[own] = found
         return found

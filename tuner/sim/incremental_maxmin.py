@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sim.compiled import compiled
-from tuner.sim.flows import NONE, touch
+from tuner.sim.active_flows import NONE, touch
 from tuner.sim.heap import Heap, put
-from tuner.sim.sharing import TOGETHER
+from tuner.sim.jit import compiled
+from tuner.sim.maxmin import TOGETHER
 
 Ints = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tuner.sim.distinct import distinct
+from tuner.sim.unique import distinct
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

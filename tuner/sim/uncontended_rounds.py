@@ -12,10 +12,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tuner.sim.compiled import compiled
-from tuner.sim.rounds import begins, compete, fastest, folding, longer_chunks, passes, size_of
-from tuner.sim.state import PARTLY
-from tuner.sim.tariff import acknowledgement_of, segment_of, way_of
+from tuner.sim.cost_arrays import acknowledgement_of, segment_of, way_of
+from tuner.sim.jit import compiled
+from tuner.sim.round_engine import begins, compete, fastest, folding, longer_chunks, passes, size_of
+from tuner.sim.round_state import PARTLY
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]

@@ -14,10 +14,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tuner.sim.compiled import compiled
-from tuner.sim.sharing import TOGETHER
-from tuner.sim.state import Groups
-from tuner.sim.tariff import segment_of, way_of
+from tuner.sim.cost_arrays import segment_of, way_of
+from tuner.sim.jit import compiled
+from tuner.sim.maxmin import TOGETHER
+from tuner.sim.round_state import Groups
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tuner.base.errors import TooLargeError
 from tuner.core.schedule import Round
-from tuner.sim.distinct import distinct
-from tuner.sim.manner import manners
+from tuner.sim.traffic_pattern import manners
+from tuner.sim.unique import distinct
 
 Ints = NDArray[np.int64]
 Ints32 = NDArray[np.int32]
@@ -54,7 +54,7 @@ def patterns(
     node        that each rank is on, shape (p,)
     cuda        the user's buffers are in device memory
     staged      chunks from `scratch` on are in host memory all the same
-    meeting     rounds after the first have the manners of `tuner.sim.manner`, not all ALONE
+    meeting     rounds after the first have the manners of `tuner.sim.traffic_pattern`, not all ALONE
 
     Raises TooLargeError where rounds hardly ever share their pairs, and those are too many.
     """

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import FREE_REDUCTION, Calibration, PathCost, ReductionCost
 from tuner.core.schedule import NO_REDUCTION, Schedule
-from tuner.sim.distinct import distinct
+from tuner.sim.connections import charged, lanes, table
+from tuner.sim.cost_arrays import Price, Tariff, prices, tariff_of
+from tuner.sim.flat_schedule import Rows, rows_of
 from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, together
-from tuner.sim.lanes import charged, lanes, table
-from tuner.sim.manner import told_apart
-from tuner.sim.rows import Rows, rows_of
-from tuner.sim.tariff import Price, Tariff, prices, tariff_of
+from tuner.sim.traffic_pattern import told_apart
+from tuner.sim.unique import distinct
 from tuner.topology import CUDA, HOST, Placement
 
 Ints = NDArray[np.int64]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sim.tariff import Tariff
+from tuner.sim.cost_arrays import Tariff
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
-from tuner.sim.events import Bar, trace
-from tuner.sim.traffic import Traffic, traffic
+from tuner.sim.reference_engine import Bar, trace
+from tuner.sim.transfers import Traffic, traffic
 from tuner.topology import CUDA, HOST, Placement
 
 Floats = NDArray[np.float64]

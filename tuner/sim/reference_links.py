@@ -17,8 +17,8 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from tuner.sim.sharing import fair_rates
-from tuner.sim.traffic import Traffic
+from tuner.sim.maxmin import fair_rates
+from tuner.sim.transfers import Traffic
 
 SOON = 1  # SimPy's normal priority: everything that happens at an instant ...
 SETTLE = 2  # ... happens before ports and rates are settled for that instant

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sim.compiled import compiled
-from tuner.sim.flows import Flows, begin, end, flows
+from tuner.sim.active_flows import Flows, begin, end, flows
+from tuner.sim.contention import meeting_links, narrowest
 from tuner.sim.heap import Heap, empty_heap, pop, put
-from tuner.sim.meeting import meeting_links, narrowest
-from tuner.sim.resharing import ascend, share
-from tuner.sim.traffic import Traffic
+from tuner.sim.incremental_maxmin import ascend, share
+from tuner.sim.jit import compiled
+from tuner.sim.transfers import Traffic
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

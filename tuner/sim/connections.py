@@ -18,9 +18,9 @@ from tuner.base.units import format_time
 from tuner.core.calibration import Calibration, PathCost
 from tuner.core.path_classes import PATH_CLASSES
 from tuner.core.schedule import Schedule
-from tuner.sim.distinct import distinct
-from tuner.sim.manner import CLASSES
-from tuner.sim.tariff import STAGED, STRAIGHT, STRIPED, Price, Tariff, tariff_of
+from tuner.sim.cost_arrays import STAGED, STRAIGHT, STRIPED, Price, Tariff, tariff_of
+from tuner.sim.traffic_pattern import CLASSES
+from tuner.sim.unique import distinct
 from tuner.topology import (
     CUDA,
     HOST,
@@ -69,7 +69,7 @@ def lanes(
 ) -> Lanes:  # fmt: skip
     """Price the lanes; shapes (n,); `cuda` says which have a buffer in device memory.
 
-    `manner` is how a message meets others (`tuner.sim.manner`).
+    `manner` is how a message meets others (`tuner.sim.traffic_pattern`).
 
     Raises UnpricedError where a path has no price, InputError where a node has no GPU.
     """

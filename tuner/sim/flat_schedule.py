@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.core.schedule import Schedule
-from tuner.sim.manner import ALONE, manners
+from tuner.sim.traffic_pattern import ALONE, manners
 from tuner.topology import CUDA
 
 Ints = NDArray[np.int64]
@@ -21,7 +21,7 @@ class Rows:
 
     cuda        the buffers are in device memory
     staging     a local row that moves between host and device
-    manner      how it meets the others of its round (`tuner.sim.manner`); ALONE in the first one
+    manner      how it meets the others of its round (`tuner.sim.traffic_pattern`); ALONE in the first one
     """
 
     src: Ints

@@ -9,8 +9,8 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from tuner.sim.network import Clock, Network
-from tuner.sim.traffic import Traffic
+from tuner.sim.reference_links import Clock, Network
+from tuner.sim.transfers import Traffic
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sim.compiled import compiled
 from tuner.sim.heap import Heap, put
-from tuner.sim.traffic import Traffic
+from tuner.sim.jit import compiled
+from tuner.sim.transfers import Traffic
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
