@@ -40,7 +40,7 @@ from tuner.core.schedule import Round, Schedule
 from tuner.machines import Machine, preset, with_nics
 from tuner.sim import simulate
 from tuner.topology import CUDA, HOST, Placement
-from tuner.whatif.candidates import build, candidates
+from tuner.whatif.study_candidates import build, candidates
 
 KIB, MIB = 1 << 10, 1 << 20
 ALLREDUCE = Collective.ALLREDUCE

@@ -61,7 +61,7 @@ from tuner.select.selector import train
 from tuner.select.support import Support
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.whatif.keep import rules_for
+from tuner.whatif.table_regret import rules_for
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 RACKS = racks(2)

@@ -43,16 +43,16 @@ from tuner.topology import (
 )
 from tuner.topology.readers import given_calibration, topology_record
 from tuner.topology.readers.short import topology_from
-from tuner.whatif import play, spec, tasks
+from tuner.whatif import study_runner, study_spec, study_tasks
 from tuner.whatif.axes import placed, varied
-from tuner.whatif.candidates import (
+from tuner.whatif.study_candidates import (
     Candidate,
     build,
     candidates,
     pieces,
     transfers,
 )
-from tuner.whatif.result import switches
+from tuner.whatif.study_result import switches
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 LOCAL = {"latency": "300ns", "bandwidth": "10GB/s"}
@@ -74,7 +74,7 @@ TREE = {
 }  # fmt: skip
 ALONE = {"name": "alone", "nodes": ["a"], "links": []}
 FEW = {"nodes": [2, 8]}  # places, where each is as good as another
-NOWHERE = spec.Files(Path("/nonexistent"))
+NOWHERE = study_spec.Files(Path("/nonexistent"))
 
 
 def made(**changed: Any) -> whatif.Study:
@@ -442,12 +442,12 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(tasks, "MOST_TRANSFERS", 1000)
+    monkeypatch.setattr(study_tasks, "MOST_TRANSFERS", 1000)
     asked = made(vary={"nodes": [64]}, collectives=["allgather"], algorithms=["ring"])
     with pytest.raises(InputError, match="allgather on 64 ranks: every candidate has more than"):
         whatif.run(asked, lambda _, text: seen.append(text))
-    monkeypatch.setattr(tasks, "MOST_TRANSFERS", 1 << 30)
-    monkeypatch.setattr(play, "MOST_EFFORT", 0.5)
+    monkeypatch.setattr(study_tasks, "MOST_TRANSFERS", 1 << 30)
+    monkeypatch.setattr(study_runner, "MOST_EFFORT", 0.5)
     counted: list[int] = []
 
     def cancelled() -> bool:
@@ -462,7 +462,7 @@ def test_what_is_too_much_is_said_before_anything_is_simulated(
 
 
 def test_a_candidate_that_is_too_much_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "MOST_TRANSFERS", 1000)
+    monkeypatch.setattr(study_tasks, "MOST_TRANSFERS", 1000)
     asked = made(vary={"nodes": [64]}, collectives=["allreduce"], sizes=[8],
                  algorithms=["ring", "linear"])  # fmt: skip
     (point,) = whatif.run(asked).points

@@ -25,7 +25,7 @@ from tuner.report.figures import STYLE
 from tuner.report.study_map import CrossoverMap, Look, crossover_maps, draw_map, looks
 from tuner.report.study_time import Bill, draw_bills
 from tuner.sim.critical_path import PARTS
-from tuner.whatif.spec import Files, study_from
+from tuner.whatif.study_spec import Files, study_from
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 8,
         "local": {"latency": "300ns", "bandwidth": "10GB/s"}}  # fmt: skip

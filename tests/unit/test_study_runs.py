@@ -20,10 +20,10 @@ from tuner import whatif
 from tuner.base.errors import InputError, TunerError
 from tuner.cli.main import INTERRUPTED, main
 from tuner.core.collective import Collective
-from tuner.whatif import carry
-from tuner.whatif.answers import kept_in
-from tuner.whatif.spec import Files, study_from
-from tuner.whatif.tasks import Answer, Task, plan
+from tuner.whatif import executors
+from tuner.whatif.study_checkpoint import kept_in
+from tuner.whatif.study_spec import Files, study_from
+from tuner.whatif.study_tasks import Answer, Task, plan
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 4,
         "local": {"latency": "300ns", "bandwidth": "10GB/s"}}  # fmt: skip
@@ -48,9 +48,9 @@ def serial() -> whatif.StudyResult:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes to other processes."""
-    monkeypatch.setattr(carry, "ALONE", -1.0)
-    monkeypatch.setattr(carry, "SHORT", 0.0)
-    monkeypatch.setattr(carry, "BATCH", 0.02)
+    monkeypatch.setattr(executors, "ALONE", -1.0)
+    monkeypatch.setattr(executors, "SHORT", 0.0)
+    monkeypatch.setattr(executors, "BATCH", 0.02)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -61,8 +61,8 @@ def test_processes_give_the_same_numbers_bit_for_bit(serial: whatif.StudyResult)
 def test_a_small_study_starts_no_process(
     serial: whatif.StudyResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carry, "ALONE", 1e9)
-    monkeypatch.setattr(carry, "spread", None)
+    monkeypatch.setattr(executors, "ALONE", 1e9)
+    monkeypatch.setattr(executors, "spread", None)
     assert whatif.run(made(), carry=whatif.locally(2)) == serial
 
 
@@ -91,7 +91,7 @@ def children() -> set[int]:
 
 
 def batches_of(tasks: dict[int, Task]) -> list[list[int]]:
-    return carry.batches(tasks)
+    return executors.batches(tasks)
 
 
 def test_batches_hold_every_task_once_and_one_machine_each() -> None:
@@ -100,8 +100,8 @@ def test_batches_hold_every_task_once_and_one_machine_each() -> None:
     assert sorted(number for batch in found for number in batch) == list(tasks)
     for batch in found:
         assert len({tasks[number].place for number in batch}) == 1
-        assert sum(len(tasks[number].sizes) for number in batch) <= carry.MOST_ANSWERS
-        assert sum(tasks[number].effort for number in batch[:-1]) < carry.BATCH
+        assert sum(len(tasks[number].sizes) for number in batch) <= executors.MOST_ANSWERS
+        assert sum(tasks[number].effort for number in batch[:-1]) < executors.BATCH
 
 
 # ---- answers that are kept ----------------------------------------------------------------------
@@ -117,7 +117,7 @@ def interrupted_after(path: Path, number: int, **changed: Any) -> list[int]:
     carried: list[int] = []
 
     def some(asked: whatif.Study, tasks: Any) -> Any:
-        for answered in carry.serially(asked, tasks):
+        for answered in executors.serially(asked, tasks):
             if len(carried) == number:
                 raise KeyboardInterrupt
             carried.extend(n for n, _ in answered)
@@ -135,7 +135,7 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, serial: whatif.StudyResult
 
     def watched(asked: whatif.Study, tasks: Any) -> Any:
         carried.extend(tasks)
-        yield from carry.serially(asked, tasks)
+        yield from executors.serially(asked, tasks)
 
     with kept_in(path) as keep:
         assert whatif.run(made(), carry=watched, keep=keep) == serial
@@ -408,7 +408,7 @@ def test_an_address_that_is_none(address: str) -> None:
 
 
 def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.whatif.cluster.PATIENCE", 0.5)
+    monkeypatch.setattr("tuner.whatif.dask_executor.PATIENCE", 0.5)
     with pytest.raises(InputError, match="no Dask scheduler answers at tcp://127"):
         list(whatif.on_cluster("tcp://127.0.0.1:1")(*few_mapped()))
 
@@ -419,7 +419,7 @@ def few_mapped() -> tuple[whatif.Study, dict[int, Task]]:
 
 
 def test_a_scheduler_without_anybody_to_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.whatif.cluster.PATIENCE", 1.0)
+    monkeypatch.setattr("tuner.whatif.dask_executor.PATIENCE", 1.0)
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=":0", silence_logs=50) as c,
         pytest.raises(InputError, match="has nobody who works for it: start some with"),
@@ -461,12 +461,12 @@ def test_a_scheduler_that_dies_is_told_in_one_sentence(long_study: Path) -> None
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.whatif.cluster.find_spec", lambda _: None)
+    monkeypatch.setattr("tuner.whatif.dask_executor.find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"pip install '\.\[dask\]'"):
         whatif.on_cluster("tcp://127.0.0.1:8786")
 
 
 def test_an_answer_may_be_that_the_algorithm_is_not_for_so_many_ranks() -> None:
     wrong = Task(0, Collective.BCAST, "chain", {"chains": -1}, (8,), 1.0)
-    answers: list[tuple[int, Answer]] = next(carry.serially(made(), {0: wrong}))
+    answers: list[tuple[int, Answer]] = next(executors.serially(made(), {0: wrong}))
     assert answers == [(0, None)]

@@ -11,8 +11,8 @@ import pytest
 from tuner import whatif
 from tuner.cli import output, studies
 from tuner.core.collective import Collective
-from tuner.whatif.candidates import Candidate
-from tuner.whatif.spec import Files, study_from
+from tuner.whatif.study_candidates import Candidate
+from tuner.whatif.study_spec import Files, study_from
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s"}
 SPEC: dict[str, Any] = {

@@ -24,7 +24,7 @@ from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
 from tuner.sim.critical_path import MEANING, PARTS, Explained, explain
 from tuner.topology import CUDA, HOST, Placement
-from tuner.whatif.candidates import Candidate, candidates
+from tuner.whatif.study_candidates import Candidate, candidates
 
 EXAMPLES = """examples:
   tuner simulate --topology flat64.yaml --collective allreduce --algorithm ring --sizes 1KiB,1MiB

@@ -12,7 +12,7 @@ from tuner import whatif
 from tuner.base.units import format_size, format_time, readable
 from tuner.cli.output import print_table, print_text
 from tuner.whatif.axes import FORMATS, NBYTES
-from tuner.whatif.result import TIE
+from tuner.whatif.study_result import TIE
 
 SHOWN_RUNS = 60
 SHOWN_SWITCHES = 20

@@ -16,9 +16,9 @@ from tuner.cli.output import add_json, console, emit, warn
 from tuner.cli.progress import Display
 from tuner.machines.loader import caution, nominal
 from tuner.topology.readers.safe_yaml import parse_yaml
-from tuner.whatif.answers import Answers, Keep
-from tuner.whatif.carry import Carry
-from tuner.whatif.tasks import Task
+from tuner.whatif.executors import Carry
+from tuner.whatif.study_checkpoint import Answers, Keep
+from tuner.whatif.study_tasks import Task
 
 EXAMPLES = f"""examples:
   tuner whatif twice.yaml

@@ -20,7 +20,7 @@ from tuner.report.study_time import Bill, bills_width, draw_bills
 from tuner.sim.critical_path import Explained, explain
 from tuner.whatif import Study, StudyPoint, StudyResult, placed, varied
 from tuner.whatif.axes import FORMATS
-from tuner.whatif.candidates import build, transfers
+from tuner.whatif.study_candidates import build, transfers
 
 MOST_FIGURES = 64
 MOST_BILLS = 10  # bars of a figure

@@ -6,12 +6,11 @@ candidate at every point, here or over the cores of this computer (`locally`) or
 the choices of an existing table.
 """
 
-from tuner.whatif.answers import kept_in
 from tuner.whatif.axes import AXES, placed, varied
-from tuner.whatif.carry import locally, serially
-from tuner.whatif.cluster import on_cluster
-from tuner.whatif.play import CancelledError, run
-from tuner.whatif.result import (
+from tuner.whatif.dask_executor import on_cluster
+from tuner.whatif.executors import locally, serially
+from tuner.whatif.study_checkpoint import kept_in
+from tuner.whatif.study_result import (
     Kept,
     StudyPoint,
     StudyResult,
@@ -20,7 +19,8 @@ from tuner.whatif.result import (
     result_from_record,
     result_record,
 )
-from tuner.whatif.spec import References, Study, read_study, study_from, study_record
+from tuner.whatif.study_runner import CancelledError, run
+from tuner.whatif.study_spec import References, Study, read_study, study_from, study_record
 
 __all__ = [
     "AXES", "CancelledError", "Kept", "References", "Study", "StudyPoint", "StudyResult", "Switch",

@@ -36,7 +36,7 @@ from tuner.machines.loader import machine_of
 from tuner.mpi_libraries.schedules import cuts, schedule_of
 from tuner.sim import simulate
 from tuner.topology import CUDA, Placement
-from tuner.whatif.candidates import Candidate, pieces, transfers
+from tuner.whatif.study_candidates import Candidate, pieces, transfers
 
 router = APIRouter(prefix=f"{PREFIX}/predictions", tags=["predictions"], responses=documented())
 MOST_RANKS = 512

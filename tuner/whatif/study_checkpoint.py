@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from tuner.base.errors import InputError
-from tuner.whatif.spec import Study
-from tuner.whatif.tasks import Answer, Task
+from tuner.whatif.study_spec import Study
+from tuner.whatif.study_tasks import Answer, Task
 
 FORMAT_VERSION = 1
 KIND = {"kind": "partial study"}

@@ -13,8 +13,8 @@ from contextlib import closing
 
 from tuner.base.errors import TunerError
 from tuner.sim.process_pool import spread, usable
-from tuner.whatif.spec import Study
-from tuner.whatif.tasks import Answer, Pricer, Task
+from tuner.whatif.study_spec import Study
+from tuner.whatif.study_tasks import Answer, Pricer, Task
 
 Answered = list[tuple[int, Answer]]
 Carry = Callable[[Study, Mapping[int, Task]], Generator[Answered]]

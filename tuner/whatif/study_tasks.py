@@ -19,9 +19,16 @@ from tuner.machines import Machine
 from tuner.sim import sweep
 from tuner.topology import Placement
 from tuner.whatif.axes import placed, varied
-from tuner.whatif.candidates import Candidate, build, candidates, on_the_way, pieces, transfers
-from tuner.whatif.keep import Rules, rules_for
-from tuner.whatif.spec import Study
+from tuner.whatif.study_candidates import (
+    Candidate,
+    build,
+    candidates,
+    on_the_way,
+    pieces,
+    transfers,
+)
+from tuner.whatif.study_spec import Study
+from tuner.whatif.table_regret import Rules, rules_for
 
 MOST_TRANSFERS = 1 << 31  # of one call: a ring of 27,648 ranks, some ten seconds
 MACHINES_KEPT = 4  # per process, with their routes; tasks of one machine come together

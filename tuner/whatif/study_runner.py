@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from tuner.base.errors import InputError, TunerError
-from tuner.whatif.answers import Answers, Keep
-from tuner.whatif.candidates import Candidate
-from tuner.whatif.carry import Carry, serially
-from tuner.whatif.keep import kept
-from tuner.whatif.result import StudyPoint, StudyResult, Timing, keeping, switches
-from tuner.whatif.spec import Study
-from tuner.whatif.tasks import Answer, Plan, Planned, Task, plan
+from tuner.whatif.executors import Carry, serially
+from tuner.whatif.study_candidates import Candidate
+from tuner.whatif.study_checkpoint import Answers, Keep
+from tuner.whatif.study_result import StudyPoint, StudyResult, Timing, keeping, switches
+from tuner.whatif.study_spec import Study
+from tuner.whatif.study_tasks import Answer, Plan, Planned, Task, plan
+from tuner.whatif.table_regret import kept
 
 MOST_EFFORT = 1e6  # seconds of one core: days on the cores of a node, hours on a cluster
 DIGITS = 12  # significant ones of a time by which candidates are ordered: beyond is rounding

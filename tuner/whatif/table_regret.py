@@ -9,8 +9,8 @@ from tuner import algorithms
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE
 from tuner.core.table import DEFAULT, Choice, Key, TuningTable
-from tuner.whatif.candidates import Candidate, of
-from tuner.whatif.result import Kept, Timing
+from tuner.whatif.study_candidates import Candidate, of
+from tuner.whatif.study_result import Kept, Timing
 
 
 @dataclass(frozen=True)

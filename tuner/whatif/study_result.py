@@ -11,7 +11,7 @@ from tuner.base.atomic_io import from_record
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.whatif.axes import NBYTES, Place, Value
-from tuner.whatif.candidates import Candidate
+from tuner.whatif.study_candidates import Candidate
 
 FORMAT_VERSION = 1
 TIE = 1e-9  # relative: times that differ by rounding alone

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tuner.base.errors import InputError, TunerError, quoted
 from tuner.sim.process_pool import TICK
-from tuner.whatif.carry import Answered, Carry, batches
-from tuner.whatif.spec import Study
-from tuner.whatif.tasks import Pricer, Task
+from tuner.whatif.executors import Answered, Carry, batches
+from tuner.whatif.study_spec import Study
+from tuner.whatif.study_tasks import Pricer, Task
 
 if TYPE_CHECKING:
     from distributed import Client, Future
