@@ -24,10 +24,10 @@ from tuner.core.measurement import read_measurements
 from tuner.core.table import Choice
 from tuner.importers import AUTO, Told, read_results
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results
-from tuner.select.compaction import Plan, fewest, plans
-from tuner.select.contest import DEFAULT_CHOICE, Contest, hold
 from tuner.select.dataset import Row
 from tuner.select.evaluate import blind
+from tuner.select.rule_merging import Plan, fewest, plans
+from tuner.select.significance import DEFAULT_CHOICE, Contest, hold
 
 COLUMNS = ("set", "ladders", "sizes", "naive", "rules", "of sizes", "added", "all")
 SURE = 12  # samples that a result of one sample is repeated to

@@ -39,9 +39,9 @@ from tuner.machines.topology_files import load_topology
 from tuner.mpi_libraries.decisions import Call, Decisions, decisions_of, runs
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results, sets
 from tuner.select.dataset import Point, Row, Simulate, by_point
-from tuner.select.design import REPETITIONS, price
 from tuner.select.evaluate import blind
-from tuner.select.predict import Simulator
+from tuner.select.experiment_design import REPETITIONS, price
+from tuner.select.simulated_times import Simulator
 
 ROUNDS = 50  # of equal seconds, for the whole grid
 TARGET = 0.02  # of the bound

@@ -22,10 +22,10 @@ from tuner.cli import parsing
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.machines.topology_files import load_topology
-from tuner.select.belief import Beliefs
 from tuner.select.dataset import Row, Simulate, by_point, label
-from tuner.select.design import price
-from tuner.select.predict import Simulator
+from tuner.select.experiment_design import price
+from tuner.select.posterior import Beliefs
+from tuner.select.simulated_times import Simulator
 
 Unit = Callable[[Row], Hashable]  # rows of one unit are learned from together
 UNITS: dict[str, Unit] = {

@@ -26,8 +26,8 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import Choice, TuningTable
 from tuner.formats.formats import FORMATS, Wish
+from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
-from tuner.select.make import make_table
 from tuner.sim.process_pool import usable
 from tuner.topology.readers import given_calibration
 from tuner.topology.readers.short import topology_from

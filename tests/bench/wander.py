@@ -5,7 +5,7 @@ lose there.
 
 Each GRID is of `tuner probe run` with many sizes. Two sizes at most four octaves apart, of which
 one speaks for an algorithm and one for the default, are taken as probed, the sizes between them as
-not. For each deviation per root octave (`tuner.select.switch.WANDER`): at how many of them the
+not. For each deviation per root octave (`tuner.select.crossover.WANDER`): at how many of them the
 algorithm would be used, at how many it is slower than the default beyond 2 %, and which part of
 what it could gain there is kept.
 """

@@ -9,7 +9,7 @@ import numpy as np
 
 from tuner.core.table import Choice
 from tuner.select.dataset import NOISE, Point, Row, Simulate, by_point
-from tuner.select.design import Bound, Design, price
+from tuner.select.experiment_design import Bound, Design, price
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,11 @@ from tuner.probe.messages import COARSE
 from tuner.probe.plan import DELAY, LARGEST_EAGER, Plan, Point
 from tuner.probe.request import Request, Shape
 from tuner.probe.watch import START, Progress
+from tuner.select.build_table import default_table, make_table
 from tuner.select.constraints import Constraints
 from tuner.select.dataset import Point as Call
-from tuner.select.design import Design
-from tuner.select.make import default_table, make_table
-from tuner.select.predict import Simulator
+from tuner.select.experiment_design import Design
+from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
 from tuner.workflows import time_limit
 from tuner.workflows.active_tuning import Callbacks, Goal, Guided, guided

@@ -19,7 +19,7 @@ from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurements
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
-from tuner.select.make import make_table
+from tuner.select.build_table import make_table
 
 FLAT = "name: flat8\nnodes: 8\nlatency: 2us\nbandwidth: 12.5GB/s\n"
 

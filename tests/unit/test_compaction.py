@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tuner.base.errors import InputError
 from tuner.core.table import Choice
-from tuner.select.compaction import LOSS, fewest, lean, leaving, limited, plans, thinned
-from tuner.select.contest import Contest, hold
 from tuner.select.dataset import Point, Row
+from tuner.select.rule_merging import LOSS, fewest, lean, leaving, limited, plans, thinned
+from tuner.select.significance import Contest, hold
 
 DEFAULT, RING, TREE = Choice(), Choice("ring"), Choice("binomial")
 

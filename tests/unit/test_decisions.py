@@ -31,9 +31,9 @@ from tuner.mpi_libraries.decisions import (
 from tuner.probe.cluster import probe_chosen, probe_cluster
 from tuner.probe.request import Request, Shape
 from tuner.rank_programs.bisection import ladder
+from tuner.select.build_table import make_table
 from tuner.select.dataset import Point
-from tuner.select.make import make_table
-from tuner.select.predict import Simulator
+from tuner.select.simulated_times import Simulator
 from tuner.workflows.candidates import Offered, candidates
 from tuner.workflows.default_algorithms import known_decisions, switches
 

@@ -11,10 +11,10 @@ import pytest
 from tests.support.replays import Grid, replay
 from tuner.base.errors import InputError
 from tuner.core.table import Choice
-from tuner.select.contest import expect
 from tuner.select.dataset import Point, Row, Simulate
-from tuner.select.design import PER_CALL, REPETITIONS, Design, price
+from tuner.select.experiment_design import PER_CALL, REPETITIONS, Design, price
 from tuner.select.selector import train
+from tuner.select.significance import expect
 
 DEFAULT, TREE, RING, SLOW = Choice(), Choice("tree"), Choice("ring"), Choice("slow")
 CHOICES = (DEFAULT, TREE, RING, SLOW)

@@ -18,7 +18,7 @@ from tuner.core.measurement import Cluster
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
 from tuner.report.changes import MOST_ROWS, draw_changes, picture, save_changes
 from tuner.report.figures import GAIN, INK, LOSS
-from tuner.select.difference import DEPARTS, OTHER, RETURNS, difference, difference_record
+from tuner.select.table_diff import DEPARTS, OTHER, RETURNS, difference, difference_record
 
 LAB = Cluster("lab", 8, 1, "a CPU", 2**34)
 KEY = Key(Collective.ALLREDUCE, 8, 1)

@@ -10,9 +10,9 @@ from tuner.launch import Hosts
 from tuner.probe.cluster import plan_chosen
 from tuner.probe.request import Request, Shape
 from tuner.probe.rounds import Chosen
+from tuner.select.acquisition import Task
 from tuner.select.dataset import Point, Row
-from tuner.select.design import Design
-from tuner.select.offers import Task
+from tuner.select.experiment_design import Design
 from tuner.workflows.candidates import candidates as asked_for
 from tuner.workflows.candidates import chosen_of, halfway
 

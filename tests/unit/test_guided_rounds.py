@@ -18,8 +18,8 @@ from tuner.launch import CompletedRun, Hosts
 from tuner.machines.topology_files import parse_topology
 from tuner.probe.cluster import probe_cluster
 from tuner.probe.request import Shape
+from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
-from tuner.select.make import make_table
 from tuner.workflows.active_tuning import Goal, guided
 from tuner.workflows.launches import ROUGH
 

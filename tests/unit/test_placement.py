@@ -52,13 +52,13 @@ from tuner.probe.plan import Arm, Plan
 from tuner.probe.plan import Point as Probed
 from tuner.probe.request import Request, Shape, shapes
 from tuner.probe.rounds import Chosen
+from tuner.select.build_table import make_table
+from tuner.select.coverage import Support
 from tuner.select.dataset import Point, label
-from tuner.select.difference import difference
 from tuner.select.lookup import lookup
-from tuner.select.make import make_table
-from tuner.select.predict import Simulator
 from tuner.select.selector import train
-from tuner.select.support import Support
+from tuner.select.simulated_times import Simulator
+from tuner.select.table_diff import difference
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.whatif.table_regret import rules_for

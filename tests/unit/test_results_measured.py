@@ -25,8 +25,8 @@ from tuner.importers import (
     write_measurements,
 )
 from tuner.importers.reading import BURST, COLLECTIVE, EXCHANGE, PINGPONG, Benchmark
-from tuner.select.contest import hold
 from tuner.select.dataset import label
+from tuner.select.significance import hold
 
 HEAD = "system,run,collective,nodes,ppn,lib,lib_version,algorithm,size_bytes,median_us"
 ROWS = (

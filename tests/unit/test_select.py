@@ -16,15 +16,15 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import Choice, Key, Rule, TuningTable
 from tuner.select.baselines import Pick
+from tuner.select.build_rules import tabulate
 from tuner.select.cases import SIZE, Case, cases_of_measurements
 from tuner.select.constraints import ANYTHING, Constraints
-from tuner.select.contest import hold, hold_all
 from tuner.select.dataset import NOISE, Point, Row, by_point, label
 from tuner.select.evaluate import OURS, contestants, evaluate
 from tuner.select.lookup import lookup
 from tuner.select.regret import summary
 from tuner.select.selector import train
-from tuner.select.tabulate import tabulate
+from tuner.select.significance import hold, hold_all
 
 CLUSTER = Cluster("ares", nodes=1, cores=4, cpu="any cpu", memory=2**30)
 LADDER = tuple(4**k for k in range(2, 11))  # 16 B to 1 MiB

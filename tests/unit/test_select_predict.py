@@ -17,10 +17,10 @@ from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.path_classes import PLACEMENTS
 from tuner.core.table import Choice
 from tuner.machines.topology_files import load_topology
-from tuner.select import predict
+from tuner.select import simulated_times
+from tuner.select.build_table import make_table
 from tuner.select.dataset import Point, label
-from tuner.select.make import make_table
-from tuner.select.predict import Simulator
+from tuner.select.simulated_times import Simulator
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers import single_node
@@ -60,7 +60,7 @@ PAIRS = [
 
 
 def test_processes_say_the_same_as_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict, "ALONE", -1.0)
+    monkeypatch.setattr(simulated_times, "ALONE", -1.0)
     told: list[tuple[int, int]] = []
     here, spread = Simulator(CALIBRATION, TOPOLOGY), Simulator(CALIBRATION, TOPOLOGY)
     monkeypatch.setattr(Simulator, "_seconds", None)  # of this process
@@ -73,7 +73,7 @@ def test_processes_say_the_same_as_this_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_killed_processes_leave_undone_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict, "ALONE", -1.0)
+    monkeypatch.setattr(simulated_times, "ALONE", -1.0)
     killed = []
 
     def kill(_done: int, _total: int) -> None:
@@ -92,7 +92,7 @@ def test_calls_that_differ_in_their_size_alone_go_together() -> None:
         (replace(point, nodes=2, placement=placement), choice)
         for placement in PLACEMENTS for point, choice in PAIRS
     ]  # fmt: skip
-    batches = predict._batches(sorted(pairs, key=predict._order))
+    batches = simulated_times._batches(sorted(pairs, key=simulated_times._order))
     assert [len(batch) for batch in batches] == [2] * len(PAIRS)
     assert all(len({(point.at(0), choice) for point, choice in batch}) == 1 for batch in batches)
     assert [batch[0][0].p for batch in batches] == sorted((16, 8, 4) * 6, reverse=True)
@@ -101,7 +101,7 @@ def test_calls_that_differ_in_their_size_alone_go_together() -> None:
 def test_what_cannot_be_simulated_is_said_of_other_processes_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(predict, "ALONE", -1.0)
+    monkeypatch.setattr(simulated_times, "ALONE", -1.0)
     pairs = [(replace(POINT, nodes=nodes), Choice("linear")) for nodes in (1, 2)]
     with pytest.raises(InputError, match="ranks"):
         Simulator(CALIBRATION, TOPOLOGY).ahead(pairs, cores=2)
@@ -109,7 +109,7 @@ def test_what_cannot_be_simulated_is_said_of_other_processes_too(
 
 
 def test_few_calls_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict, "spread", None)
+    monkeypatch.setattr(simulated_times, "spread", None)
     told: list[tuple[int, int]] = []
     Simulator(CALIBRATION, TOPOLOGY).ahead(
         [(POINT, Choice("linear"))], lambda *done: told.append(done), cores=2

@@ -25,11 +25,11 @@ from tuner.cli.main import main
 from tuner.cli.select import _print_asked, arguments, shape_of
 from tuner.cli.train import CARD, card
 from tuner.core.table import Choice
-from tuner.select import store
+from tuner.select import persistence
 from tuner.select.cases import Case
 from tuner.select.dataset import Point, Row
 from tuner.select.evaluate import blind
-from tuner.select.store import FILE, MANIFEST, Manifest, Trained, read_trained, write_trained
+from tuner.select.persistence import FILE, MANIFEST, Manifest, Trained, read_trained, write_trained
 
 RING, CHAIN = Choice("ring"), Choice("chain", {"segment": 8192})
 ARMS: dict[Choice, Callable[[int, int], float]] = {
@@ -191,7 +191,7 @@ def test_files_that_do_not_belong_together_are_refused(kept: Path) -> None:
 def test_what_would_fill_the_memory_is_not_unpacked(
     kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MOST_BYTES", 1000)
+    monkeypatch.setattr(persistence, "MOST_BYTES", 1000)
     with pytest.raises(InputError, match=r"would unpack to .* bytes, more than 1000"):
         read_trained(kept)
 

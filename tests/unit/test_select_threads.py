@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_info
 from tuner.base.statistics import midmean
 from tuner.core.speedup import BETWEEN_LAUNCHES, RESAMPLES, SEED, paired_gain
 from tuner.select import regressor
+from tuner.select.blas import on_one_thread
 from tuner.select.regressor import ResidualRegressor
-from tuner.select.threads import on_one_thread
 
 
 def threads() -> set[int]:

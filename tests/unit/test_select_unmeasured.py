@@ -21,15 +21,15 @@ from tuner.core.path_classes import placed_record
 from tuner.core.speedup import over_launches
 from tuner.core.table import LEARNED, MEASURED, SIMULATED, Choice, Rule, TuningTable, read_table
 from tuner.machines.topology_files import load_topology
-from tuner.select.belief import Belief, variance
+from tuner.select.build_table import DESIGNED, make_table
 from tuner.select.constraints import Constraints
-from tuner.select.contest import expect, hold
+from tuner.select.coverage import Support
 from tuner.select.dataset import Point, Row, by_point, label
-from tuner.select.make import DESIGNED, make_table
-from tuner.select.predict import Simulator
+from tuner.select.posterior import Belief, variance
 from tuner.select.selector import train
-from tuner.select.support import Support
-from tuner.select.worth import Outlook, sure
+from tuner.select.significance import expect, hold
+from tuner.select.simulated_times import Simulator
+from tuner.select.value_of_information import Outlook, sure
 from tuner.topology import Topology
 
 CLUSTER = Cluster("ares", nodes=8, cores=4, cpu="any cpu", memory=2**30)

@@ -10,9 +10,9 @@ from scipy.stats import ttest_1samp
 
 from tuner.core.table import Choice
 from tuner.select.dataset import Point, Row
-from tuner.select.lines import common_line, own_lines, terms
+from tuner.select.extrapolation import PLAIN, Choose, Way, best_way
+from tuner.select.hockney_baseline import common_line, own_lines, terms
 from tuner.select.selector import Selector, train
-from tuner.select.ways import PLAIN, Choose, Way, best_way
 
 DEFAULT, BINOMIAL, LINEAR = Choice(), Choice("binomial"), Choice("linear")
 CHOICES = (DEFAULT, BINOMIAL, LINEAR)

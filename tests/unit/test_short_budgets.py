@@ -35,7 +35,7 @@ from tuner.probe.request import Shape
 from tuner.probe.run import carry_out, plan_here
 from tuner.probe.watch import Progress
 from tuner.select.dataset import Point as Call
-from tuner.select.predict import Simulator
+from tuner.select.simulated_times import Simulator
 from tuner.workflows import batches
 from tuner.workflows.active_tuning import Goal, guided
 from tuner.workflows.batches import Rounds

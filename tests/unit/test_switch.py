@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import Choice
-from tuner.select.contest import Contest, hold
+from tuner.select.crossover import WANDER, beyond, switch
 from tuner.select.dataset import NOISE, Point, Row, Simulate
 from tuner.select.selector import Selector, train
-from tuner.select.switch import WANDER, beyond, switch
+from tuner.select.significance import Contest, hold
 
 KIB = 1024
 DEFAULT, RING, TREE = Choice(), Choice("ring"), Choice("binomial")

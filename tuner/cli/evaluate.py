@@ -53,7 +53,7 @@ from tuner.select.evaluate import (
     evaluate,
     with_choice,
 )
-from tuner.select.predict import Simulator
+from tuner.select.simulated_times import Simulator
 
 LIBRARIES = {name for form in FORMATS.values() for name in form.libraries}
 ONE_ALONE = (

@@ -9,7 +9,7 @@ from tuner.cli.output import print_table, print_text
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.core.table import Key, Rule, TuningTable
-from tuner.select.difference import Difference
+from tuner.select.table_diff import Difference
 
 
 def print_rules(table: TuningTable) -> None:

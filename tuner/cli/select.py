@@ -36,7 +36,7 @@ from tuner.core.table import (
 from tuner.select.dataset import NOISE, Point
 from tuner.select.evaluate import blind
 from tuner.select.lookup import lookup
-from tuner.select.store import read_trained
+from tuner.select.persistence import read_trained
 from tuner.topology import CUDA, HOST
 
 EXAMPLES = """examples:

@@ -31,7 +31,7 @@ from tuner.formats.ladders import overridden
 from tuner.launch.interpreters import interpreter
 from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
-from tuner.select.difference import difference, difference_record
+from tuner.select.table_diff import difference, difference_record
 from tuner.workflows import native_files, validation
 
 EXAMPLES = """examples:

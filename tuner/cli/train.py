@@ -31,7 +31,7 @@ from tuner.select.evaluate import (
     evaluate,
     with_choice,
 )
-from tuner.select.store import FILE, MANIFEST, Manifest, Trained, versions, write_trained
+from tuner.select.persistence import FILE, MANIFEST, Manifest, Trained, versions, write_trained
 
 CARD = "README.md"
 SHOWN = (OURS, SURE, "nearest", DEFAULT)

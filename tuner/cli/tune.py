@@ -30,11 +30,11 @@ from tuner.launch import Hosts
 from tuner.launch.interpreters import interpreter
 from tuner.probe.request import Shape
 from tuner.probe.watch import forwarded
+from tuner.select.build_table import DESIGNED, make_table
 from tuner.select.constraints import Constraints, constraints_from
-from tuner.select.contest import hold_all, wants_launches
 from tuner.select.dataset import Row, measured_pairs
-from tuner.select.design import Bound
-from tuner.select.make import DESIGNED, make_table
+from tuner.select.experiment_design import Bound
+from tuner.select.significance import hold_all, wants_launches
 from tuner.sim.process_pool import usable
 from tuner.topology import Topology
 from tuner.workflows import acceptance

@@ -8,8 +8,8 @@ from tuner import db
 from tuner.calibrate import calibrate
 from tuner.jobs.inputs import measured
 from tuner.jobs.kinds import Spec, Store, Tell, counted
+from tuner.select.build_table import make_table
 from tuner.select.constraints import ANYTHING, constraints_from
-from tuner.select.make import make_table
 from tuner.sim.process_pool import usable
 
 

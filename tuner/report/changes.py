@@ -18,7 +18,7 @@ from tuner.base.units import format_size
 from tuner.core.table import Key, Rule, TuningTable
 from tuner.report.figures import COLOURS, GAIN, INK, LOSS, powers
 from tuner.report.study_plots import save
-from tuner.select.difference import Change, Difference, seen
+from tuner.select.table_diff import Change, Difference, seen
 
 WIDTH, ROW, MARGIN, SENTENCE = 10.0, 0.62, 1.9, 0.6  # inches; the last of a lone title
 MOST_ROWS = 40

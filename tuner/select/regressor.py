@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from tuner.select.threads import on_one_thread
+from tuner.select.blas import on_one_thread
 
 Array = NDArray[np.float64]
 

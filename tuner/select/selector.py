@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from tuner.base.errors import InputError
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import Choice
-from tuner.select import worth
-from tuner.select.belief import Belief, Beliefs, deviation, require_rows
+from tuner.select import value_of_information
+from tuner.select.coverage import REACH, Support
 from tuner.select.dataset import NOISE, Kind, Point, Row, Simulate, simulated_beside_default
-from tuner.select.guess import Guess
-from tuner.select.support import REACH, Support
-from tuner.select.ways import OTHER_SIZES, PLAIN, Choose, Way, best_way
+from tuner.select.extrapolation import OTHER_SIZES, PLAIN, Choose, Way, best_way
+from tuner.select.posterior import Belief, Beliefs, deviation, require_rows
+from tuner.select.recommendation import Guess
 
 
 class Selector:
@@ -150,7 +150,7 @@ class Selector:
         """
         if Choice() not in choices:
             return frozenset()
-        ahead = worth.sure(self.belief(point, choices), noise)
+        ahead = value_of_information.sure(self.belief(point, choices), noise)
         return self.holding_around(point, ahead, noise)
 
     def holding_around(

@@ -26,11 +26,11 @@ from tuner.probe.file import BEGAN, SPENT, TUNING, forget, seconds_taken
 from tuner.probe.request import Request
 from tuner.probe.rounds import provenance_of
 from tuner.probe.watch import Progress
+from tuner.select.acquisition import Task
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.dataset import Point
-from tuner.select.design import Bound
-from tuner.select.offers import Task
-from tuner.select.predict import Simulator
+from tuner.select.experiment_design import Bound
+from tuner.select.simulated_times import Simulator
 from tuner.sim.warmup import compile_within
 from tuner.workflows.batches import Rounds
 from tuner.workflows.candidates import Offered, all_shapes, candidates, chosen_of, coarse_first

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from tuner.core.measurement import Measurements
 from tuner.core.table import Choice
 from tuner.probe.plan import WARM_UP
+from tuner.select.acquisition import Task
 from tuner.select.dataset import Point, label, wrong_of
-from tuner.select.design import Bound, Design
-from tuner.select.offers import Task
-from tuner.select.predict import Simulator
+from tuner.select.experiment_design import Bound, Design
+from tuner.select.simulated_times import Simulator
 from tuner.workflows.candidates import Offered, chosen_of, coarse_first, halfway
 from tuner.workflows.launches import LEAST, Launches
 from tuner.workflows.time_limit import TimeLimit

@@ -15,10 +15,10 @@ from tuner.mpi_libraries.decisions import Decisions, runs
 from tuner.probe.calls import ITEM, divisible
 from tuner.probe.request import Request, Shape, shapes
 from tuner.probe.rounds import Chosen
+from tuner.select.acquisition import Task
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.dataset import Point, Row
-from tuner.select.design import Design
-from tuner.select.offers import Task
+from tuner.select.experiment_design import Design
 from tuner.topology import HOST
 from tuner.workflows.default_algorithms import switches
 

@@ -21,8 +21,8 @@ from tuner.mpi_libraries.products import title_of
 from tuner.probe.run import probe
 from tuner.probe.watch import forwarded
 from tuner.report import LibraryResult
-from tuner.select.make import make_table
-from tuner.select.predict import predictions
+from tuner.select.build_table import make_table
+from tuner.select.simulated_times import predictions
 from tuner.sim.process_pool import usable
 from tuner.workflows import acceptance, following, native_files, validation
 from tuner.workflows.checkpoint import Stages

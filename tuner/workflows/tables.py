@@ -12,9 +12,9 @@ from tuner.core.calibration import Calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import TuningTable
 from tuner.mpi_libraries.decisions import Decisions
+from tuner.select.build_table import default_table, make_table
 from tuner.select.constraints import Constraints
-from tuner.select.make import default_table, make_table
-from tuner.select.predict import Simulator
+from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
 from tuner.topology.readers import described
 from tuner.workflows.time_limit import TimeLimit

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tuner.core.table import Choice
 from tuner.select.dataset import Point
-from tuner.select.influence import Influence
+from tuner.select.posterior_covariance import Influence
 
 Array = NDArray[np.float64]
 

@@ -16,12 +16,12 @@ from tuner.core.calibration import BORROWED, Calibration
 from tuner.core.measurement import WANTED, Measurements
 from tuner.core.table import NOTHING, Choice, Evidence, Rule, TuningTable
 from tuner.mpi_libraries.decisions import decisions_of
+from tuner.select.build_rules import tabulate
 from tuner.select.constraints import ANYTHING, Constraints
-from tuner.select.contest import Contest, expect, hold_all, repeated
 from tuner.select.dataset import Kind, Pair, Point, Row, Simulate, label, measured_pairs
-from tuner.select.predict import Simulator
 from tuner.select.selector import Selector, train
-from tuner.select.tabulate import tabulate
+from tuner.select.significance import Contest, expect, hold_all, repeated
+from tuner.select.simulated_times import Simulator
 from tuner.topology import Topology
 from tuner.topology.readers import described
 

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from tuner.base.errors import InputError
 from tuner.core.table import Choice
-from tuner.select.contest import DEFAULT_CHOICE, Contest
+from tuner.select.significance import DEFAULT_CHOICE, Contest
 
 Allowed = Callable[[Choice], bool]
 LOSS = 0.005  # regret that fewer rules may add, mean over the sizes of a ladder

@@ -11,12 +11,12 @@ from statistics import fmean
 
 from tuner.core.collective import Collective
 from tuner.core.table import LEARNED, MEASURED, NOTHING, SIMULATED, Choice, Evidence, Key, Rule
-from tuner.select.compaction import Allowed, Plan, cost_of, leaving
-from tuner.select.contest import Contest
+from tuner.select.coverage import gap_above, gap_below
+from tuner.select.crossover import beyond, roundest, switch
 from tuner.select.dataset import Point
+from tuner.select.rule_merging import Allowed, Plan, cost_of, leaving
 from tuner.select.selector import Selector
-from tuner.select.support import gap_above, gap_below
-from tuner.select.switch import beyond, roundest, switch
+from tuner.select.significance import Contest
 
 # Why a library would run another algorithm than it was asked for, p ranks and so many bytes; empty
 # where it does not.

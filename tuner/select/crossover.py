@@ -20,8 +20,8 @@ import numpy as np
 
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import Choice
-from tuner.select.contest import Contest
 from tuner.select.selector import Selector
+from tuner.select.significance import Contest
 
 # Of the logarithm of a gain over the default, per root octave of sizes: its deviation from the
 # straight line. On emulated clusters nothing is slower than the default from 0.1 on

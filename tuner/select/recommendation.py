@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.core.table import Choice
-from tuner.select.belief import Beliefs
+from tuner.select.coverage import Support
 from tuner.select.dataset import NOISE, Point, Row, by_point
-from tuner.select.support import Support
-from tuner.select.ways import Way
+from tuner.select.extrapolation import Way
+from tuner.select.posterior import Beliefs
 
 _LONE = 0.5  # gain that is believed although not all shapes around speak for the choice
 

@@ -17,9 +17,9 @@ from tuner.core.measurement import SHORTEST
 from tuner.core.speedup import over_launches
 from tuner.core.table import Choice
 from tuner.select.dataset import Pair, Point, Row, Simulate
-from tuner.select.lines import common_line, own_lines, terms
+from tuner.select.extrapolation import PLAIN, Way, is_power
+from tuner.select.hockney_baseline import common_line, own_lines, terms
 from tuner.select.regressor import ArmKernel, ResidualRegressor
-from tuner.select.ways import PLAIN, Way, is_power
 
 Array = NDArray[np.float64]
 

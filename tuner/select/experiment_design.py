@@ -16,12 +16,12 @@ from scipy.special import gammaincinv
 
 from tuner.base.errors import InputError
 from tuner.core.table import Choice
-from tuner.select.belief import Belief, variance
+from tuner.select.acquisition import Offers, Option, Task
 from tuner.select.dataset import NOISE, Pair, Point, Row, Simulate, Wrong, is_wrong
-from tuner.select.influence import Influence
-from tuner.select.offers import Offers, Option, Task
+from tuner.select.posterior import Belief, variance
+from tuner.select.posterior_covariance import Influence
 from tuner.select.selector import Selector
-from tuner.select.worth import Outlook
+from tuner.select.value_of_information import Outlook
 
 Array = NDArray[np.float64]
 
@@ -157,7 +157,7 @@ class Design:
 
     def _spoken(self, point: Point) -> frozenset[Choice]:
         """What a table may take at a call that was not measured, once that is surely faster
-        (`tuner.select.contest.expect`).
+        (`tuner.select.significance.expect`).
         """
         covered = self._selector.candidates(point, reach=1.0)
         if Choice() not in covered:

@@ -11,12 +11,12 @@ from tuner.base.errors import InputError
 from tuner.base.statistics import LEVEL
 from tuner.core.measurement import Measurements
 from tuner.core.table import Choice, Key, TuningTable
-from tuner.select.compaction import LOSS, Allowed, Plan, fewest, lean, limited, plans
 from tuner.select.constraints import ANYTHING, Constraints, OrderSafe
-from tuner.select.contest import Contest
 from tuner.select.dataset import NOISE
-from tuner.select.ladder import Ladder, Redirected, Switches, drawn
+from tuner.select.rule_list import Ladder, Redirected, Switches, drawn
+from tuner.select.rule_merging import LOSS, Allowed, Plan, fewest, lean, limited, plans
 from tuner.select.selector import Selector
+from tuner.select.significance import Contest
 
 SHARE = 0.25  # of the rules without compaction: what is aimed at
 MOST = 0.01  # regret that fewer rules may add to one call for that

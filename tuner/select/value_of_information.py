@@ -17,7 +17,7 @@ from scipy.linalg import cholesky
 
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import Choice
-from tuner.select.belief import Belief
+from tuner.select.posterior import Belief
 
 Array = NDArray[np.float64]
 

@@ -37,7 +37,7 @@ from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.selector import Selector, train
 
 FILE, MANIFEST = "selector.skops", "manifest.json"
-TRUSTED = ("tuner.select.store.Trained",)
+TRUSTED = ("tuner.select.persistence.Trained",)
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "skops")  # whose versions a manifest tells
 MOST_BYTES = 256 << 20  # unpacked
 VERSION = 1

@@ -21,8 +21,8 @@ from tuner.base.errors import InputError
 from tuner.base.statistics import LEVEL, NORMAL_95
 from tuner.core.speedup import launches_apart, paired_gain, pooled_gain, separate_gain
 from tuner.core.table import DEFAULT, LEARNED, MEASURED, SIMULATED, Choice
-from tuner.select.belief import Belief
 from tuner.select.dataset import NOISE, Point, Row, by_point
+from tuner.select.posterior import Belief
 from tuner.select.selector import Selector
 
 Apart = float | None  # `tuner.core.speedup.launches_apart`; None where no design chose the launches
