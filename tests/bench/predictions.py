@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tuner.base.units import format_size
 from tuner.calibrate import calibrate
-from tuner.calibrate.calls import calls, predict
-from tuner.calibrate.quality import Case, Errors, by_algorithm, errors, ranking
+from tuner.calibrate.accuracy import Case, Errors, by_algorithm, errors, ranking
+from tuner.calibrate.measured_collectives import calls, predict
 from tuner.cli.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import DEFAULT, RUNNER

@@ -17,7 +17,7 @@ import numpy as np
 
 from tests.bench.predictions import LEAST, arguments, grouped, predicted, print_figures
 from tuner.calibrate import calibrate
-from tuner.calibrate.quality import Case
+from tuner.calibrate.accuracy import Case
 from tuner.cli import parsing
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements

@@ -9,7 +9,7 @@ import pytest
 from tests.support.probed import LIMIT, LONG, OVERHEAD, RATE, SHORT, UPLINK, Machine, racks, truth
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
-from tuner.calibrate.compare import compare
+from tuner.calibrate.drift import compare
 from tuner.core.calibration import Calibration, Estimate
 from tuner.core.measurement import Measurement
 from tuner.core.speedup import BETWEEN_LAUNCHES

@@ -9,10 +9,10 @@ import pytest
 
 from tuner.base.errors import InputError
 from tuner.calibrate import calibrate
-from tuner.calibrate.draws import Draws
-from tuner.calibrate.ladders import MOST_SIZES, ladder
+from tuner.calibrate.bootstrap import Draws
+from tuner.calibrate.latency_curve import MOST_SIZES, ladder
 from tuner.calibrate.piecewise import breaks, fit_lines
-from tuner.calibrate.series import Series
+from tuner.calibrate.series_index import Series
 from tuner.core.calibration import Calibration, Estimate, read_calibration, write_calibration
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.probe.planning import PINGPONG_SIZES, REDUCTION_SIZES

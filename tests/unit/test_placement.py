@@ -20,7 +20,7 @@ from tests.support.ladders import CLUSTER, table_of
 from tests.support.probed import racks, truth
 from tests.support.stored import measurements_file
 from tuner.base.errors import InputError
-from tuner.calibrate.calls import calls, predict
+from tuner.calibrate.measured_collectives import calls, predict
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import (

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.probed import RATE, Machine, racks, truth
 from tuner.base.errors import InputError
-from tuner.calibrate.calls import calls, predict, thinned
-from tuner.calibrate.quality import Case, by_algorithm, errors, ranking
+from tuner.calibrate.accuracy import Case, by_algorithm, errors, ranking
+from tuner.calibrate.measured_collectives import calls, predict, thinned
 from tuner.calibrate.refine import refine
 from tuner.core.calibration import Calibration, Estimate
 from tuner.core.collective import Collective

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.calibrate.distances import MOST_RANKS
+from tuner.calibrate.host_distances import MOST_RANKS
 from tuner.core.calibration import (
     BORROWED,
     REDUCTIONS,

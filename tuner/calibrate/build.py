@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.base.errors import InputError
-from tuner.calibrate.acknowledged import acknowledged, acknowledged_from
+from tuner.calibrate.bidirectional import meetings
 from tuner.calibrate.borrowed import completed, wanted_classes
-from tuner.calibrate.capacities import capacities
-from tuner.calibrate.devices import devices
-from tuner.calibrate.distances import Distances
-from tuner.calibrate.ladders import Ladder, ladder
-from tuner.calibrate.links import link
-from tuner.calibrate.meetings import meetings
-from tuner.calibrate.messages import Fitted, fitted
-from tuner.calibrate.network import network
+from tuner.calibrate.device_costs import devices
+from tuner.calibrate.host_distances import Distances
+from tuner.calibrate.internode_paths import network
+from tuner.calibrate.latency_curve import Ladder, ladder
+from tuner.calibrate.link_latency import link
 from tuner.calibrate.piecewise import SHORTEST
+from tuner.calibrate.point_to_point import Fitted, fitted
 from tuner.calibrate.ports import exchanges, shared_from
-from tuner.calibrate.series import Launches, Series
+from tuner.calibrate.series_index import Launches, Series
+from tuner.calibrate.shared_bandwidth import capacities
+from tuner.calibrate.sync_send import acknowledged, acknowledged_from
 from tuner.core.calibration import Calibration
 from tuner.core.measurement import Measurements
 from tuner.core.path_classes import PATH_CLASSES

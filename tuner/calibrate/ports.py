@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tuner.calibrate.draws import estimate
-from tuner.calibrate.ladders import Ladder, busy, marginal, parameters
-from tuner.calibrate.messages import Fitted
-from tuner.calibrate.series import Launches, Series, params
+from tuner.calibrate.bootstrap import estimate
+from tuner.calibrate.latency_curve import Ladder, busy, marginal, parameters
+from tuner.calibrate.point_to_point import Fitted
+from tuner.calibrate.series_index import Launches, Series, params
 from tuner.core.calibration import Estimate
 
 VISIBLE = 0.1  # of the time per message, below which an overhead is lost in that of the bytes

@@ -19,9 +19,9 @@ from scipy.optimize import least_squares
 from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
 from tuner.base.statistics import NORMAL_95
-from tuner.calibrate.calls import Call, calls, predict, thinned
-from tuner.calibrate.draws import Floats
-from tuner.calibrate.quality import Case, Errors, Ranking, by_algorithm, errors, ranking
+from tuner.calibrate.accuracy import Case, Errors, Ranking, by_algorithm, errors, ranking
+from tuner.calibrate.bootstrap import Floats
+from tuner.calibrate.measured_collectives import Call, calls, predict, thinned
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.measurement import Measurements
 from tuner.topology import Topology

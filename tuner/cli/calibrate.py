@@ -13,7 +13,7 @@ from tuner.base.atomic_io import require_folder, require_target
 from tuner.base.errors import InputError
 from tuner.base.progress import counted
 from tuner.calibrate import Fit, fit
-from tuner.calibrate.compare import Change, compare
+from tuner.calibrate.drift import Change, compare
 from tuner.calibrate.refine import Refined, refine
 from tuner.cli.clusters import read_measured
 from tuner.cli.output import (

@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from tuner.base.units import format_size, format_time
 from tuner.calibrate import Fit
-from tuner.calibrate.draws import Floats
-from tuner.calibrate.ladders import Ladder
+from tuner.calibrate.bootstrap import Floats
+from tuner.calibrate.latency_curve import Ladder
 from tuner.core.calibration import Calibration, PathCost
 from tuner.report.study_plots import save
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.calibrate.draws import INSTANT, Floats, estimate
+from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
 from tuner.calibrate.piecewise import SHORTEST, fit_line
-from tuner.calibrate.series import Launches, Series, nbytes
+from tuner.calibrate.series_index import Launches, Series, nbytes
 from tuner.core.calibration import Estimate, PathCost, ReductionCost, Segment
 
 USUAL = ("sum_float32", "sum_float64")  # what stands for all operators: those of most programs

@@ -10,9 +10,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from tuner.calibrate.draws import INSTANT, Floats, estimate
-from tuner.calibrate.ladders import Ladder, parameters
-from tuner.calibrate.series import Launches, Series, params
+from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
+from tuner.calibrate.latency_curve import Ladder, parameters
+from tuner.calibrate.series_index import Launches, Series, params
 from tuner.core.calibration import Estimate
 from tuner.topology import MEMORY_BUS, NETWORK, NODE, NODE_OVERSUBSCRIBED
 

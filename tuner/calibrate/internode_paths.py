@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.calibrate.capacities import FASTEST, UPLINK
-from tuner.calibrate.distances import Distances, Way
-from tuner.calibrate.draws import INSTANT, Floats, estimate
-from tuner.calibrate.ladders import Ladder, busy, drawn_at, ladder, parameters
-from tuner.calibrate.messages import Fitted, fitted
-from tuner.calibrate.series import Launches, Series, params
+from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
+from tuner.calibrate.host_distances import Distances, Way
+from tuner.calibrate.latency_curve import Ladder, busy, drawn_at, ladder, parameters
+from tuner.calibrate.point_to_point import Fitted, fitted
+from tuner.calibrate.series_index import Launches, Series, params
+from tuner.calibrate.shared_bandwidth import FASTEST, UPLINK
 from tuner.topology import NETWORK
 
 WHOLE = 8  # sizes among which protocols can be found; fewer only show what another distance adds

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.calibrate.draws import INSTANT, Floats, estimate
-from tuner.calibrate.ladders import ALIKE, Ladder, busy, drawn_at, eager, parameters
+from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
+from tuner.calibrate.latency_curve import ALIKE, Ladder, busy, drawn_at, eager, parameters
 from tuner.calibrate.piecewise import breaks
-from tuner.calibrate.series import Launches, Series, params
+from tuner.calibrate.series_index import Launches, Series, params
 from tuner.core.calibration import PathCost, Segment
 
 AHEAD = 0.5  # of the time of a message: who asked late and has it sooner need not wait for it

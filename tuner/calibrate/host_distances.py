@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_time, plural
-from tuner.calibrate.series import Launches, params
+from tuner.calibrate.series_index import Launches, params
 from tuner.core.path_classes import PATH_CLASSES
 from tuner.topology import HOST, NETWORK, Paths, Placement, Topology, paths
 from tuner.topology.hosts import node_numbers

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.calibrate.acknowledged import PAIR, acknowledged
-from tuner.calibrate.distances import Distances
-from tuner.calibrate.draws import QUARTILES, Floats
-from tuner.calibrate.ladders import Ladder, drawn_at
-from tuner.calibrate.messages import Fitted, fitted
+from tuner.calibrate.bootstrap import QUARTILES, Floats
+from tuner.calibrate.host_distances import Distances
+from tuner.calibrate.latency_curve import Ladder, drawn_at
 from tuner.calibrate.piecewise import SHORTEST, fit_lines
-from tuner.calibrate.series import Launches, Series, params
+from tuner.calibrate.point_to_point import Fitted, fitted
+from tuner.calibrate.series_index import Launches, Series, params
+from tuner.calibrate.sync_send import PAIR, acknowledged
 from tuner.topology import EXCHANGE, NETWORK, RING
 
 AROUND = {EXCHANGE: 0, RING: 1}  # path class -> `ring` of its exchanges

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.calibrate.draws import Draws, Floats, drift_of
+from tuner.calibrate.bootstrap import Draws, Floats, drift_of
 from tuner.core.measurement import Measurement, Measurements
 from tuner.core.speedup import BETWEEN_LAUNCHES
 from tuner.core.table import RUNNER

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.calibrate.draws import estimate
-from tuner.calibrate.ladders import drawn_at
-from tuner.calibrate.messages import Fitted
-from tuner.calibrate.series import Series
+from tuner.calibrate.bootstrap import estimate
+from tuner.calibrate.latency_curve import drawn_at
+from tuner.calibrate.point_to_point import Fitted
+from tuner.calibrate.series_index import Series
 from tuner.topology import NETWORK
 
 PAIR = 2  # ranks: two alone keep in step

@@ -9,9 +9,9 @@ import numpy as np
 
 from tuner.base.atomic_io import from_record
 from tuner.base.errors import InputError
-from tuner.calibrate.draws import estimate
-from tuner.calibrate.messages import Fitted
-from tuner.calibrate.series import Series
+from tuner.calibrate.bootstrap import estimate
+from tuner.calibrate.point_to_point import Fitted
+from tuner.calibrate.series_index import Series
 from tuner.core.path_classes import PATH_CLASSES
 from tuner.topology import NETWORK
 

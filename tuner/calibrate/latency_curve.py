@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.calibrate.draws import INSTANT, Floats, estimate
+from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
 from tuner.calibrate.piecewise import MISFIT, SHORTEST, Line, fit_lines, refit
-from tuner.calibrate.series import Launches, Series, nbytes, params
+from tuner.calibrate.series_index import Launches, Series, nbytes, params
 from tuner.topology import CROSS_SOCKET, NODE, NODE_OVERSUBSCRIBED
 
 MOST_SIZES = 64  # of a ladder, evenly over all; finding breaks takes the fourth power of time

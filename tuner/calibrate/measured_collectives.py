@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.calibrate.quality import Case, Point
+from tuner.calibrate.accuracy import Case, Point
 from tuner.core.calibration import Calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements
