@@ -23,7 +23,7 @@ from tuner.cli.output import print_table
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import DEFAULT, RUNNER
 from tuner.machines.topology_files import load_topology
-from tuner.probe.request import Shape, shape
+from tuner.probe.probe_spec import Shape, shape
 
 LEAST = 1 << 14  # bytes: below, the processors of a lab set the pace
 ERRORS = ("cases", "median", "mean", "p95", "bias")

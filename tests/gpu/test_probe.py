@@ -8,7 +8,7 @@ from tuner.calibrate import calibrate
 from tuner.core.measurement import Measurements
 from tuner.launch import Launcher
 from tuner.probe.device_points import COPIES
-from tuner.probe.run import probe
+from tuner.probe.driver import probe
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from itertools import chain, repeat
 
 from mpi4py import MPI
 
-from tuner.probe.plan import WARM_UP
+from tuner.probe.probe_plan import WARM_UP
 from tuner.probe.timing import Arm, Stopwatch
 
 comm = MPI.COMM_WORLD

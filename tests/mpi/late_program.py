@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.probe.clock import Clock
-from tuner.probe.plan import WARM_UP
+from tuner.probe.probe_plan import WARM_UP
 from tuner.probe.timing import Arm, Stopwatch
 
 LATE = 0.02  # seconds

@@ -12,12 +12,12 @@ from tuner.base.errors import ProbeError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.launch import TEMPLATES, CompletedRun, Hosts, Launcher, Template
-from tuner.probe.cluster import probe_chosen, probe_cluster
+from tuner.probe.batches import Chosen
+from tuner.probe.monitor import NOTHING_YET
+from tuner.probe.multi_host import probe_chosen, probe_cluster
 from tuner.probe.pointtopoint import partners
-from tuner.probe.request import Request
-from tuner.probe.results import Results
-from tuner.probe.rounds import Chosen
-from tuner.probe.watch import NOTHING_YET
+from tuner.probe.probe_spec import Request
+from tuner.probe.samples_file import Results
 from tuner.rank_programs.probe import NOWHERE
 
 RADIX = """

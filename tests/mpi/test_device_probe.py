@@ -14,9 +14,9 @@ from tuner.calibrate import calibrate
 from tuner.cli.main import main
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.launch import Launcher
-from tuner.probe import run
+from tuner.probe import driver
 from tuner.probe.device_points import COPIES
-from tuner.probe.run import probe
+from tuner.probe.driver import probe
 
 PROGRAM = ROOT / "tests" / "gpu" / "probe_program.py"
 Probed = Callable[..., Measurements]
@@ -29,7 +29,7 @@ def probed(launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def measured(*how: str, ranks: int = 2, out: str = "m.ndjson") -> Measurements:
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(PROGRAM.parent)]))
         monkeypatch.setenv("TUNER_TEST_DEVICES", " ".join(how))
-        monkeypatch.setattr(run, "RANKS", PROGRAM.stem)
+        monkeypatch.setattr(driver, "RANKS", PROGRAM.stem)
         return probe(
             tmp_path / out, ranks=ranks, budget=30.0, sizes=(1024,), launches=1,
             parts=("devices",), target=0.5,

@@ -18,8 +18,8 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements, read_partial
 from tuner.core.table import Choice
 from tuner.launch import Launcher
+from tuner.probe.driver import LAUNCHES, Progress, carry_out, plan_here, probe
 from tuner.probe.machine import local_cluster
-from tuner.probe.run import LAUNCHES, Progress, carry_out, plan_here, probe
 
 UNDECIDED = (
     "import mpi4py.MPI, tuner.runtime.deciding; tuner.runtime.deciding.require_undecided('openmpi')"

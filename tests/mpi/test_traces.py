@@ -11,7 +11,7 @@ import pytest
 
 from tuner.base import processes
 from tuner.launch import Launcher
-from tuner.probe.run import Progress, probe
+from tuner.probe.driver import Progress, probe
 from tuner.validation.validation import PROVER
 
 SHARED = re.compile(r"/dev/shm/mpich_shm_\w+")

@@ -37,7 +37,7 @@ from tuner.core.measurement import (
 from tuner.core.table import Choice, table_record
 from tuner.jobs.runner import Runner
 from tuner.machines.topology_files import parse_topology
-from tuner.probe.planning import PINGPONG_SIZES, REDUCTION_SIZES
+from tuner.probe.single_host import PINGPONG_SIZES, REDUCTION_SIZES
 
 PATIENCE = 60.0  # seconds after which something counts as hung
 CLUSTER = Cluster("ares", 1, 4, "any cpu", 1 << 30)

@@ -38,13 +38,13 @@ from tuner.core.table import SIMULATED, Choice, TuningTable, read_table, write_t
 from tuner.launch import CompletedRun, Hosts
 from tuner.machines.topology_files import parse_topology
 from tuner.probe import pointtopoint
-from tuner.probe.cluster import cluster_of, earlier_run, plan_cluster, probe_cluster
 from tuner.probe.deadline import moment, seconds_until
-from tuner.probe.file import BEGAN, SPENT, TUNING
-from tuner.probe.messages import COARSE
-from tuner.probe.plan import DELAY, LARGEST_EAGER, Plan, Point
-from tuner.probe.request import Request, Shape
-from tuner.probe.watch import START, Progress
+from tuner.probe.monitor import START, Progress
+from tuner.probe.multi_host import cluster_of, earlier_run, plan_cluster, probe_cluster
+from tuner.probe.p2p_points import COARSE
+from tuner.probe.probe_file import BEGAN, SPENT, TUNING
+from tuner.probe.probe_plan import DELAY, LARGEST_EAGER, Plan, Point
+from tuner.probe.probe_spec import Request, Shape
 from tuner.select.build_table import default_table, make_table
 from tuner.select.constraints import Constraints
 from tuner.select.dataset import Point as Call

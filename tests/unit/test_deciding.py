@@ -14,7 +14,7 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.launch import Launcher
-from tuner.probe.cluster import check_probe, probe_cluster
+from tuner.probe.multi_host import check_probe, probe_cluster
 from tuner.workflows import acceptance
 
 DECIDING: dict[str, dict[str, tuple[str, ...]]] = {

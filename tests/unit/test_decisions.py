@@ -28,8 +28,8 @@ from tuner.mpi_libraries.decisions import (
     in_provenance,
     runs,
 )
-from tuner.probe.cluster import probe_chosen, probe_cluster
-from tuner.probe.request import Request, Shape
+from tuner.probe.multi_host import probe_chosen, probe_cluster
+from tuner.probe.probe_spec import Request, Shape
 from tuner.rank_programs.bisection import ladder
 from tuner.select.build_table import make_table
 from tuner.select.dataset import Point

@@ -15,7 +15,7 @@ from tuner.calibrate.piecewise import breaks, fit_lines
 from tuner.calibrate.series_index import Series
 from tuner.core.calibration import Calibration, Estimate, read_calibration, write_calibration
 from tuner.core.measurement import Cluster, Measurement, Measurements
-from tuner.probe.planning import PINGPONG_SIZES, REDUCTION_SIZES
+from tuner.probe.single_host import PINGPONG_SIZES, REDUCTION_SIZES
 
 EAGER, OVERHEAD, CALL = 4000, 1e-7, 2e-7
 SHORT, LONG = (5e-7, 4e-10), (3e-6, 5e-11)  # alpha (overhead included), beta

@@ -12,7 +12,7 @@ from tuner.core.path_classes import CUDA, NVLINK, PCIE, SAME_GPU
 from tuner.probe.device_points import device_calls, device_points, nccl_arms
 from tuner.probe.gpus import first_pair
 from tuner.probe.nccl import environment
-from tuner.probe.plan import Arm, Plan, Point
+from tuner.probe.probe_plan import Arm, Plan, Point
 from tuner.runtime.nvidia import driver, driver_loads, nvlink_between
 
 

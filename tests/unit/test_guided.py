@@ -7,9 +7,9 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC, PLACEMENTS
 from tuner.core.table import Choice
 from tuner.launch import Hosts
-from tuner.probe.cluster import plan_chosen
-from tuner.probe.request import Request, Shape
-from tuner.probe.rounds import Chosen
+from tuner.probe.batches import Chosen
+from tuner.probe.multi_host import plan_chosen
+from tuner.probe.probe_spec import Request, Shape
 from tuner.select.acquisition import Task
 from tuner.select.dataset import Point, Row
 from tuner.select.experiment_design import Design

@@ -16,8 +16,8 @@ from tuner.core.calibration import calibration_record
 from tuner.core.measurement import WANTED, read_measurements
 from tuner.launch import CompletedRun, Hosts
 from tuner.machines.topology_files import parse_topology
-from tuner.probe.cluster import probe_cluster
-from tuner.probe.request import Shape
+from tuner.probe.multi_host import probe_cluster
+from tuner.probe.probe_spec import Shape
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
 from tuner.workflows.active_tuning import Goal, guided

@@ -46,12 +46,12 @@ from tuner.formats.formats import FORMATS, Wish
 from tuner.launch import Hosts
 from tuner.mpi_libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
 from tuner.mpi_libraries.schedules import schedule_of
-from tuner.probe.cluster import plan_chosen, plan_cluster
+from tuner.probe.batches import Chosen
 from tuner.probe.merge import merge
-from tuner.probe.plan import Arm, Plan
-from tuner.probe.plan import Point as Probed
-from tuner.probe.request import Request, Shape, shapes
-from tuner.probe.rounds import Chosen
+from tuner.probe.multi_host import plan_chosen, plan_cluster
+from tuner.probe.probe_plan import Arm, Plan
+from tuner.probe.probe_plan import Point as Probed
+from tuner.probe.probe_spec import Request, Shape, shapes
 from tuner.select.build_table import make_table
 from tuner.select.coverage import Support
 from tuner.select.dataset import Point, label

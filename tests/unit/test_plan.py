@@ -25,8 +25,8 @@ from tuner.core.measurement import (
 )
 from tuner.launch import Launcher
 from tuner.mpi_libraries.capabilities import Capabilities
-from tuner.probe.plan import Arm, Plan, Point, read_plan
-from tuner.probe.run import probe
+from tuner.probe.driver import probe
+from tuner.probe.probe_plan import Arm, Plan, Point, read_plan
 
 ARMS = (Arm("default"), Arm("ring"))
 POINTS = tuple(

@@ -26,18 +26,18 @@ from tuner.core.measurement import (
 )
 from tuner.core.path_classes import CYCLIC
 from tuner.launch import Hosts
-from tuner.probe import watch as watching
-from tuner.probe.cluster import plan_cluster
+from tuner.probe import monitor as watching
+from tuner.probe.all_pairs import ALONE, outliers, tournament
+from tuner.probe.driver import LAUNCHES, plan_here
 from tuner.probe.heartbeat import EVERY
 from tuner.probe.merge import merge
-from tuner.probe.messages import EXCHANGE_SIZES, ROWS
-from tuner.probe.places import Layout
-from tuner.probe.plan import Plan, read_plan, write_plan
-from tuner.probe.request import PARTS, Request, Shape, cluster_name, shape, shapes
-from tuner.probe.run import LAUNCHES, plan_here
+from tuner.probe.monitor import NOTHING_YET, SILENCE, Progress, Watch
+from tuner.probe.multi_host import plan_cluster
+from tuner.probe.p2p_points import EXCHANGE_SIZES, ROWS
+from tuner.probe.probe_plan import Plan, read_plan, write_plan
+from tuner.probe.probe_spec import PARTS, Request, Shape, cluster_name, shape, shapes
+from tuner.probe.rank_layout import Layout
 from tuner.probe.sentinels import verdict
-from tuner.probe.sweep import ALONE, outliers, tournament
-from tuner.probe.watch import NOTHING_YET, SILENCE, Progress, Watch
 
 EIGHT = Hosts(tuple(f"node{n}" for n in range(8)))
 REQUEST = Request("openmpi", EIGHT, 2, sizes=(1024, 2**18))

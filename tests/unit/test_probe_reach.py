@@ -15,12 +15,12 @@ from tuner.cli.main import main
 from tuner.core.measurement import Measurement
 from tuner.launch import Hosts
 from tuner.machines.topology_files import parse_topology
-from tuner.probe.cluster import plan_cluster
-from tuner.probe.messages import COARSE
-from tuner.probe.places import Layout, socket, two_of
-from tuner.probe.plan import APART, NEAR, Plan, Point
-from tuner.probe.reach import Reach
-from tuner.probe.request import Request, Shape
+from tuner.probe.multi_host import plan_cluster
+from tuner.probe.p2p_points import COARSE
+from tuner.probe.probe_plan import APART, NEAR, Plan, Point
+from tuner.probe.probe_spec import Request, Shape
+from tuner.probe.rank_layout import Layout, socket, two_of
+from tuner.probe.representative_pairs import Reach
 from tuner.topology import Topology
 
 TWO = racks(4)

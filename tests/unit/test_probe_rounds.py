@@ -18,10 +18,10 @@ from tuner.core.measurement import Measurement, read_measurements, read_partial,
 from tuner.core.table import SCHEDULE, Choice
 from tuner.launch import CompletedRun, Hosts, Launcher
 from tuner.mpi_libraries.capabilities import Capabilities
-from tuner.probe.cluster import plan_chosen, plan_cluster, probe_chosen, probe_cluster
-from tuner.probe.plan import Plan, Point, read_plan
-from tuner.probe.request import Request, Shape
-from tuner.probe.rounds import Chosen, rounds_of
+from tuner.probe.batches import Chosen, rounds_of
+from tuner.probe.multi_host import plan_chosen, plan_cluster, probe_chosen, probe_cluster
+from tuner.probe.probe_plan import Plan, Point, read_plan
+from tuner.probe.probe_spec import Request, Shape
 
 HOSTS = Hosts(("a", "b", "c", "d"))
 REQUEST = Request("openmpi", HOSTS, 1, parts=("messages",), sizes=(4096,))

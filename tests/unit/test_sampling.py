@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tuner.base.statistics import median_interval, midmean, relative_half_width
 from tuner.core.speedup import over_launches, paired_gain, separate_gain
-from tuner.probe.plan import FEWEST
+from tuner.probe.probe_plan import FEWEST
 from tuner.probe.sampling import MOST, Account, next_look, order, settled
 
 

@@ -28,12 +28,12 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, read_measurements, read_partial
 from tuner.core.path_classes import NODE
 from tuner.core.table import Choice
-from tuner.probe.cluster import probe_cluster
-from tuner.probe.file import BEGAN
-from tuner.probe.plan import Point
-from tuner.probe.request import Shape
-from tuner.probe.run import carry_out, plan_here
-from tuner.probe.watch import Progress
+from tuner.probe.driver import carry_out, plan_here
+from tuner.probe.monitor import Progress
+from tuner.probe.multi_host import probe_cluster
+from tuner.probe.probe_file import BEGAN
+from tuner.probe.probe_plan import Point
+from tuner.probe.probe_spec import Shape
 from tuner.select.dataset import Point as Call
 from tuner.select.simulated_times import Simulator
 from tuner.workflows import batches

@@ -13,7 +13,7 @@ from tuner.cli.main import main
 from tuner.cli.tune import arguments, constraints_of
 from tuner.core.collective import Collective
 from tuner.launch import LOCAL, Template, template
-from tuner.probe import request
+from tuner.probe import probe_spec
 from tuner.select.constraints import Constraints
 
 FLAT = "{name: flat, nodes: 4, latency: 2us, bandwidth: 1GB/s}"
@@ -65,7 +65,7 @@ def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
     )  # fmt: skip
     found = clusters.request_of(options, clusters.hosts_of(options))
     assert (found.hosts.names, found.ppn) == (("a", "b"), 2)
-    assert found.shapes == (request.Shape(2, 1), request.Shape(2, 2))
+    assert found.shapes == (probe_spec.Shape(2, 1), probe_spec.Shape(2, 2))
     assert found.sizes == (1024, 65536)
     assert found.collectives == (Collective.REDUCE, Collective.BCAST)
     assert (found.schedules, found.fewest) == (("ring",), 5)
@@ -78,7 +78,7 @@ def test_what_is_asked_where_nothing_is_said() -> None:
     options = parsed("--hosts", "a,b")
     found = clusters.request_of(options, options.hosts)
     assert (found.ppn, found.shapes, found.topology) == (1, (), None)
-    assert (found.collectives, found.sizes) == (request.USUAL, request.Request.sizes)
+    assert (found.collectives, found.sizes) == (probe_spec.USUAL, probe_spec.Request.sizes)
     assert (options.budget, options.target_regret) == (600.0, 0.02)
     assert clusters.request_of(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
 

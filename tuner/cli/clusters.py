@@ -13,7 +13,7 @@ from tuner.core.path_classes import CONSECUTIVE
 from tuner.launch import LOCAL, Hosts, Launcher, Template, from_environment, hosts
 from tuner.launch.template import usual_template
 from tuner.machines.topology_files import load_topology
-from tuner.probe import request
+from tuner.probe import probe_spec
 from tuner.topology import Topology
 
 
@@ -48,11 +48,11 @@ def arguments(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--schedules", type=parsing.names, default=(), metavar="NAME,...",
         help="algorithms of ours to measure beside the library's, as `tuner algorithms` lists them,"
-        f" or {request.ALL}",
+        f" or {probe_spec.ALL}",
     )  # fmt: skip
     group.add_argument(
-        "--repetitions", type=parsing.positive, default=request.FEWEST,
-        help=f"of every algorithm at least (default: {request.FEWEST})",
+        "--repetitions", type=parsing.positive, default=probe_spec.FEWEST,
+        help=f"of every algorithm at least (default: {probe_spec.FEWEST})",
     )  # fmt: skip
     group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
 
@@ -72,13 +72,13 @@ def place(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _shapes(text: str) -> tuple[request.Shape, ...]:
-    return tuple(request.shape(part) for part in text.split(","))
+def _shapes(text: str) -> tuple[probe_spec.Shape, ...]:
+    return tuple(probe_spec.shape(part) for part in text.split(","))
 
 
 def _placements(text: str) -> tuple[str, ...]:
     found = parsing.names(text)
-    request.check_placements(found)
+    probe_spec.check_placements(found)
     return found
 
 
@@ -109,11 +109,11 @@ def launcher_of(options: argparse.Namespace, python: Path) -> Launcher:
     return Launcher.find(options.library, python, template)
 
 
-def request_of(options: argparse.Namespace, there: Hosts) -> request.Request:
+def request_of(options: argparse.Namespace, there: Hosts) -> probe_spec.Request:
     """Raises InputError for a topology that cannot be read."""
     given = {"sizes": options.sizes} if options.sizes is not None else {}
     topology = load_topology(options.topology) if options.topology else None
-    return request.Request(
+    return probe_spec.Request(
         options.library, there, options.ppn or max(there.slots, 1), shapes=options.shapes,
         placements=options.placements, parts=options.parts, target=options.target,
         fewest=options.repetitions, topology=topology, collectives=options.collectives,

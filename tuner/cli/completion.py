@@ -16,7 +16,7 @@ from tuner.core.path_classes import PLACEMENTS
 from tuner.db import SCOPES
 from tuner.machines import PRESETS
 from tuner.machines.yaml_machines import PREFIX
-from tuner.probe.request import PARTS
+from tuner.probe.probe_spec import PARTS
 from tuner.select.baselines import BASELINES
 
 SHELLS = ("bash", "zsh", "fish")

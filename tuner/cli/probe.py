@@ -33,11 +33,11 @@ from tuner.core.measurement import Measurements, titled
 from tuner.core.path_classes import HOST
 from tuner.launch import Hosts
 from tuner.launch.interpreters import interpreter
-from tuner.probe import cluster, request
+from tuner.probe import multi_host, probe_spec
+from tuner.probe.driver import BUDGETS, LAUNCHES, plan_here, probe
 from tuner.probe.merge import merge
-from tuner.probe.plan import Plan
-from tuner.probe.run import BUDGETS, LAUNCHES, plan_here, probe
-from tuner.probe.watch import forwarded
+from tuner.probe.monitor import forwarded
+from tuner.probe.probe_plan import Plan
 from tuner.runtime.nvidia import driver_loads
 from tuner.workflows.time_limit import BUSY, busy, scheduled, slowdown
 
@@ -86,8 +86,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="relative half-width of a median's 95 %% interval that suffices (default: 0.03)",
     )  # fmt: skip
     parser.add_argument(
-        "--parts", type=parsing.names, default=request.PARTS,
-        help=f"what to measure (default: {','.join(request.PARTS)}; on this computer no shared and"
+        "--parts", type=parsing.names, default=probe_spec.PARTS,
+        help=f"what to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared and"
         " sweep)",
     )  # fmt: skip
     clusters.arguments(parser.add_argument_group("several hosts"))
@@ -125,7 +125,7 @@ def _hosts(options: argparse.Namespace) -> Hosts:
 
 def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
     if there.names:
-        return cluster.plan_cluster(clusters.request_of(options, there))
+        return multi_host.plan_cluster(clusters.request_of(options, there))
     return plan_here(
         options.library, options.ranks, options.sizes, options.target, options.launches,
         "commutative", options.parts, options.thread_level,
@@ -135,7 +135,7 @@ def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
 def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measurements:
     python = interpreter(options.library, options.python)
     if there.names:
-        return cluster.probe_cluster(
+        return multi_host.probe_cluster(
             options.out, clusters.request_of(options, there),
             clusters.launcher_of(options, python), name=options.name,
             budget=_budget(options, there), on_progress=forwarded(report),
@@ -155,7 +155,7 @@ def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display)
     plan = _planned(options, there)
     if not there.names and not driver_loads():
         plan = _of_host_memory(plan)
-    earlier = str(cluster.earlier_run(options.out, plan))
+    earlier = str(multi_host.earlier_run(options.out, plan))
     if earlier:
         display.note(earlier)
     if (slow := slowdown(scheduled())) >= BUSY:
@@ -163,7 +163,7 @@ def _say_beforehand(options: argparse.Namespace, there: Hosts, display: Display)
 
 
 def _budget(options: argparse.Namespace, there: Hosts) -> float:
-    usual = cluster.BUDGET if there.names else BUDGETS[options.library]
+    usual = multi_host.BUDGET if there.names else BUDGETS[options.library]
     return float(usual if options.budget is None else options.budget)
 
 
@@ -187,7 +187,7 @@ def _show_plan(options: argparse.Namespace, plan: Plan) -> None:
         "fingerprint": fingerprint, "points": rows,
     }  # fmt: skip
 
-    emit(options, record, lambda: _print_plan(record, options.parts != request.PARTS))
+    emit(options, record, lambda: _print_plan(record, options.parts != probe_spec.PARTS))
 
 
 def _without_gpus(plan: Plan) -> Plan:

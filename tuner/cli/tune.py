@@ -28,8 +28,8 @@ from tuner.core.measurement import Measurements
 from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
 from tuner.launch import Hosts
 from tuner.launch.interpreters import interpreter
-from tuner.probe.request import Shape
-from tuner.probe.watch import forwarded
+from tuner.probe.monitor import forwarded
+from tuner.probe.probe_spec import Shape
 from tuner.select.build_table import DESIGNED, make_table
 from tuner.select.constraints import Constraints, constraints_from
 from tuner.select.dataset import Row, measured_pairs

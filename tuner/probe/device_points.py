@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, NETWORK, NVLINK, PCIE, SAME_GPU
-from tuner.probe.plan import Arm, Point
+from tuner.probe.probe_plan import Arm, Point
 
 COPIES = ("h2d_pinned", "d2h_pinned", "h2d_pageable", "d2h_pageable", "d2d")
 COPY_SIZES = (1024, 8192, 32768, 2**17, 2**19, 2**21, 2**23, 2**25)

@@ -18,8 +18,8 @@ from tuner.probe import gpus, pointtopoint
 from tuner.probe.device_buffers import DeviceBuffers
 from tuner.probe.device_points import BETWEEN, IPC
 from tuner.probe.nccl import Forced, NcclBuffers
-from tuner.probe.plan import Arm, Point
 from tuner.probe.pointtopoint import warmed
+from tuner.probe.probe_plan import Arm, Point
 from tuner.probe.timing import Arm as Timed
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.devices import Device, cuda

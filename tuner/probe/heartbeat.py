@@ -3,7 +3,7 @@
 Whoever waits in MPI for a host whose link is down waits for ever, and says nothing more. So the
 lowest rank of each host prints now and then that the host is there, from a thread of its own,
 whatever its MPI is doing. The launcher carries that without any rank's help, and
-`tuner.probe.watch` notices who has not been heard of.
+`tuner.probe.monitor` notices who has not been heard of.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from tuner.core.measurement import (
     series_line,
     unreadable,
 )
+from tuner.probe.all_pairs import outliers
 from tuner.probe.sentinels import verdict
-from tuner.probe.sweep import outliers
 
 
 def merge(paths: Sequence[Path], out: Path) -> Measurements:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from mpi4py import MPI
 
-from tuner.probe.plan import DELAY, WARM_UP
+from tuner.probe.probe_plan import DELAY, WARM_UP
 from tuner.probe.timing import Arm
 from tuner.runtime.buffers import Bytes
 

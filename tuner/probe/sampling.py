@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.base.statistics import median_interval, relative_half_width
-from tuner.probe.plan import FEWEST
+from tuner.probe.probe_plan import FEWEST
 
 MOST = 100  # repetitions in one launch after which another launch teaches more
 CONTENDER = 1.15  # an arm is still in the running below this multiple of the best one's upper bound

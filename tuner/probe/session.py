@@ -18,11 +18,11 @@ from tuner.core.measurement import WRONG, Measurement, series_line
 from tuner.core.path_classes import HOST
 from tuner.core.table import SCHEDULE, Choice
 from tuner.probe import pointtopoint, timing
+from tuner.probe.all_pairs import tournament
 from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, HostBuffers, keeps_order
 from tuner.probe.devices import OnDevices
-from tuner.probe.plan import CALLS, DELAY, FEWEST, LARGEST_EAGER, TOO_LONG, Arm, Plan, Point
-from tuner.probe.sweep import tournament
+from tuner.probe.probe_plan import CALLS, DELAY, FEWEST, LARGEST_EAGER, TOO_LONG, Arm, Plan, Point
 from tuner.runtime.forcing import NOTHING, Forcing
 from tuner.runtime.ladders import METHODS
 from tuner.runtime.memory import HOST_MEMORY

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.probe.clock import Clock
-from tuner.probe.plan import FEWEST, WARM_UP
+from tuner.probe.probe_plan import FEWEST, WARM_UP
 from tuner.probe.sampling import MOST, next_look, order, settled
 
 LEAD_CALLS = 15  # at least show whether ranks of several hosts are ready in time,

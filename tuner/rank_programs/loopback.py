@@ -1,5 +1,5 @@
 """What the transport's software takes of a message: two ranks of one host that talk as if they were
-on two (rank side; `tuner.probe.cluster` starts it in a launch of its own).
+on two (rank side; `tuner.probe.multi_host` starts it in a launch of its own).
 
 Between two hosts a short message takes as long, and what the links take: their latency, and the
 frame at their rate. A rank that has waited for long may sleep, and getting up takes long, too: so
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from tuner.probe.places import open_connections
+from tuner.probe.rank_layout import open_connections
 from tuner.probe.timing import Arm, Stopwatch
 
 NBYTES = 8

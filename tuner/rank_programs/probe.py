@@ -30,12 +30,12 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.core.path_classes import HOST
-from tuner.probe import gpus, heartbeat, places, timing
-from tuner.probe.about import facts
+from tuner.probe import gpus, heartbeat, rank_layout, timing
 from tuner.probe.clock import Clock
 from tuner.probe.deadline import seconds_until
-from tuner.probe.plan import Arm, Place, Plan, Point, read_plan
-from tuner.probe.results import Results
+from tuner.probe.probe_plan import Arm, Place, Plan, Point, read_plan
+from tuner.probe.run_environment import facts
+from tuner.probe.samples_file import Results
 from tuner.probe.sampling import Account
 from tuner.probe.session import Session
 from tuner.rank_programs import shm_cleanup
@@ -79,12 +79,12 @@ class Probe:
     ) -> None:
         self._plan = plan
         self._world = MPI.COMM_WORLD
-        places.open_connections(self._world)
+        rank_layout.open_connections(self._world)
         self._first = self._world.rank == 0
-        self._layout = places.layout(self._world, plan)
+        self._layout = rank_layout.layout(self._world, plan)
         self._mail = self._world.Dup()
         self._clock = Clock(self._world.Dup()) if plan.hosts else None
-        self._crowded = places.crowded(self._world)
+        self._crowded = rank_layout.crowded(self._world)
         shm_cleanup.hide()
         self._results = Results(results) if self._first else None
         # The first rank is on the computer that told the moment, if any is.
@@ -126,7 +126,7 @@ class Probe:
             for point in (point for lane in points for point in lane):
                 self._skip(point, "left_out", key=point.key)
             return
-        mine, comm = places.communicator(self._world, members)
+        mine, comm = rank_layout.communicator(self._world, members)
         begin = time.monotonic()
         everyone = list(range(len(points)))
         turns = [everyone]
@@ -157,7 +157,7 @@ class Probe:
 
     def _lane(self, points: list[Point], comm: MPI.Intracomm, seconds: float, alone: bool) -> None:
         """Points of one place, one after another; `alone`: all other ranks sleep."""
-        crowded = places.crowded(comm) if alone else self._crowded
+        crowded = rank_layout.crowded(comm) if alone else self._crowded
         session = Session(self._plan, comm, crowded, self._clock, self._alive, _excluded, _noted,
                           self._end)  # fmt: skip
         account = Account(seconds, [point.weight for point in points])
@@ -210,11 +210,11 @@ class Probe:
         alone = 0.0
         for lane in range(lanes):
             if lane == mine:
-                alone = places.ring_seconds(comm, MEETING_SIZE, MEETING_CALLS)
+                alone = rank_layout.ring_seconds(comm, MEETING_SIZE, MEETING_CALLS)
             timing.wait_quietly(self._world, self._meanwhile)
         together = 0.0
         if mine >= 0:
-            together = places.ring_seconds(comm, MEETING_SIZE, MEETING_CALLS)
+            together = rank_layout.ring_seconds(comm, MEETING_SIZE, MEETING_CALLS)
         return bool(self._world.allreduce(together > MEETING * alone and mine >= 0, MPI.LOR))
 
     def _alive(self, anew: bool = False) -> None:

@@ -126,7 +126,7 @@ def _sayable(pairs: Iterable[Pair], library: ModuleType) -> Iterator[tuple[str, 
 
 
 def _told(measurements: Measurements) -> list[Point]:
-    """What a table is for, as `tuner.probe.cluster.probe_cluster` keeps it."""
+    """What a table is for, as `tuner.probe.multi_host.probe_cluster` keeps it."""
     try:
         told = [from_record(Point, one) for one in measurements.provenance.get(WANTED, [])]
         for point in told:

@@ -21,11 +21,11 @@ from tuner.core.path_classes import placed_record
 from tuner.core.table import Choice, TuningTable
 from tuner.launch import Launcher
 from tuner.mpi_libraries.decisions import Decisions
-from tuner.probe.cluster import EarlierRun, check_probe, cluster_of, earlier_run, plan_cluster
-from tuner.probe.file import BEGAN, SPENT, TUNING, forget, seconds_taken
-from tuner.probe.request import Request
-from tuner.probe.rounds import provenance_of
-from tuner.probe.watch import Progress
+from tuner.probe.batches import provenance_of
+from tuner.probe.monitor import Progress
+from tuner.probe.multi_host import EarlierRun, check_probe, cluster_of, earlier_run, plan_cluster
+from tuner.probe.probe_file import BEGAN, SPENT, TUNING, forget, seconds_taken
+from tuner.probe.probe_spec import Request
 from tuner.select.acquisition import Task
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.dataset import Point

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tuner.core.measurement import Measurements
 from tuner.core.table import Choice
-from tuner.probe.plan import WARM_UP
+from tuner.probe.probe_plan import WARM_UP
 from tuner.select.acquisition import Task
 from tuner.select.dataset import Point, label, wrong_of
 from tuner.select.experiment_design import Bound, Design

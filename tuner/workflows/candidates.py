@@ -12,9 +12,9 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
 from tuner.mpi_libraries.decisions import Decisions, runs
-from tuner.probe.calls import ITEM, divisible
-from tuner.probe.request import Request, Shape, shapes
-from tuner.probe.rounds import Chosen
+from tuner.probe.batches import Chosen
+from tuner.probe.collective_points import ITEM, divisible
+from tuner.probe.probe_spec import Request, Shape, shapes
 from tuner.select.acquisition import Task
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.dataset import Point, Row

@@ -14,8 +14,8 @@ from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import CompletedRun, Launcher, Spread
 from tuner.launch.interpreters import libmpi
 from tuner.mpi_libraries.decisions import Call, Decisions, decisions_of
-from tuner.probe.request import Request, shapes
-from tuner.probe.rounds import provenance_of
+from tuner.probe.batches import provenance_of
+from tuner.probe.probe_spec import Request, shapes
 from tuner.validation import openmpi_default_algorithms as openmpi_decisions
 from tuner.workflows.validation import place_for
 

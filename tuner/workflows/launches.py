@@ -11,10 +11,10 @@ from typing import Any
 from tuner.core.measurement import Measurements
 from tuner.launch import Launcher
 from tuner.mpi_libraries.decisions import Decisions
-from tuner.probe.cluster import probe_chosen, probe_cluster
-from tuner.probe.request import Request
-from tuner.probe.rounds import Chosen
-from tuner.probe.watch import START, Progress
+from tuner.probe.batches import Chosen
+from tuner.probe.monitor import START, Progress
+from tuner.probe.multi_host import probe_chosen, probe_cluster
+from tuner.probe.probe_spec import Request
 from tuner.workflows.time_limit import TimeLimit
 
 MESSAGES = 0.3  # share of the budget that messages may take

@@ -18,8 +18,8 @@ from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.core.table import TuningTable, read_table, write_table
 from tuner.mpi_libraries.products import title_of
-from tuner.probe.run import probe
-from tuner.probe.watch import forwarded
+from tuner.probe.driver import probe
+from tuner.probe.monitor import forwarded
 from tuner.report import LibraryResult
 from tuner.select.build_table import make_table
 from tuner.select.simulated_times import predictions

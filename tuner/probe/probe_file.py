@@ -23,10 +23,10 @@ from tuner.core.measurement import (
     unreadable,
 )
 from tuner.mpi_libraries.decisions import DEFAULT_RUNS
-from tuner.probe.plan import Plan
+from tuner.probe.all_pairs import outliers
+from tuner.probe.monitor import Watch
+from tuner.probe.probe_plan import Plan
 from tuner.probe.sentinels import verdict
-from tuner.probe.sweep import outliers
-from tuner.probe.watch import Watch
 
 BEGAN, SPENT = "began", "spent"  # of a run: seconds since the epoch; seconds taken before that
 UNDERWAY = (BEGAN, SPENT)  # what the first line of a file says until the run has ended

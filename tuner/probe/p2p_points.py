@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tuner.probe.plan import Arm, Point
-from tuner.probe.planning import (
+from tuner.probe.probe_plan import Arm, Point
+from tuner.probe.probe_spec import Request
+from tuner.probe.representative_pairs import Pair, Reach
+from tuner.probe.single_host import (
     BURST_LENGTHS,
     BURST_SIZES,
     PINGPONG_SIZES,
     REDUCTION_SIZES,
 )
-from tuner.probe.reach import Pair, Reach
-from tuner.probe.request import Request
 from tuner.topology import CROSS_SOCKET, MEMORY_BUS, NETWORK, NODE
 
 COARSE = 1000  # the numbers of ladders of few sizes begin here

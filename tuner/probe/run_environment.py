@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from tuner.probe.clock import Clock
 from tuner.probe.machine import cpu, memory
-from tuner.probe.places import Layout
+from tuner.probe.rank_layout import Layout
 
 KEPT = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_", "MPICH_", "FI_", "UCX_", "NCCL_", "CUDA_",
         "ROCR_", "HIP_", "OMP_", "SLURM_JOB_", "SLURM_CLUSTER_", "LSB_", "PBS_")  # fmt: skip

@@ -17,7 +17,7 @@ from tuner.base.errors import ProbeError
 from tuner.base.units import plural
 from tuner.core.path_classes import CYCLIC
 from tuner.probe.clock import identity
-from tuner.probe.plan import APART, NEAR, Place, Plan
+from tuner.probe.probe_plan import APART, NEAR, Place, Plan
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS, Placed
 from tuner.launch import Hosts
 from tuner.launch.rank_program import SINGLE
-from tuner.probe.planning import COLLECTIVE_SIZES, communicator_sizes
+from tuner.probe.single_host import COLLECTIVE_SIZES, communicator_sizes
 from tuner.topology import Topology
 
 SEGMENTS = (8 * 1024, 32 * 1024, 128 * 1024)  # bytes

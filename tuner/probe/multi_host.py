@@ -27,16 +27,16 @@ from tuner.core.path_classes import placed_record
 from tuner.launch import Hosts, Launcher, Template
 from tuner.launch.rank_program import rank_program
 from tuner.mpi_libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
-from tuner.probe.calls import of_shape, side_by_side
+from tuner.probe.batches import Chosen, points_of, rounds_of
+from tuner.probe.collective_points import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points
-from tuner.probe.file import ProbeFile
+from tuner.probe.driver import carry_out
 from tuner.probe.machine import local_cluster, provenance
-from tuner.probe.messages import cost, essentials, refinements, shared, sweep
-from tuner.probe.plan import Arm, Plan, Point
-from tuner.probe.request import USUAL, Request, check, cluster_name, shapes
-from tuner.probe.rounds import Chosen, points_of, rounds_of
-from tuner.probe.run import carry_out
-from tuner.probe.watch import Progress
+from tuner.probe.monitor import Progress
+from tuner.probe.p2p_points import cost, essentials, refinements, shared, sweep
+from tuner.probe.probe_file import ProbeFile
+from tuner.probe.probe_plan import Arm, Plan, Point
+from tuner.probe.probe_spec import USUAL, Request, check, cluster_name, shapes
 from tuner.topology import NETWORK, NODE
 
 SENTINEL_SIZE = 2**16
@@ -75,9 +75,9 @@ def probe_cluster(
     decisions   of the library's default, to be kept with the measurements
     wanted      calls that a table is for, measured or not, to be kept likewise
     about       further provenance
-    end, anew   as `tuner.probe.run.carry_out` says
+    end, anew   as `tuner.probe.driver.carry_out` says
 
-    Raises InputError and ProbeError as `tuner.probe.run.probe` does.
+    Raises InputError and ProbeError as `tuner.probe.driver.probe` does.
     """
     kept = {DEFAULT_RUNS: in_provenance(decisions), WANTED: [placed_record(one) for one in wanted]}
     known = {**about, **{name: records for name, records in kept.items() if records}}
@@ -103,7 +103,7 @@ def probe_chosen(
 
     target      for this round, relative half-width; None: that of `request`
     about       further provenance
-    end         as `tuner.probe.run.carry_out` says
+    end         as `tuner.probe.driver.carry_out` says
     alone       what `out` lacks of `probe_cluster` is left out instead of measured first
 
     `out` is what `probe_cluster` made of the same request; what it lacks is measured first. The

@@ -16,13 +16,13 @@ from tuner.core.measurement import Cluster, Measurements, read_measurements
 from tuner.launch import Hosts, Launcher, available_cores
 from tuner.launch.rank_program import SINGLE, THREAD_LEVELS, rank_program
 from tuner.probe.deadline import moment
-from tuner.probe.file import BEGAN, ProbeFile
 from tuner.probe.heartbeat import EVERY
 from tuner.probe.machine import local_cluster, provenance
-from tuner.probe.plan import Plan, write_plan
-from tuner.probe.planning import COLLECTIVE_SIZES, make_plan
-from tuner.probe.request import check_parts
-from tuner.probe.watch import STARTING, Progress, Watch
+from tuner.probe.monitor import STARTING, Progress, Watch
+from tuner.probe.probe_file import BEGAN, ProbeFile
+from tuner.probe.probe_plan import Plan, write_plan
+from tuner.probe.probe_spec import check_parts
+from tuner.probe.single_host import COLLECTIVE_SIZES, make_plan
 
 __all__ = ["LAUNCHES", "Progress", "carry_out", "plan_here", "probe"]
 

@@ -10,10 +10,10 @@ from tuner import algorithms, mpi_libraries
 from tuner.algorithms import describe, offered
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice
-from tuner.probe.messages import PER_BYTE, PER_CALL, PER_MESSAGE
-from tuner.probe.plan import Arm, Point
-from tuner.probe.reach import Reach
-from tuner.probe.request import ALL, Request, Shape
+from tuner.probe.p2p_points import PER_BYTE, PER_CALL, PER_MESSAGE
+from tuner.probe.probe_plan import Arm, Point
+from tuner.probe.probe_spec import ALL, Request, Shape
+from tuner.probe.representative_pairs import Reach
 
 ITEM = 4  # bytes of the elements that a probe sends
 

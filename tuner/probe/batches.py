@@ -19,9 +19,9 @@ from tuner.core.collective import Collective
 from tuner.core.measurement import LineReader, unreadable
 from tuner.core.path_classes import CONSECUTIVE, Placed
 from tuner.core.table import SCHEDULE, Choice
-from tuner.probe.calls import call, divisible
-from tuner.probe.plan import Point
-from tuner.probe.request import Request, Shape
+from tuner.probe.collective_points import call, divisible
+from tuner.probe.probe_plan import Point
+from tuner.probe.probe_spec import Request, Shape
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tuner.base.errors import ProbeError
 from tuner.base.progress import Report
 from tuner.launch.hosts import several
 from tuner.probe import heartbeat
-from tuner.probe.plan import Plan
+from tuner.probe.probe_plan import Plan
 
 EVENT = '{"event": '
 SIGN = re.compile(re.escape(f'{EVENT}"{heartbeat.EVENT}", "name": ') + r'("[^"]*")\}')

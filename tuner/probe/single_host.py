@@ -10,7 +10,7 @@ from tuner.core.path_classes import HOST
 from tuner.core.table import Choice
 from tuner.launch.rank_program import SINGLE
 from tuner.probe.device_points import device_calls, device_points
-from tuner.probe.plan import CALLS, Arm, Plan, Point
+from tuner.probe.probe_plan import CALLS, Arm, Plan, Point
 from tuner.topology import NODE, NODE_OVERSUBSCRIBED
 
 # No powers of two: where libraries switch their algorithms says little of what lies between.
