@@ -21,8 +21,8 @@ from tuner.cli.output import print_table
 from tuner.core.calibration import Estimate, ReductionCost
 from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import contiguous, nbytes_of
-from tuner.runtime.devices import Device, PointerCache, cuda, cuda_aware, memory_of
-from tuner.runtime.folding import Folding
+from tuner.runtime.device_protocol import Device, PointerCache, cuda, cuda_aware, memory_of
+from tuner.runtime.device_reduction import Folding
 from tuner.runtime.staging import READ, WRITE, Staging
 
 SIZES = tuple(1 << exponent for exponent in range(10, 29, 3))  # bytes

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.runtime.devices import Device, cuda
+from tuner.runtime.device_protocol import Device, cuda
 from tuner.runtime.staging import Staging
 
 os.environ.setdefault("CUPY_STANDIN_DEVICES", "4")  # before CuPy is imported, here and by ranks

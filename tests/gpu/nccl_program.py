@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.runtime.devices import cuda
+from tuner.runtime.device_protocol import cuda
 from tuner.runtime.nccl import Cannot, Nccl, connect
 
 WORLD = MPI.COMM_WORLD

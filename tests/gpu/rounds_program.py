@@ -11,7 +11,7 @@ from tuner.core.collective import Collective
 from tuner.runtime.buffers import contiguous
 from tuner.runtime.executor import Bound
 from tuner.runtime.memory import DeviceMemory
-from tuner.runtime.part import Part
+from tuner.runtime.rank_schedule import Part
 
 WORLD = MPI.COMM_WORLD
 CHUNK = 1000  # elements

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.programs import printed
 from tuner.launch import Launcher
-from tuner.runtime.devices import Device, cuda_aware
+from tuner.runtime.device_protocol import Device, cuda_aware
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])

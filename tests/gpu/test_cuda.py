@@ -14,8 +14,8 @@ from tuner.core.calibration import FREE_REDUCTION, Estimate, ReductionCost
 from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import contiguous
 from tuner.runtime.compatibility import datatype_of_code
-from tuner.runtime.devices import NO_DEVICE, Device, PointerCache, memory_of
-from tuner.runtime.folding import SIZES, Folding
+from tuner.runtime.device_protocol import NO_DEVICE, Device, PointerCache, memory_of
+from tuner.runtime.device_reduction import SIZES, Folding
 from tuner.runtime.memory import DeviceMemory
 from tuner.runtime.staging import READ, WRITE, Staging
 

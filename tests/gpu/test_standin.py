@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.runtime.devices import Device
+from tuner.runtime.device_protocol import Device
 
 PYTHON = Path(__file__).parents[2] / ".venv-cupy" / "bin" / "python"
 PROGRAM = Path(__file__).with_name("real_cupy.py")

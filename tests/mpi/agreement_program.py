@@ -18,7 +18,7 @@ from tuner.core.table import read_table
 from tuner.runtime import agreement
 from tuner.runtime.agreement import Agreed, library_name, obtain
 from tuner.runtime.consensus import run_together
-from tuner.runtime.request import request_for
+from tuner.runtime.table_source import request_for
 
 WORLD = MPI.COMM_WORLD
 

@@ -8,7 +8,7 @@ import threading
 
 from mpi4py import MPI
 
-from tuner.runtime.alone import VARIABLES, alone
+from tuner.runtime.collective_lock import VARIABLES, alone
 
 WORLD = MPI.COMM_WORLD
 THREADS, TIMES = 3, 3

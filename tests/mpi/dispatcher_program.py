@@ -23,7 +23,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
-from tuner.runtime.ladders import METHODS
+from tuner.runtime.dispatch_table import METHODS
 
 WORLD = MPI.COMM_WORLD
 LIBRARY = library_name()

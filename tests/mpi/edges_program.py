@@ -27,17 +27,17 @@ from tuner.base.errors import InputError, TunerError
 from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.core.table import NCCL, SCHEDULE, Choice, TuningTable
-from tuner.runtime import pool, private, tune
+from tuner.runtime import dispatch_pool, private_comm, tune
 from tuner.runtime.agreement import library_name
+from tuner.runtime.algorithm_control import Forcing
 from tuner.runtime.backend import Backend
-from tuner.runtime.bindings import KEPT
 from tuner.runtime.buffers import describe, in_place
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import ControlVariables
-from tuner.runtime.forcing import Forcing
-from tuner.runtime.ladders import METHODS
+from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.nccl import Place
 from tuner.runtime.nvidia import driver_loads
+from tuner.runtime.schedule_cache import KEPT
 
 WORLD, LEVEL = MPI.COMM_WORLD, MPI.Query_thread()
 OURS = {
@@ -143,13 +143,13 @@ def check_pickle() -> Iterator[str]:
     if pickle.loads(pickle.dumps(tuned)) != WORLD or tuned != WORLD:
         yield "the world is another one"
     tuned.finalize()
-    private = tune(WORLD.Dup(), table())
+    private_comm = tune(WORLD.Dup(), table())
     try:
-        pickle.dumps(private)
+        pickle.dumps(private_comm)
         yield "a private communicator travels"
     except ValueError:  # as mpi4py's
         pass
-    private.Free()
+    private_comm.Free()
 
 
 def check_users_attributes() -> Iterator[str]:
@@ -505,7 +505,9 @@ def check_device_arrays_that_nobody_here_can_copy() -> Iterator[str]:
     """An MPI library may take them without saying so: its own calls are left to it."""
     forced = {(Collective.BCAST, WORLD.size): [(0, Choice()), (64, Choice("binomial"))]}
     with ExitStack() as patched:
-        patched.enter_context(patch("tuner.runtime.devices.gpu_possible", return_value=True))
+        patched.enter_context(
+            patch("tuner.runtime.device_protocol.gpu_possible", return_value=True)
+        )
         for module in ("dispatch", "backend"):
             for name in ("cuda_aware", "cuda_messages"):
                 patched.enter_context(patch(f"tuner.runtime.{module}.{name}", return_value=False))
@@ -717,14 +719,18 @@ def check_nccl_that_fails_on_one_rank() -> Iterator[str]:
 
 def check_what_always_fails_is_not_tried_for_every_duplicate() -> Iterator[str]:
     """Each attempt holds a communicator, of which a library has only so many."""
-    tuned, before, array = tune(WORLD.Dup(), table()), len(private.HELD), np.full(3, WORLD.rank)
+    tuned, before, array = (
+        tune(WORLD.Dup(), table()),
+        len(private_comm.HELD),
+        np.full(3, WORLD.rank),
+    )
     with patch("tuner.runtime.backend.build", side_effect=MemoryError()):
         for _ in range(60):
             twin = tuned.Dup()
             twin.Bcast(array)
             twin.Free()
-    if len(private.HELD) - before > 2 * pool.MOST or array.any():
-        yield f"{len(private.HELD) - before} communicators are held"
+    if len(private_comm.HELD) - before > 2 * dispatch_pool.MOST or array.any():
+        yield f"{len(private_comm.HELD) - before} communicators are held"
     tuned.Free()
 
 
@@ -732,12 +738,12 @@ def check_choices_are_made_ready_once_for_all_duplicates() -> Iterator[str]:
     """Whichever of two a duplicate needs first; where no rule departs, nothing is in the way."""
     tuned, sizes = tune(WORLD.Dup(), table()), [np.zeros(1), np.zeros(9)]
     with patch.object(Backend, "begin", autospec=True, side_effect=Backend.begin) as begun:
-        for number in range(6 * pool.MOST):
+        for number in range(6 * dispatch_pool.MOST):
             twin = tuned.Dup()
             for array in sizes[:: 1 if number % 2 else -1]:
                 twin.Bcast(array)
             twin.Free()
-    if begun.call_count != 2 * pool.MOST:
+    if begun.call_count != 2 * dispatch_pool.MOST:
         yield f"{begun.call_count} times"
     tuned.Free()
     rules = {(Collective.BCAST, WORLD.size): [(0, Choice())]}
@@ -843,22 +849,22 @@ def check_communicators_run_out() -> Iterator[str]:
     """MPICH has few: the library decides where it has none for us, or we hold many already."""
     log, said = logging.getLogger("tuner"), Sayings()
     log.addHandler(said)
-    before, most = len(private.HELD), private.MOST
+    before, most = len(private_comm.HELD), private_comm.MOST
     parent = tune(WORLD.Dup(), table())
-    private.MOST = 2
+    private_comm.MOST = 2
     several, none_left = [parent.Dup() for _ in range(4)], parent.Dup()
     right = [all_equal(comm) for comm in several]
     held = list[MPI.Intracomm]()
     with suppress(MPI.Exception):
         while "mpich" in library_name():
             held.append(WORLD.Dup())
-    private.MOST = most
+    private_comm.MOST = most
     again = tune(none_left.plain, table())
     right += [all_equal(none_left), all_equal(again)]
     again.finalize()
     for comm in (*held, *several, none_left, parent):
         comm.Free()
-    right.append(len(private.HELD) == before)
+    right.append(len(private_comm.HELD) == before)
     log.removeHandler(said)
     reasons = ("2 communicators follow", "makes no more communicators")[: 1 + bool(held)]
     found = [reason for reason in reasons for line in said.lines if reason in line]

@@ -22,10 +22,10 @@ from tests.support.ladders import table_of
 from tests.support.mpi4py_suite import tables
 from tuner.core.collective import Collective
 from tuner.core.table import NCCL, Choice, TuningTable, table_record, write_table
-from tuner.runtime import devices, forcing, nvidia, tune
+from tuner.runtime import algorithm_control, device_protocol, nvidia, tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.consensus import Consensus
-from tuner.runtime.private import made_of
+from tuner.runtime.private_comm import made_of
 
 WORLD = MPI.COMM_WORLD
 LAST = WORLD.size - 1
@@ -143,14 +143,14 @@ def directory_is_gone() -> Iterator[None]:
 
 @contextmanager
 def damaged_cache() -> Iterator[None]:
-    from tuner.runtime import cache
-    from tuner.runtime.request import request_for
+    from tuner.runtime import table_cache
+    from tuner.runtime.table_source import request_for
 
     place = PLACE / f"cache-{WORLD.rank}"
     place.mkdir(exist_ok=True)
     with patch.dict(os.environ, {"TUNER_CACHE": str(place), "TUNER_SERVICE": NOBODY,
                                  "TUNER_TABLE": ""}):  # fmt: skip
-        cache.path_of(request_for(library_name())).write_bytes(b"\x00{damaged")
+        table_cache.path_of(request_for(library_name())).write_bytes(b"\x00{damaged")
         yield
 
 
@@ -235,11 +235,11 @@ FAILURES: dict[str, Failure] = {
     "the disk fails": raising("pathlib.Path.open", OSError(5, "Input/output error")),
     # what it has
     "no module of ours": missing("tuner.runtime.dispatcher"),
-    "no module of the system's": missing("urllib.request", "tuner.runtime.client"),
+    "no module of the system's": missing("urllib.request", "tuner.runtime.service_client"),
     "no threads": raising("threading.Thread.start", RuntimeError("can't start new thread")),
     "a library without a name": raising("tuner.runtime.agreement.MPI.Get_library_version", RAISED),
     "a library that nobody knows": lambda: patch(
-        "tuner.runtime.following.library_name", return_value="other 1"
+        "tuner.runtime.table_binding.library_name", return_value="other 1"
     ),
     "no such variable of the library": raising(
         "tuner.runtime.control_variables.ControlVariables.read", KeyError("no variable")
@@ -248,27 +248,27 @@ FAILURES: dict[str, Failure] = {
         "tuner.runtime.control_variables.ControlVariables.write", PermissionError("read only")
     ),
     "no interface to variables": raising(
-        "tuner.runtime.forcing._variables", OSError("undefined symbol: MPI_T_init_thread")
+        "tuner.runtime.algorithm_control._variables", OSError("undefined symbol: MPI_T_init_thread")
     ),
     "no settings": raising(
         f"tuner.mpi_libraries.{library_name().partition(' ')[0]}.settings", TypeError("settings")
     ),
-    "no driver": raising("tuner.runtime.shortcuts.driver_loads", OSError("cannot load")),
+    "no driver": raising("tuner.runtime.fast_path.driver_loads", OSError("cannot load")),
     "no word about devices": raising("tuner.runtime.dispatch.cuda_aware", OSError("no")),
     "no word about messages": raising("tuner.runtime.dispatch.cuda_messages", OSError("no")),
     # what it needs
-    "no memory for the table": raising("tuner.runtime.request.parse_table", MemoryError()),
-    "no memory for the rules": raising("tuner.runtime.following.applicable", MemoryError()),
+    "no memory for the table": raising("tuner.runtime.table_source.parse_table", MemoryError()),
+    "no memory for the rules": raising("tuner.runtime.table_binding.applicable", MemoryError()),
     "no memory for schedules": raising("tuner.runtime.backend.build", MemoryError()),
     "no memory for buffers": raising("tuner.runtime.memory.HostMemory.empty", MemoryError()),
     "no memory for ladders": raising("tuner.runtime.dispatch.Ladder", MemoryError()),
-    "no memory for what is bound": raising("tuner.runtime.bindings.Bound", MemoryError()),
+    "no memory for what is bound": raising("tuner.runtime.schedule_cache.Bound", MemoryError()),
     "no memory for times": raising("tuner.runtime.dispatcher.Ring", MemoryError()),
-    "no communicator": lambda: patch("tuner.runtime.private.MOST", 0),
-    "a communicator that is lost": lambda: patch("tuner.runtime.forcing._duplicate", lost),
-    "a split that fails": lambda: patch("tuner.runtime.private.made_of", made_and_lost),
-    "no datatype": raising("tuner.runtime.scheduled._reduces", KeyError("datatype")),
-    "no description of a buffer": raising("tuner.runtime.scheduled.contiguous", TypeError("?")),
+    "no communicator": lambda: patch("tuner.runtime.private_comm.MOST", 0),
+    "a communicator that is lost": lambda: patch("tuner.runtime.algorithm_control._duplicate", lost),
+    "a split that fails": lambda: patch("tuner.runtime.private_comm.made_of", made_and_lost),
+    "no datatype": raising("tuner.runtime.schedule_call._reduces", KeyError("datatype")),
+    "no description of a buffer": raising("tuner.runtime.schedule_call.contiguous", TypeError("?")),
     "no bytes of a buffer": raising("tuner.runtime.packing.packed", BufferError("locked")),
     # beside it
     "a log that raises": log_raises,
@@ -278,8 +278,8 @@ FAILURES: dict[str, Failure] = {
 
 def differs(failure: Failure, here: bool, expected: list[bytes]) -> str:
     """Return what is different under a failure, "" for nothing."""
-    forcing._variables.cache_clear()
-    devices.cuda_aware.cache_clear()
+    algorithm_control._variables.cache_clear()
+    device_protocol.cuda_aware.cache_clear()
     nvidia.driver_loads.cache_clear()
     plain, said = WORLD.Dup(), Lines()
     logging.getLogger("tuner").addHandler(said)

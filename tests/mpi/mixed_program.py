@@ -23,7 +23,7 @@ from tuner.core.table import SCHEDULE, Choice, TuningTable
 from tuner.runtime import tune
 from tuner.runtime.agreement import library_name
 from tuner.runtime.compatibility import datatype_of_code
-from tuner.runtime.ladders import METHODS
+from tuner.runtime.dispatch_table import METHODS
 
 WORLD, LIBRARY = MPI.COMM_WORLD, library_name()
 P, ME = WORLD.size, WORLD.rank
@@ -225,7 +225,7 @@ def main(seed: int, calls: int, *, on_device: bool) -> None:
 open_during_messages()
 if sys.argv[3:] == ["device"]:
     # The stand-in for CuPy brings no driver, without which no buffer is looked at for long.
-    with patch("tuner.runtime.shortcuts.driver_loads", return_value=True):
+    with patch("tuner.runtime.fast_path.driver_loads", return_value=True):
         main(int(sys.argv[1]), int(sys.argv[2]), on_device=True)
 else:
     main(int(sys.argv[1]), int(sys.argv[2]), on_device=False)

@@ -24,7 +24,7 @@ RADIX = """
 import sys
 import numpy as np
 from mpi4py import MPI
-from tuner.runtime.forcing import Forcing
+from tuner.runtime.algorithm_control import Forcing
 forcing = Forcing("openmpi", MPI.COMM_WORLD)
 settings = eval(sys.argv[1])
 comm = forcing.communicator(settings)

@@ -21,9 +21,7 @@ from tuner.launch import Launcher
 from tuner.probe.driver import LAUNCHES, Progress, carry_out, plan_here, probe
 from tuner.probe.machine import local_cluster
 
-UNDECIDED = (
-    "import mpi4py.MPI, tuner.runtime.deciding; tuner.runtime.deciding.require_undecided('openmpi')"
-)
+UNDECIDED = "import mpi4py.MPI, tuner.runtime.override_check; tuner.runtime.override_check.require_undecided('openmpi')"
 QUICK: dict[str, Any] = {"ranks": 3, "budget": 40.0, "sizes": [64], "target": 0.5}
 
 
@@ -178,7 +176,7 @@ FORCED = """
 import ctypes, json, sys
 import numpy as np
 from mpi4py import MPI
-from tuner.runtime.forcing import Forcing
+from tuner.runtime.algorithm_control import Forcing
 from tuner.runtime.control_variables import loaded_library
 forcing = Forcing("openmpi", MPI.COMM_WORLD)
 comm = forcing.communicator(json.loads(sys.argv[1]))

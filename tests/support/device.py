@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from tuner.runtime.devices import NO_DEVICE, Kernel, PointerCache
+from tuner.runtime.device_protocol import NO_DEVICE, Kernel, PointerCache
 
 
 class Resident(np.ndarray[Any, np.dtype[Any]]):

@@ -16,7 +16,7 @@ from typing import Any
 from tests.support.ladders import table_of
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, table_record
-from tuner.runtime.request import Request
+from tuner.runtime.table_source import Request
 
 HOST = "127.0.0.1"
 LIBRARY = "openmpi 5.0.11"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mpi4py import MPI
 
-from tuner.runtime.alone import VARIABLES, alone
+from tuner.runtime.collective_lock import VARIABLES, alone
 
 
 def lost(*_: object) -> None:

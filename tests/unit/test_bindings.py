@@ -11,12 +11,12 @@ from tuner.algorithms import build, facts_of, registry
 from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice
 from tuner.core.verify import verify
-from tuner.runtime import bindings, tune
+from tuner.runtime import schedule_cache, tune
 from tuner.runtime.agreement import library_name
-from tuner.runtime.bindings import Bindings
 from tuner.runtime.memory import HOST_MEMORY
-from tuner.runtime.part import Outline
-from tuner.runtime.space import DOUBLED, Space, Spaces
+from tuner.runtime.rank_schedule import Outline
+from tuner.runtime.schedule_cache import Bindings
+from tuner.runtime.scratch import DOUBLED, Space, Spaces
 
 SEGMENT = 64
 BYTES = np.zeros(4 * SEGMENT, np.uint8)
@@ -64,7 +64,10 @@ def test_large_schedules_are_verified_once_per_shape() -> None:
 def test_the_oldest_are_given_up_where_all_have_too_many_messages() -> None:
     spaces, bound = Spaces(HOST_MEMORY), [Mock(messages=40) for _ in "abc"]
     made = bindings_of(Choice("binomial", {}, SCHEDULE), spaces)
-    with patch.object(bindings, "Bound", side_effect=bound), patch.object(bindings, "MESSAGES", 99):
+    with (
+        patch.object(schedule_cache, "Bound", side_effect=bound),
+        patch.object(schedule_cache, "MESSAGES", 99),
+    ):
         for count in (1, 2, 3, 2):
             assert made.bound(BYTES, count, 1, 0) is bound[count - 1]
         assert [one.free.call_count for one in bound] == [1, 0, 0]

@@ -22,8 +22,14 @@ from tuner.runtime import nccl, tune
 from tuner.runtime.buffers import datatype_of
 from tuner.runtime.compatibility import datatype_of_code
 from tuner.runtime.control_variables import loaded_library
-from tuner.runtime.devices import NO_DEVICE, PointerCache, cuda_aware, cuda_messages, memory_of
-from tuner.runtime.folding import SIZES, Folding, crossing, switch
+from tuner.runtime.device_protocol import (
+    NO_DEVICE,
+    PointerCache,
+    cuda_aware,
+    cuda_messages,
+    memory_of,
+)
+from tuner.runtime.device_reduction import SIZES, Folding, crossing, switch
 from tuner.runtime.nccl import (
     Cannot,
     Place,
@@ -37,10 +43,10 @@ from tuner.runtime.staging import MOST_IDLE, READ, WRITE, PinnedPool, Staging
 
 COMM = MPI.COMM_SELF.Dup()
 LIGHT = """
-import sys, tuner.runtime.buffers, tuner.runtime.devices, tuner.runtime.staging
-import tuner.runtime.folding, tuner.runtime.nccl, numpy
-assert tuner.runtime.devices.memory_of(numpy.ones(3)) == "host"
-assert tuner.runtime.devices.memory_of([bytearray(3), 3]) == "host"
+import sys, tuner.runtime.buffers, tuner.runtime.device_protocol, tuner.runtime.staging
+import tuner.runtime.device_reduction, tuner.runtime.nccl, numpy
+assert tuner.runtime.device_protocol.memory_of(numpy.ones(3)) == "host"
+assert tuner.runtime.device_protocol.memory_of([bytearray(3), 3]) == "host"
 assert not [name for name in sys.modules if name.split(".")[0] == "cupy"]
 """
 
@@ -443,7 +449,7 @@ def test_the_user_may_know_better(
     monkeypatch: pytest.MonkeyPatch, said: str, collectives: bool, messages: bool
 ) -> None:
     monkeypatch.setenv("TUNER_CUDA_AWARE", said)
-    monkeypatch.setattr("tuner.runtime.devices.cuda_aware", cuda_aware.__wrapped__)
+    monkeypatch.setattr("tuner.runtime.device_protocol.cuda_aware", cuda_aware.__wrapped__)
     assert cuda_aware.__wrapped__() is collectives
     assert cuda_messages.__wrapped__() is messages
 
@@ -464,8 +470,8 @@ def test_the_stream_that_fills_a_buffer_is_waited_for(
     """Also where MPI takes the buffer itself, and the stream is not CuPy's."""
     device, given, taken = FakeDevice(), np.zeros(5), np.zeros(5)
     monkeypatch.setattr("tuner.runtime.methods.present", lambda: device)
-    monkeypatch.setattr("tuner.runtime.shortcuts.driver_loads", lambda: True)
-    monkeypatch.setattr("tuner.runtime.devices.gpu_possible", lambda: True)
+    monkeypatch.setattr("tuner.runtime.fast_path.driver_loads", lambda: True)
+    monkeypatch.setattr("tuner.runtime.device_protocol.gpu_possible", lambda: True)
     monkeypatch.setattr("tuner.runtime.dispatch.cuda_aware", lambda: True)
     comm, buffer = tune(MPI.COMM_SELF.Dup()), OnStream(given, stream)
     for spec in (buffer, [buffer, 5, MPI.DOUBLE]):
@@ -536,8 +542,8 @@ def test_what_nccl_lacks_reaches_a_library_of_the_host_by_the_host(in_place: boo
 def test_where_no_gpu_can_be_memory_behind_its_interface_is_the_hosts(
     monkeypatch: pytest.MonkeyPatch, possible: bool, where: str
 ) -> None:
-    monkeypatch.setattr("tuner.runtime.devices.present", lambda: None)
-    monkeypatch.setattr("tuner.runtime.devices.gpu_possible", lambda: possible)
+    monkeypatch.setattr("tuner.runtime.device_protocol.present", lambda: None)
+    monkeypatch.setattr("tuner.runtime.device_protocol.gpu_possible", lambda: possible)
     buffer = OnStream(np.zeros(3), 1)
     assert memory_of(buffer) == memory_of([buffer, 3, MPI.DOUBLE]) == where
 

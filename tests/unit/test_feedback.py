@@ -16,8 +16,8 @@ from tuner.core.collective import Collective
 from tuner.core.table import SCHEDULE, Choice, Evidence, Key, Rule, table_record
 from tuner.runtime import feedback, tune
 from tuner.runtime.agreement import library_name
+from tuner.runtime.dispatch_table import Ladder, RecordingLadder
 from tuner.runtime.feedback import Item, Ring, Shape, merge
-from tuner.runtime.ladders import Ladder, RecordingLadder
 
 SMALL = Shape("bcast", 1, 8, "host", "any", "binomial", 64)
 LARGE = SMALL._replace(nbytes=65536, algorithm="pipeline(segment=32768)")

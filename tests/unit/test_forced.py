@@ -8,7 +8,7 @@ import pytest
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
-from tuner.runtime.forced import Forced
+from tuner.runtime.library_algorithm import Forced
 
 
 def test_variables_are_put_back_where_writing_them_was_interrupted() -> None:

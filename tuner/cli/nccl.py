@@ -26,8 +26,8 @@ from tuner.formats.formats import FORMATS
 from tuner.formats.nccl.plugin import Installed, install, summary, usage
 from tuner.machines.loader import load_machine
 from tuner.mpi_libraries import nccl
-from tuner.runtime import client
-from tuner.runtime.request import request_for
+from tuner.runtime import service_client
+from tuner.runtime.table_source import request_for
 from tuner.topology import GPU, Placement
 from tuner.workflows.native_files import left_out
 
@@ -167,7 +167,7 @@ def _table(options: argparse.Namespace) -> TuningTable:
     if not options.library:
         raise InputError("--service needs --library, such as --library 'nccl 2.30.7'")
     request = request_for(options.library, service=options.service, cluster=options.cluster)
-    fetched = client.fetch(request)
+    fetched = service_client.fetch(request)
     warn(fetched.note)
     return parse_table(fetched.text)
 

@@ -9,8 +9,8 @@ from tuner.base.errors import InputError
 from tuner.cli.output import add_json, emit, print_text
 from tuner.core.table import read_table, table_record
 from tuner.formats.known import require_known
-from tuner.runtime import client
-from tuner.runtime.request import request_for
+from tuner.runtime import service_client
+from tuner.runtime.table_source import request_for
 
 SERVICE = "http://127.0.0.1:8765"
 EXAMPLES = f"""examples:
@@ -41,9 +41,9 @@ def run(options: argparse.Namespace) -> None:
     except InputError as reason:
         raise InputError(f"{options.table}: {reason}") from None
     request = request_for(table.library, service=options.service)
-    stored = client.post(request, "/v1/tables", table_record(table))
+    stored = service_client.post(request, "/v1/tables", table_record(table))
     if not options.draft:
-        client.post(request, "/v1/publications", {"version": stored["version"]})
+        service_client.post(request, "/v1/publications", {"version": stored["version"]})
     record = {"version": stored["version"], "cluster": table.cluster.name,
               "library": table.library, "published": not options.draft}  # fmt: skip
     what = "stored" if options.draft else "published"

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from tuner.base.errors import InputError
-from tuner.runtime import cache
+from tuner.runtime import table_cache
 
 SOURCES = Path(__file__).parent
 PROGRAMS = {"switch": (), "enter": (), "idle.so": ("-shared", "-fPIC")}
@@ -32,7 +32,7 @@ def directory() -> Path:
 
     Raises InputError without a compiler, and when it fails.
     """
-    target = cache.directory() / f"lab-{_digest()}"
+    target = table_cache.directory() / f"lab-{_digest()}"
     if all((target / name).exists() for name in PROGRAMS):
         return target
     try:

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from tuner.core.collective import Collective
-from tuner.runtime.ladders import METHODS
+from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.staging import READ, WRITE, Access
 
 PAGE = 4096  # bytes

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.core.collective import Collective
-from tuner.runtime.devices import Device, DeviceArray
-from tuner.runtime.ladders import METHODS
+from tuner.runtime.device_protocol import Device, DeviceArray
+from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.staging import Access, Staging
 
 

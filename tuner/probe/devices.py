@@ -1,6 +1,6 @@
 """Copies, kernels and messages of GPUs as arms (rank side).
 
-Everything goes through `tuner.runtime.devices.Device`, as the dispatcher's calls do: what is timed
+Everything goes through `tuner.runtime.device_protocol.Device`, as the dispatcher's calls do: what is timed
 is what a program will get. Calls return when the GPU is done.
 """
 
@@ -22,7 +22,7 @@ from tuner.probe.pointtopoint import warmed
 from tuner.probe.probe_plan import Arm, Point
 from tuner.probe.timing import Arm as Timed
 from tuner.runtime.buffers import Bytes
-from tuner.runtime.devices import Device, cuda
+from tuner.runtime.device_protocol import Device, cuda
 from tuner.runtime.nccl import Cannot
 from tuner.runtime.staging import READ, WRITE
 

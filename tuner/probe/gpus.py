@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from tuner.base.errors import InputError
 from tuner.core.path_classes import NVLINK, PCIE, SAME_GPU
-from tuner.runtime import devices
+from tuner.runtime import device_protocol
 
 NONE = "no CUDA device here: "
 
@@ -22,7 +22,7 @@ def settle(world: MPI.Intracomm) -> dict[str, Any]:
     near = world.Split_type(MPI.COMM_TYPE_SHARED, world.rank)
     known: dict[str, str] = {}
     try:
-        device = devices.cuda()
+        device = device_protocol.cuda()
         device.select(near.rank)
         known = device.described()
     except InputError as reason:
@@ -40,17 +40,17 @@ def settle(world: MPI.Intracomm) -> dict[str, Any]:
 
 def aware(comm: MPI.Intracomm) -> bool:
     """Whether MPI takes device pointers on all ranks; collective."""
-    return bool(comm.allreduce(devices.cuda_aware(), MPI.LAND))
+    return bool(comm.allreduce(device_protocol.cuda_aware(), MPI.LAND))
 
 
 def takes_messages(comm: MPI.Intracomm) -> bool:
     """Whether MPI's messages take device pointers on all ranks; collective."""
-    return bool(comm.allreduce(devices.cuda_messages(), MPI.LAND))
+    return bool(comm.allreduce(device_protocol.cuda_messages(), MPI.LAND))
 
 
 def everywhere(comm: MPI.Intracomm) -> bool:
     """Whether all ranks have a device; collective."""
-    return bool(comm.allreduce(devices.present() is not None, MPI.LAND))
+    return bool(comm.allreduce(device_protocol.present() is not None, MPI.LAND))
 
 
 def pair(comm: MPI.Intracomm, path_class: str) -> tuple[int, int] | None:
@@ -58,7 +58,7 @@ def pair(comm: MPI.Intracomm, path_class: str) -> tuple[int, int] | None:
 
     All have a device. None where no two ranks are so.
     """
-    device = devices.cuda()
+    device = device_protocol.cuda()
     buses = comm.allgather(device.bus)
     mine = first_pair(buses, path_class, device.linked) if comm.rank == 0 else None
     found: tuple[int, int] | None = comm.bcast(mine)

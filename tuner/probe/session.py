@@ -23,12 +23,12 @@ from tuner.probe.clock import Clock
 from tuner.probe.collectives import Call, HostBuffers, keeps_order
 from tuner.probe.devices import OnDevices
 from tuner.probe.probe_plan import CALLS, DELAY, FEWEST, LARGEST_EAGER, TOO_LONG, Arm, Plan, Point
-from tuner.runtime.forcing import NOTHING, Forcing
-from tuner.runtime.ladders import METHODS
+from tuner.runtime.algorithm_control import NOTHING, Forcing
+from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.memory import HOST_MEMORY
 from tuner.runtime.nccl import Cannot
-from tuner.runtime.scheduled import Scheduled
-from tuner.runtime.space import Spaces
+from tuner.runtime.schedule_call import Scheduled
+from tuner.runtime.scratch import Spaces
 
 HALVED = ("pingpong", "call", "pairs", "sentinel")  # a call there and back gives a one-way time
 LADDER = 0.5  # of the time that is left, for one ladder of sizes at most

@@ -22,7 +22,7 @@ from mpi4py import MPI
 from tuner.core.path_classes import CYCLIC
 from tuner.rank_programs.bisection import ladder
 from tuner.rank_programs.validate import ITEM, executed, expect, perform, place
-from tuner.runtime.deciding import require_undecided
+from tuner.runtime.override_check import require_undecided
 
 Step = tuple[int, list[int]]
 

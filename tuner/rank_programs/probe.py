@@ -39,7 +39,7 @@ from tuner.probe.samples_file import Results
 from tuner.probe.sampling import Account
 from tuner.probe.session import Session
 from tuner.rank_programs import shm_cleanup
-from tuner.runtime.deciding import require_undecided
+from tuner.runtime.override_check import require_undecided
 
 STUCK = 45.0  # seconds beyond its time after which a point is given up as deadlocked
 BEAT = 5.0  # seconds between signs of life

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.core.collective import Collective
-from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import in_place
+from tuner.runtime.mpi_arguments import rank_of
 from tuner.runtime.staging import READ, UNUSED, WRITE, Access
 
 Used = tuple[Any, Access]  # a buffer argument, and what is done with it

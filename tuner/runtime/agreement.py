@@ -19,9 +19,9 @@ from mpi4py import MPI
 from tuner.base.errors import InputError
 from tuner.core.table import TuningTable, table_record
 from tuner.runtime.consensus import Consensus, ObjectionError, attempt
-from tuner.runtime.deadline import Deadline
 from tuner.runtime.log import warn
-from tuner.runtime.request import LARGEST, Fetched, Request, digest_of
+from tuner.runtime.table_source import LARGEST, Fetched, Request, digest_of
+from tuner.runtime.timeout import Deadline
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def _fetched(request: Request) -> Fetched:
         return Fetched(request.content, "the program")
     if request.path is not None:
         return Deadline(request.timeout).run(partial(_read, request, request.path), request.name)
-    from tuner.runtime import client  # urllib, which nobody else has to wait for
+    from tuner.runtime import service_client  # urllib, which nobody else has to wait for
 
-    return client.fetch(request)
+    return service_client.fetch(request)
 
 
 def _read(request: Request, path: Path) -> Fetched:

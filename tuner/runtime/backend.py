@@ -21,16 +21,16 @@ from tuner.core.table import NCCL, SCHEDULE, Choice
 from tuner.mpi_libraries.products import base_of
 from tuner.runtime.accesses import buffers_of
 from tuner.runtime.agreement import library_name
+from tuner.runtime.algorithm_control import Forcing
 from tuner.runtime.consensus import Consensus, attempt_all
-from tuner.runtime.devices import cuda_aware, cuda_messages
-from tuner.runtime.forced import Forced
-from tuner.runtime.forcing import Forcing
-from tuner.runtime.ladders import METHODS, Action
+from tuner.runtime.device_protocol import cuda_aware, cuda_messages
+from tuner.runtime.dispatch_table import METHODS, Action
+from tuner.runtime.library_algorithm import Forced
 from tuner.runtime.memory import HOST_MEMORY, DeviceMemory
 from tuner.runtime.nccl import Cannot, Nccl, action_of, connect
-from tuner.runtime.private import give_back, hold
-from tuner.runtime.scheduled import Scheduled
-from tuner.runtime.space import Spaces
+from tuner.runtime.private_comm import give_back, hold
+from tuner.runtime.schedule_call import Scheduled
+from tuner.runtime.scratch import Spaces
 from tuner.runtime.tally import Tally
 
 Prepare = Callable[..., Callable[[], None] | None]

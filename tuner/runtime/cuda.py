@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tuner.base.errors import InputError
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.compatibility import handle_of
-from tuner.runtime.devices import (
+from tuner.runtime.device_protocol import (
     NO_DEVICE,
     DeviceArray,
     Kernel,

@@ -21,12 +21,12 @@ from tuner.runtime.consensus import (
     reason_of,
     run_together,
 )
-from tuner.runtime.devices import cuda_aware, cuda_messages
+from tuner.runtime.device_protocol import cuda_aware, cuda_messages
+from tuner.runtime.dispatch_table import METHODS, Action, CountingLadder, Ladder, RecordingLadder
 from tuner.runtime.feedback import Ring
-from tuner.runtime.following import Policy, Steps
-from tuner.runtime.ladders import METHODS, Action, CountingLadder, Ladder, RecordingLadder
 from tuner.runtime.log import warn_once
 from tuner.runtime.staging import Staging
+from tuner.runtime.table_binding import Policy, Steps
 from tuner.runtime.tally import Tally
 
 DEFAULT_STEPS = Steps([0], [Choice()], [0], ())

@@ -22,19 +22,19 @@ from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, HOST
 from tuner.core.table import OPERATORS, TuningTable
-from tuner.runtime import log, shortcuts
+from tuner.runtime import fast_path, log
 from tuner.runtime.agreement import NO_TABLE, Agreed, library_name, obtain
 from tuner.runtime.backend import Backend
+from tuner.runtime.comm_layout import nodes_of, nodes_within
+from tuner.runtime.comm_types import Twin, as_kind
 from tuner.runtime.consensus import Consensus, attempt, attempt_all, run_together
 from tuner.runtime.dispatch import Dispatch
+from tuner.runtime.dispatch_pool import DispatchPool
+from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.feedback import Ring, post
-from tuner.runtime.following import NO_RULES, Policy, announce, judge
-from tuner.runtime.ladders import METHODS
-from tuner.runtime.layout import nodes_of, nodes_within
 from tuner.runtime.methods import Methods
-from tuner.runtime.objects import Twin, as_kind
-from tuner.runtime.pool import DispatchPool
-from tuner.runtime.request import Request, here, request_for
+from tuner.runtime.table_binding import NO_RULES, Policy, announce, judge
+from tuner.runtime.table_source import Request, here, request_for
 from tuner.runtime.tally import Tally
 
 DERIVING = (  # what makes a communicator of this one; it follows the same table
@@ -229,7 +229,7 @@ class Tuned(Methods, Twin):
         found: dict[str, Any] = {_attribute(*key): ladder for key, ladder in ladders.items()}
         if self._simple:
             general = partial(Tuned.Bcast, self), partial(Tuned.Allreduce, self)
-            short, _ = attempt(shortcuts.methods, self.plain, ladders, *general)
+            short, _ = attempt(fast_path.methods, self.plain, ladders, *general)
             found |= short or {}  # without them calls take a little longer
         self._put(found)
         return dispatch
@@ -266,7 +266,7 @@ class Tuned(Methods, Twin):
             if comm._policy.departs:
                 self._lend(comm, made)
             elif comm._simple:
-                comm._put(shortcuts.of_library(made))
+                comm._put(fast_path.of_library(made))
         elif self._nodes is not None:
             comm._nodes = nodes_within(self.plain, made, self._nodes)
         return comm

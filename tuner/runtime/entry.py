@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from mpi4py import MPI
 
 from tuner.base.errors import InputError, quoted
+from tuner.runtime.comm_types import Twin, as_kind
 from tuner.runtime.consensus import Consensus, attempt, run_together
 from tuner.runtime.log import warn
-from tuner.runtime.objects import Twin, as_kind
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from tuner.base.errors import ScheduleError
 from tuner.core.schedule import DST_OP_ARRIVING, NO_REDUCTION, Schedule
 from tuner.runtime.buffers import Bytes, address_of, datatype_of
 from tuner.runtime.memory import HOST_MEMORY, Memory
-from tuner.runtime.part import Part, Row
+from tuner.runtime.rank_schedule import Part, Row
 
 Span = tuple[float, float]
 EVERYWHERE: Span = (-math.inf, math.inf)

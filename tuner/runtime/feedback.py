@@ -136,9 +136,9 @@ def _sent(items: list[Item], ranks: int, agreed: Agreed) -> bool:
         "library": agreed.table.library, "ranks": ranks,
         "items": [item.record() for item in items],
     }  # fmt: skip
-    from tuner.runtime import client  # urllib, which nobody else has to wait for
+    from tuner.runtime import service_client  # urllib, which nobody else has to wait for
 
-    _, failure = attempt(client.post, agreed.request, "/v1/feedback", record)
+    _, failure = attempt(service_client.post, agreed.request, "/v1/feedback", record)
     if failure:
         warn(f"tuner: feedback is lost: {failure}")
     return not failure

@@ -14,11 +14,11 @@ import numpy as np
 from mpi4py import MPI
 
 from tuner.runtime.buffers import Bytes, elements_of
-from tuner.runtime.devices import cuda
+from tuner.runtime.device_protocol import cuda
 from tuner.runtime.staging import Staging
 
 if TYPE_CHECKING:
-    from tuner.runtime.folding import Folding
+    from tuner.runtime.device_reduction import Folding
 
 
 class Memory(Protocol):
@@ -73,7 +73,9 @@ class DeviceMemory:
 
     @cached_property
     def _folding(self) -> Folding:
-        from tuner.runtime.folding import Folding  # costs, which programs of the host do without
+        from tuner.runtime.device_reduction import (
+            Folding,  # costs, which programs of the host do without
+        )
 
         return Folding(self.staging)
 

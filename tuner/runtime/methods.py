@@ -12,13 +12,13 @@ from typing import Any, cast
 from mpi4py import MPI
 from numpy import ndarray
 
-from tuner.runtime import shortcuts
+from tuner.runtime import fast_path
 from tuner.runtime.accesses import both
-from tuner.runtime.arguments import commutative, rank_of
 from tuner.runtime.buffers import contiguous, in_place, nbytes_of
-from tuner.runtime.devices import NO_DEVICE, buffer_of, cuda_aware, device_of, present
+from tuner.runtime.device_protocol import NO_DEVICE, buffer_of, cuda_aware, device_of, present
 from tuner.runtime.dispatch import Dispatch
-from tuner.runtime.ladders import Action, Ladder
+from tuner.runtime.dispatch_table import Action, Ladder
+from tuner.runtime.mpi_arguments import commutative, rank_of
 from tuner.runtime.staging import READ, UNUSED, WRITE, Access
 
 
@@ -53,7 +53,7 @@ class Methods:
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = MPI.SUM) -> None:
         """As `Comm.Allreduce`."""
         ladder = self._allreduce_commutative if commutative(op) else self._allreduce_any
-        if type(recvbuf) is ndarray and type(sendbuf) in shortcuts.PLAIN:
+        if type(recvbuf) is ndarray and type(sendbuf) in fast_path.PLAIN:
             ladder.action(recvbuf.nbytes)(sendbuf, recvbuf, op)
         else:
             self._call("Allreduce", ladder, nbytes_of(recvbuf), both(sendbuf, recvbuf), op)

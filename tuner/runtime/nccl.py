@@ -20,14 +20,14 @@ from tuner.base.errors import InputError
 from tuner.base.units import parse_duration
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA
-from tuner.runtime.arguments import rank_of
 from tuner.runtime.buffers import View, contiguous, describe, in_place
 from tuner.runtime.compatibility import code_of, handle_of
 from tuner.runtime.consensus import attempt
-from tuner.runtime.deadline import Deadline
-from tuner.runtime.devices import DeviceArray, cuda, cuda_aware, memory_of
+from tuner.runtime.device_protocol import DeviceArray, cuda, cuda_aware, memory_of
+from tuner.runtime.mpi_arguments import rank_of
 from tuner.runtime.packing import packed
 from tuner.runtime.staging import READ, WRITE, Staging
+from tuner.runtime.timeout import Deadline
 
 Call = Callable[..., None]
 _OPERATORS = {

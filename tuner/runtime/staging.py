@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tuner.core.path_classes import CUDA
 from tuner.runtime.buffers import memory_behind, moved
-from tuner.runtime.devices import Device, buffer_of, memory_of
+from tuner.runtime.device_protocol import Device, buffer_of, memory_of
 
 Result = TypeVar("Result")
 MOST_IDLE = 256 << 20  # bytes of pinned memory kept for the next call

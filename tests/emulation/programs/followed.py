@@ -16,9 +16,9 @@ from mpi4py import MPI
 from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, read_table
 from tuner.runtime import tune
+from tuner.runtime.comm_layout import Layout, layout_on, nodes_of
 from tuner.runtime.consensus import run_together
-from tuner.runtime.following import applicable
-from tuner.runtime.layout import Layout, layout_on, nodes_of
+from tuner.runtime.table_binding import applicable
 
 WORLD = MPI.COMM_WORLD
 NBYTES = 4096

@@ -19,7 +19,7 @@ from numpy import ndarray
 
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS
-from tuner.runtime.ladders import METHODS, Action, Ladder
+from tuner.runtime.dispatch_table import METHODS, Action, Ladder
 from tuner.runtime.nvidia import driver_loads
 
 PLAIN = (ndarray, type(MPI.IN_PLACE), type(None))  # buffer arguments that are never on a device

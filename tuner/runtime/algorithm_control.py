@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from tuner.base.errors import InputError
 from tuner.mpi_libraries.openmpi import DYNAMIC_RULES
-from tuner.runtime.alone import alone
+from tuner.runtime.collective_lock import alone
 from tuner.runtime.compatibility import info_of
 from tuner.runtime.consensus import attempt
 from tuner.runtime.control_variables import ControlVariables

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC
 from tuner.runtime.consensus import Consensus
-from tuner.runtime.private import made_of
+from tuner.runtime.private_comm import made_of
 
 
 class Layout(NamedTuple):

@@ -28,12 +28,12 @@ from tuner.core.table import (
 )
 from tuner.mpi_libraries.products import base_of
 from tuner.runtime.agreement import library_name
-from tuner.runtime.alone import VARIABLES
+from tuner.runtime.algorithm_control import Forcing
 from tuner.runtime.backend import Backend
+from tuner.runtime.collective_lock import VARIABLES
+from tuner.runtime.comm_layout import Layout, layout_on
 from tuner.runtime.consensus import Consensus, reason_of
-from tuner.runtime.devices import cuda, cuda_messages
-from tuner.runtime.forcing import Forcing
-from tuner.runtime.layout import Layout, layout_on
+from tuner.runtime.device_protocol import cuda, cuda_messages
 from tuner.runtime.log import inform, warn, warn_once
 from tuner.runtime.nccl import Cannot, Nccl, objection_of
 

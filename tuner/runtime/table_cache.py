@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tuner.base.atomic_io import from_record, write_atomically
 from tuner.base.errors import InputError
-from tuner.runtime.request import Fetched, Request, digest_of
+from tuner.runtime.table_source import Fetched, Request, digest_of
 
 _PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700
 

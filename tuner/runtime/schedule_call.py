@@ -16,13 +16,13 @@ from mpi4py import MPI
 
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.runtime.arguments import rank_of
-from tuner.runtime.bindings import Bindings, Known, memory_at
 from tuner.runtime.buffers import Bytes, View, address_of, contiguous, in_place, whole
 from tuner.runtime.compatibility import handle_of
 from tuner.runtime.executor import Bound
+from tuner.runtime.mpi_arguments import rank_of
 from tuner.runtime.packing import Packed, packed
-from tuner.runtime.space import Spaces
+from tuner.runtime.schedule_cache import Bindings, Known, memory_at
+from tuner.runtime.scratch import Spaces
 
 Call = Callable[..., None]
 Move = Callable[[], None]

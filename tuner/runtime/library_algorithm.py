@@ -15,10 +15,10 @@ from typing import Any
 from mpi4py import MPI
 
 from tuner.core.collective import Collective
-from tuner.runtime.arguments import rank_of
+from tuner.runtime.algorithm_control import NOTHING, Around
 from tuner.runtime.buffers import in_place, is_plain
-from tuner.runtime.forcing import NOTHING, Around
-from tuner.runtime.ladders import METHODS, Action
+from tuner.runtime.dispatch_table import METHODS, Action
+from tuner.runtime.mpi_arguments import rank_of
 from tuner.runtime.packing import nothing, packed
 
 Move = Callable[[], None]

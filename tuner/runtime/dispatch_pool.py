@@ -19,7 +19,7 @@ from tuner.runtime.backend import Backend
 from tuner.runtime.consensus import attempt_all
 from tuner.runtime.dispatch import Dispatch
 from tuner.runtime.feedback import Ring
-from tuner.runtime.following import Policy
+from tuner.runtime.table_binding import Policy
 from tuner.runtime.tally import Tally
 
 MOST = 8  # dispatches for one communicator's duplicates

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
-from tuner.runtime.alone import alone
+from tuner.runtime.collective_lock import alone
 from tuner.runtime.consensus import AbandonedError, Consensus, ObjectionError, reason_of
 
 MOST = 256  # that a rank holds at once

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tuner.core.calibration import ReductionCost
 from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.compatibility import handle_of
-from tuner.runtime.devices import DeviceArray, Kernel
+from tuner.runtime.device_protocol import DeviceArray, Kernel
 from tuner.runtime.log import warn_once
 from tuner.runtime.staging import READ, WRITE, Staging
 

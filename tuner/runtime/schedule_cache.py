@@ -14,8 +14,8 @@ from tuner.core.table import Choice
 from tuner.runtime.buffers import Bytes, address_of
 from tuner.runtime.compatibility import Buffer
 from tuner.runtime.executor import Bound
-from tuner.runtime.part import Outline
-from tuner.runtime.space import Spaces
+from tuner.runtime.rank_schedule import Outline
+from tuner.runtime.scratch import Spaces
 
 KEPT = 64  # buffers that stay bound, per choice and communicator; the oldest are given up
 MESSAGES = 1 << 16  # of all of them together: each takes one or two kilobytes

@@ -23,9 +23,9 @@ from urllib.error import URLError
 from urllib.parse import urlencode, urlsplit
 
 from tuner.base.errors import InputError, quoted
-from tuner.runtime import cache
-from tuner.runtime.deadline import Deadline, LateError
-from tuner.runtime.request import LARGEST, Fetched, Request
+from tuner.runtime import table_cache
+from tuner.runtime.table_source import LARGEST, Fetched, Request
+from tuner.runtime.timeout import Deadline, LateError
 
 TABLE = "application/vnd.tuner.table+json"
 ATTEMPTS = 3
@@ -82,7 +82,7 @@ def post(request: Request, path: str, record: Mapping[str, Any]) -> Any:
 def _kept(request: Request) -> tuple[Fetched | None, str]:
     """The copy, and what else is to be said where nothing answers."""
     try:
-        return cache.load(request), ""
+        return table_cache.load(request), ""
     except InputError as flaw:
         return None, f"; {flaw}"
 
@@ -98,7 +98,7 @@ def _fetch(request: Request, kept: Fetched | None, deadline: Deadline) -> Fetche
     if answer.status == NOT_MODIFIED and kept is not None:
         return replace(kept, origin=request.name)
     fetched = _table(request, answer)
-    cache.keep(request, fetched)
+    table_cache.keep(request, fetched)
     return fetched
 
 
