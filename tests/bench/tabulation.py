@@ -25,7 +25,7 @@ from tuner.cli.output import print_table
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster, Measurement, Measurements
 from tuner.core.table import Choice, TuningTable
-from tuner.formats.formats import FORMATS, Wish
+from tuner.formats.registry import FORMATS, Wish
 from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
 from tuner.sim.process_pool import usable

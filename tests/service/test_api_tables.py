@@ -22,7 +22,7 @@ from tuner.api.routes.tables import Form
 from tuner.api.settings import Settings
 from tuner.core.table import parse_table
 from tuner.formats import mpich, nccl, openmpi
-from tuner.formats.formats import FORMATS
+from tuner.formats.registry import FORMATS
 
 RULES, CSEL = "application/vnd.tuner.openmpi-rules", "application/vnd.tuner.mpich-csel+json"
 CALL: dict[str, Any] = {"collective": "bcast", "nodes": 1, "ppn": 4, "nbytes": 5000}

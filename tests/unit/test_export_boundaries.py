@@ -23,8 +23,8 @@ from tuner import mpi_libraries
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable
 from tuner.formats import intelmpi, mpich, mvapich2, nccl, openmpi, ucc
-from tuner.formats.formats import FORMATS, Wish
 from tuner.formats.openmpi import json_rules
+from tuner.formats.registry import FORMATS, Wish
 from tuner.mpi_libraries.intelmpi import PER_RANK, PRESETS, choice_of
 from tuner.mpi_libraries.mvapich2 import ALGORITHMS as MVAPICH2
 from tuner.mpi_libraries.nccl.names import choice_of as nccl_choice

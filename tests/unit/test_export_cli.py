@@ -16,7 +16,7 @@ from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, read_table, write_table
-from tuner.formats.formats import FORMATS
+from tuner.formats.registry import FORMATS
 from tuner.launch import Launcher
 
 ALLREDUCE = Collective.ALLREDUCE

@@ -15,8 +15,8 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
 from tuner.formats import mpich
-from tuner.formats.formats import FORMATS
 from tuner.formats.mpich import Call
+from tuner.formats.registry import FORMATS
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 TABLE = table_of(

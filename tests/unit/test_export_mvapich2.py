@@ -12,8 +12,8 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
 from tuner.formats import mvapich2
-from tuner.formats.formats import FORMATS, Wish
 from tuner.formats.mvapich2 import DIALECT
+from tuner.formats.registry import FORMATS, Wish
 from tuner.mpi_libraries.mvapich2 import ALGORITHMS
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST

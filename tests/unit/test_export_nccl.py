@@ -15,7 +15,7 @@ from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
 from tuner.formats import nccl
 from tuner.formats.nccl import Call
-from tuner.formats.nccl.rows import LARGEST
+from tuner.formats.nccl.csv_rules import LARGEST
 from tuner.mpi_libraries.nccl.names import choice_of, way_of, ways_of
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST

@@ -42,7 +42,7 @@ from tuner.core.table import (
     table_record,
     write_table,
 )
-from tuner.formats.formats import FORMATS, Wish
+from tuner.formats.registry import FORMATS, Wish
 from tuner.launch import Hosts
 from tuner.mpi_libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
 from tuner.mpi_libraries.schedules import schedule_of

@@ -12,7 +12,7 @@ from tuner.api.problems import Problem
 from tuner.base.errors import ProbeError
 from tuner.core.table import TuningTable, rule_record, table_record
 from tuner.formats import mpich
-from tuner.formats.formats import FORMATS, Wish
+from tuner.formats.registry import FORMATS, Wish
 from tuner.launch import Launcher
 
 TUNER = "tuner"

@@ -23,7 +23,7 @@ from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective
 from tuner.core.measurement import read_measurements
 from tuner.core.table import Choice, Rule, TuningTable, read_table
-from tuner.formats.formats import FORMATS
+from tuner.formats.registry import FORMATS
 from tuner.importers import Reading, Told, read_all
 from tuner.importers.names import require_names
 from tuner.machines.topology_files import load_topology

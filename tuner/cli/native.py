@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.cli import parsing
 from tuner.core.table import TuningTable, read_table
-from tuner.formats.formats import FORMATS, Format, Wish
+from tuner.formats.registry import FORMATS, Format, Wish
 from tuner.workflows.native_files import generic_of
 
 

@@ -22,8 +22,8 @@ from tuner.cli.output import (
 )
 from tuner.core.collective import Collective
 from tuner.core.table import TuningTable, parse_table, read_table
-from tuner.formats.formats import FORMATS
 from tuner.formats.nccl.plugin import Installed, install, summary, usage
+from tuner.formats.registry import FORMATS
 from tuner.machines.loader import load_machine
 from tuner.mpi_libraries import nccl
 from tuner.runtime import service_client

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.cli.output import add_json, emit, print_text
 from tuner.core.table import read_table, table_record
-from tuner.formats.known import require_known
+from tuner.formats.check_names import require_known
 from tuner.runtime import service_client
 from tuner.runtime.table_source import request_for
 

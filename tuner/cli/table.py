@@ -26,8 +26,8 @@ from tuner.cli.progress import Display
 from tuner.cli.rules import counted_rules, print_changes, print_rules
 from tuner.core.table import TuningTable, read_table, table_record
 from tuner.formats import openmpi
-from tuner.formats.formats import FORMATS, Wish, format_of
-from tuner.formats.ladders import overridden
+from tuner.formats.registry import FORMATS, Wish, format_of
+from tuner.formats.rules_by_ranks import overridden
 from tuner.launch.interpreters import interpreter
 from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of

@@ -10,8 +10,8 @@ from tuner import mpi_libraries
 from tuner.diagnosis import launch, tools
 from tuner.diagnosis.findings import Diagnosis, Examined, Finding, found
 from tuner.diagnosis.library import load
-from tuner.formats.formats import FORMATS
 from tuner.formats.openmpi import emitter, han
+from tuner.formats.registry import FORMATS
 from tuner.launch import LOCAL, Hosts, Installation, Template
 from tuner.launch.executables import compiler_of
 from tuner.mpi_libraries.mpich import DEVICE_FILE

@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable
-from tuner.formats import strict
-from tuner.formats.ladders import by_ranks, describe
-from tuner.formats.variables import LARGEST, Dialect, Entry
+from tuner.formats import strict_parsing
+from tuner.formats.env_format import LARGEST, Dialect, Entry
+from tuner.formats.rules_by_ranks import by_ranks, describe
 from tuner.mpi_libraries.mvapich2 import ALGORITHMS, choice_of, number_of, order_safe
 
 MOST_ENTRIES = 32  # places in the library's table
-_ENTRY = re.compile(rf"({strict.NUMBER}):({strict.NUMBER})-({strict.NUMBER}|\+)")
+_ENTRY = re.compile(
+    rf"({strict_parsing.NUMBER}):({strict_parsing.NUMBER})-({strict_parsing.NUMBER}|\+)"
+)
 
 
 def otherwise_of(name: str) -> Choice | None:
@@ -61,7 +63,7 @@ def write(entries: Sequence[Entry]) -> str:
 def read(collective: Collective, value: str) -> tuple[Entry, ...]:
     """The entries of a value; raises InputError for what MVAPICH2 would misread."""
     known = ALGORITHMS[collective].values()
-    alone = strict.number(value)
+    alone = strict_parsing.number(value)
     if alone is not None and alone in known:
         return (Entry(alone),)
     words, entries = value.split(","), list[Entry]()

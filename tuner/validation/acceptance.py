@@ -17,7 +17,7 @@ from pathlib import Path
 from tuner.base.progress import Counted, quietly
 from tuner.core.collective import Collective
 from tuner.core.table import MEASURED, Choice, Evidence, Rule, TuningTable
-from tuner.formats.ladders import every_ladder
+from tuner.formats.rules_by_ranks import every_ladder
 from tuner.validation.timing import CONDITIONS, Side, Starter, TimedCall, Times, TimingProgram
 from tuner.validation.timing import time_rounds as time_calls
 

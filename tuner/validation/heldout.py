@@ -21,7 +21,7 @@ from tuner.base.progress import Counted, quietly
 from tuner.core.collective import Collective
 from tuner.core.speedup import holm, over_launches
 from tuner.core.table import Rule, TuningTable
-from tuner.formats.ladders import every_ladder
+from tuner.formats.rules_by_ranks import every_ladder
 from tuner.validation.acceptance import ITEM, Trial, sizes_of
 from tuner.validation.timing import (
     CONDITIONS,

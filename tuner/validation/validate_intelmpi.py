@@ -17,9 +17,9 @@ from tuner.base.errors import InputError, ProbeError
 from tuner.base.progress import Counted, quietly
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule, TuningTable
-from tuner.formats import environment
+from tuner.formats import shell_exports
 from tuner.formats.intelmpi.adjust import DIALECT, PREFIX
-from tuner.formats.ladders import by_ranks
+from tuner.formats.rules_by_ranks import by_ranks
 from tuner.mpi_libraries import require_unset
 from tuner.mpi_libraries.intelmpi import preset_of
 from tuner.validation.validation import (
@@ -39,7 +39,7 @@ _Entered = Mapping[tuple[Rule, int], Answer]
 
 def activation(file: Path) -> dict[str, str]:
     """The variables that a file sets."""
-    variables = environment.parse(file.read_text(encoding="utf-8"))
+    variables = shell_exports.parse(file.read_text(encoding="utf-8"))
     return {name: value for name, value in variables.items() if value is not None}
 
 

@@ -21,12 +21,12 @@ from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.progress import Counted, quietly
 from tuner.core.table import Choice, Rule, TuningTable
-from tuner.formats.ladders import every_ladder
 from tuner.formats.mpich import device, emitter
 from tuner.formats.mpich.branches import LeafOf, grown, guarded
 from tuner.formats.mpich.generic import OwnTrees
 from tuner.formats.mpich.layers import DEVICE, MPIR
 from tuner.formats.mpich.selection import Call, Leaf, Tree
+from tuner.formats.rules_by_ranks import every_ladder
 from tuner.mpi_libraries import require_unset
 from tuner.mpi_libraries.mpich import DECIDING, DEVICE_COLLECTIVES
 from tuner.validation.validation import (

@@ -18,7 +18,7 @@ from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
 from tuner.base.units import format_size, plural
 from tuner.core.table import Choice, Rule, TuningTable
-from tuner.formats.ladders import by_place
+from tuner.formats.rules_by_ranks import by_place
 from tuner.importers.inspector_files import begins_inspector, reader_of
 from tuner.importers.streaming import streamed_files
 from tuner.validation.nccl_logs import CHANNELS, Evidence, Executed

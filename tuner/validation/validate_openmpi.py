@@ -11,10 +11,10 @@ from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule, TuningTable
-from tuner.formats.ladders import every_ladder
 from tuner.formats.openmpi.emitter import check
 from tuner.formats.openmpi.parser import parse
 from tuner.formats.openmpi.rules import first_of, render
+from tuner.formats.rules_by_ranks import every_ladder
 from tuner.mpi_libraries import require_unset
 from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, DECIDING, normal, redirected
 from tuner.validation.openmpi_trace import WATCHED, build_watcher, inside, seen, unseen

@@ -15,9 +15,9 @@ from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.formats import openmpi
-from tuner.formats.formats import FORMATS, Wish
-from tuner.formats.ladders import describe
 from tuner.formats.openmpi.emitter import UNSPLIT
+from tuner.formats.registry import FORMATS, Wish
+from tuner.formats.rules_by_ranks import describe
 from tuner.launch import LOCAL, Hosts, Launcher, ShapeLauncher
 from tuner.launch.rank_program import SINGLE
 from tuner.validation import validate_openmpi

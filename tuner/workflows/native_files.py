@@ -8,7 +8,7 @@ from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.table import TuningTable
 from tuner.formats import mpich
-from tuner.formats.formats import FORMATS, Wish
+from tuner.formats.registry import FORMATS, Wish
 from tuner.launch.interpreters import interpreter, libmpi
 
 

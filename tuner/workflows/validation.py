@@ -14,9 +14,9 @@ from tuner.base.units import format_range, format_sizes, plural, readable
 from tuner.core.measurement import Cluster
 from tuner.core.table import OPERATORS, Rule, TuningTable
 from tuner.formats import intelmpi, mpich, openmpi
-from tuner.formats.formats import FORMATS, Format, Wish
+from tuner.formats.env_format import ranks_of
 from tuner.formats.openmpi.emitter import READERS
-from tuner.formats.variables import ranks_of
+from tuner.formats.registry import FORMATS, Format, Wish
 from tuner.launch import LOCAL, Hosts, Launcher, Spread, Template
 from tuner.launch.interpreters import libmpi
 from tuner.launch.template import usual_template

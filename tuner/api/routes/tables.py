@@ -30,7 +30,7 @@ from tuner.api.schemas import (
 )
 from tuner.api.service import Service, Serving
 from tuner.core.table import table_from_record
-from tuner.formats.known import require_known
+from tuner.formats.check_names import require_known
 from tuner.select.table_diff import difference, difference_record
 
 router = APIRouter(

@@ -15,13 +15,15 @@ from collections.abc import Sequence
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.formats import strict
-from tuner.formats.variables import LARGEST, Dialect, Entry
+from tuner.formats import strict_parsing
+from tuner.formats.env_format import LARGEST, Dialect, Entry
 from tuner.mpi_libraries.intelmpi import PER_RANK, PRESETS, choice_of, preset_of
 
 PREFIX = "I_MPI_ADJUST_"
 MOST_ENTRIES = 1000
-_ENTRY = re.compile(rf"({strict.NUMBER})(?::({strict.NUMBER})-({strict.NUMBER}))?")
+_ENTRY = re.compile(
+    rf"({strict_parsing.NUMBER})(?::({strict_parsing.NUMBER})-({strict_parsing.NUMBER}))?"
+)
 
 
 def otherwise_of(name: str) -> Choice | None:

@@ -16,8 +16,8 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
-from tuner.formats.ladders import by_ranks, places_by_ranks
 from tuner.formats.mpich.selection import COMMUNICATOR, Call, Leaf, Tree, holds
+from tuner.formats.rules_by_ranks import by_ranks, places_by_ranks
 from tuner.mpi_libraries.mpich import LARGEST, native
 
 LeafOf = Callable[[Rule], Leaf | None]  # None: the library's own branch

@@ -9,7 +9,6 @@ from itertools import product
 from tuner.base.errors import quoted
 from tuner.core.collective import Collective
 from tuner.core.table import OPERATORS, Rule, TuningTable
-from tuner.formats.ladders import beside, by_ranks, probe_sizes
 from tuner.formats.mpich.branches import LeafOf, among_nodes_of_several, guarded
 from tuner.formats.mpich.layers import Layer
 from tuner.formats.mpich.parsing import parse
@@ -25,6 +24,7 @@ from tuner.formats.mpich.selection import (
     rules_for,
     seen_by,
 )
+from tuner.formats.rules_by_ranks import beside, by_ranks, probe_sizes
 from tuner.mpi_libraries.mpich import ITEM
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule, TuningTable
-from tuner.formats.ladders import describe
 from tuner.formats.mpich.branches import LeafOf, grown
 from tuner.formats.mpich.comparison import compare
 from tuner.formats.mpich.layers import MPIR, Layer
 from tuner.formats.mpich.parsing import introduced_after
 from tuner.formats.mpich.selection import Leaf, Tree
+from tuner.formats.rules_by_ranks import describe
 from tuner.mpi_libraries.mpich import leaf_parameters, native, order_safe
 
 POISON = Leaf("MPIR_Barrier_intra_smp")  # no other collective can run it

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tuner.base.errors import InputError, quoted
-from tuner.formats import strict
+from tuner.formats import strict_parsing
 from tuner.formats.mpich.layers import MPIR, Layer, layer_of
 from tuner.formats.mpich.selection import LEAF, NUMERIC, Tree, conditions
 from tuner.mpi_libraries.mpich import LARGEST
@@ -34,7 +34,7 @@ SINCE = (  # what no MPICH before these releases has for certain
         r"algorithm=MPIR_(Bcast_intra_(pipelined_)?tree|Barrier_intra_k_dissemination"
         r"|Allreduce_intra_(ring|tree|recexch|k_reduce_scatter_allgather))"
     )),
-    ((4, 2), re.compile(rf"comm_avg_ppn<{strict.NUMBER}|comm_avg_ppn=any|any")),
+    ((4, 2), re.compile(rf"comm_avg_ppn<{strict_parsing.NUMBER}|comm_avg_ppn=any|any")),
     ((4, 3), re.compile(r"algorithm=\w+_recursive_multiplying")),
     ((4, 3), re.compile(r"composition=MPIDI_Bcast_intra_composition_delta")),
     ((5, 0), re.compile(r"algorithm=\w+_ccl")),
@@ -55,7 +55,7 @@ def parse(text: str, library: str = "mpich", layer: Layer = MPIR) -> Tree:
 
 
 def _parsed(text: str, library: str, layer: Layer) -> Tree:
-    tree = strict.json_content(text, "MPICH tuning file")
+    tree = strict_parsing.json_content(text, "MPICH tuning file")
     if not isinstance(tree, dict) or not tree:
         raise InputError("MPICH tuning file: no collectives in it")
     for key, node in tree.items():
@@ -82,7 +82,7 @@ def introduced_after(library: str, key: str) -> str:
     The answer is "" for a key that this library has, as far as is known.
     """
     name, _, version = library.partition(" ")
-    parts = [strict.number(part) for part in version.split(".")[:2]]
+    parts = [strict_parsing.number(part) for part in version.split(".")[:2]]
     numbers = tuple(part for part in parts if part is not None)
     if name != "mpich" or len(numbers) < 2:
         return ""

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
-from tuner.formats import strict
+from tuner.formats import strict_parsing
 from tuner.formats.mpich.layers import Layer
 
 Tree = Mapping[str, Any]
@@ -27,9 +27,9 @@ LEAF = re.compile(r"(algorithm|composition)=\w+", re.ASCII)
 # condition is left to each call, and there its comm_size<N reads as <=N (csel.c).
 COMMUNICATOR = ("comm_type", "comm_size", "comm_hierarchy", "comm_avg_ppn", "is_node_consecutive")
 NUMERIC = re.compile(
-    rf"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)({strict.NUMBER})"
+    rf"(comm_size|comm_avg_ppn|avg_msg_size|total_msg_size|count)(<=|<)({strict_parsing.NUMBER})"
 )
-SIZES = re.compile(rf"comm_size(<=?{strict.NUMBER}|=pow2|=any)")
+SIZES = re.compile(rf"comm_size(<=?{strict_parsing.NUMBER}|=pow2|=any)")
 _COMPARE = {"<=": operator.le, "<": operator.lt}
 
 

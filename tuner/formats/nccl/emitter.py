@@ -17,8 +17,18 @@ from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Key, Rule, TuningTable
-from tuner.formats.ladders import by_place, describe, left, probe_sizes
-from tuner.formats.nccl.rows import ANY, COLLECTIVES, LARGEST, NCCL, RCCL, Call, Row, decide, parse
+from tuner.formats.nccl.csv_rules import (
+    ANY,
+    COLLECTIVES,
+    LARGEST,
+    NCCL,
+    RCCL,
+    Call,
+    Row,
+    decide,
+    parse,
+)
+from tuner.formats.rules_by_ranks import by_place, describe, left, probe_sizes
 from tuner.mpi_libraries.nccl.constants import RING, SIMPLE, Way
 from tuner.mpi_libraries.nccl.names import OWN_CHANNELS, choice_of, name_of, way_of, ways_of
 

@@ -16,8 +16,8 @@ from tuner.base.c_compiler import COMPILERS
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.core.table import TuningTable
+from tuner.formats.nccl.csv_rules import MOST_ROWS
 from tuner.formats.nccl.emitter import emit_sparse
-from tuner.formats.nccl.rows import MOST_ROWS
 
 SOURCE = Path(__file__).with_name("plugin.c")
 LIBRARY = "libnccl-tuner-tuner.so"  # of which NCCL_TUNER_PLUGIN=tuner is the short name
@@ -163,7 +163,7 @@ def _try(library: Path) -> int:
     In a child process, which a bad compilation may end. Raises InputError for another decision.
     """
     environment = {name: value for name, value in os.environ.items() if name not in FORCED}
-    command = [sys.executable, "-m", "tuner.formats.nccl.trial", str(library)]
+    command = [sys.executable, "-m", "tuner.formats.nccl.plugin_trial", str(library)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=PATIENCE, env=environment

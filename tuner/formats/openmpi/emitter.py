@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
-from tuner.formats.ladders import beside, by_ranks, describe, places_by_ranks, probe_sizes
 from tuner.formats.openmpi import json_rules
 from tuner.formats.openmpi.parser import parse
 from tuner.formats.openmpi.rules import (
@@ -25,6 +24,7 @@ from tuner.formats.openmpi.rules import (
     render,
     wanted,
 )
+from tuner.formats.rules_by_ranks import beside, by_ranks, describe, places_by_ranks, probe_sizes
 from tuner.mpi_libraries.openmpi import (
     COLLECTIVE_IDS,
     order_safe,

@@ -17,8 +17,8 @@ from itertools import pairwise
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Rule, TuningTable
-from tuner.formats.ladders import beside, by_ranks, probe_sizes
 from tuner.formats.openmpi.rules import first_of
+from tuner.formats.rules_by_ranks import beside, by_ranks, probe_sizes
 from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS
 
 HAN, TUNED = COMPONENTS = ("han", "tuned")

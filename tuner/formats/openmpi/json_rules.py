@@ -18,9 +18,9 @@ from typing import Any
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Key, Rule, TuningTable
-from tuner.formats import strict
-from tuner.formats.ladders import beside, describe, places_by_ranks, probe_sizes
+from tuner.formats import strict_parsing
 from tuner.formats.openmpi.rules import first_of, wanted
+from tuner.formats.rules_by_ranks import beside, describe, places_by_ranks, probe_sizes
 from tuner.importers.names import algorithm_name
 from tuner.mpi_libraries.openmpi import ALGORITHMS, choice_of, parameters
 
@@ -123,7 +123,7 @@ def _message(rule: Rule) -> dict[str, Any]:
 
 def parse(text: str) -> Rules:
     """The rules in a file; raises InputError for what Open MPI would drop or misread."""
-    root = strict.json_content(text, "JSON rules")
+    root = strict_parsing.json_content(text, "JSON rules")
     if (
         not isinstance(root, dict)
         or {**root, "collectives": 0} != {**_ROOT, "collectives": 0}

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError, quoted
-from tuner.formats import strict
+from tuner.formats import strict_parsing
 from tuner.formats.openmpi.rules import Row, Rules
 
-_HEADER = re.compile(rf"rule-file-version-({strict.NUMBER})\s")
+_HEADER = re.compile(rf"rule-file-version-({strict_parsing.NUMBER})\s")
 LARGEST = 2**31 - 1  # the library keeps sizes of communicators and segments in an int
 ALGORITHMS_OF = {  # collective number -> largest algorithm number of Open MPI 5.0
     0: 7, 1: 5, 2: 6, 3: 5, 4: 2, 6: 6, 7: 9, 8: 2, 9: 3, 11: 7, 12: 4, 13: 4, 14: 2, 15: 3,
@@ -96,7 +96,7 @@ def _tokens(text: str, start: int) -> Iterator[_Token]:
     first = text.count("\n", 0, start) + 1
     for line, content in enumerate(text[start:].split("\n"), start=first):
         for word in content.partition("#")[0].split():
-            value = strict.number(word)
+            value = strict_parsing.number(word)
             if value is None:
                 raise InputError(
                     f"rules file, line {line}: {quoted(word)} is not a plain decimal number; Open"

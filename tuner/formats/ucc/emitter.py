@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Key, Rule, TuningTable
-from tuner.formats.ladders import beside, by_place, describe, probe_sizes
+from tuner.formats.rules_by_ranks import beside, by_place, describe, probe_sizes
 from tuner.formats.ucc.file import LONGEST, TUNE, Conf, Team, decide, parse
 from tuner.formats.ucc.tune import FORCED, INFINITE, MEMORIES, Token, joined
 from tuner.mpi_libraries.ucc import UNSPLIT, require

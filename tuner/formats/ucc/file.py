@@ -16,7 +16,7 @@ from itertools import combinations
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.formats import strict
+from tuner.formats import strict_parsing
 from tuner.formats.ucc.tune import Span, Token, parse_tune
 
 TUNE = "UCC_TL_UCP_TUNE"
@@ -26,7 +26,7 @@ LONGEST = 8189  # bytes of a line; longer ones are broken in two
 LONGEST_SECTION = 127
 MOST_SECTIONS = 1000
 LARGEST = 10**9 - 1  # of a number of ranks or nodes
-_RANGE = re.compile(rf"({strict.NUMBER})(?:-({strict.NUMBER}))?")
+_RANGE = re.compile(rf"({strict_parsing.NUMBER})(?:-({strict_parsing.NUMBER}))?")
 _NAME = re.compile(r"(\w+_)?UCC_\w+", re.ASCII)
 
 
@@ -117,7 +117,7 @@ def parse(text: str) -> Conf:
 
 
 def _section_name(line: str) -> str | None:
-    if strict.length(line) > LONGEST:
+    if strict_parsing.length(line) > LONGEST:
         raise InputError(f"longer than {LONGEST} bytes: UCC would break it in two")
     if not line.startswith("["):
         return None

@@ -15,7 +15,7 @@ from itertools import combinations
 
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
-from tuner.formats import strict
+from tuner.formats import strict_parsing
 from tuner.mpi_libraries.ucc import ALGORITHMS
 
 COLLECTIVES = {str(collective): collective for collective in ALGORITHMS}
@@ -26,7 +26,7 @@ MOST_RANKS = 2**32 - 1
 ANY_TEAM = ((0, MOST_RANKS),)
 MOST_SCORE = 2**31 - 2  # the largest int is `inf`
 MOST_TOKENS = 2000
-_SIZE = re.compile(rf"({strict.NUMBER})(?:([kmgt])b?|b)?", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(rf"({strict_parsing.NUMBER})(?:([kmgt])b?|b)?", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 Span = tuple[int, int]
 
@@ -119,7 +119,7 @@ def _kind(field: str) -> str | None:
         return "collectives"
     if all(part in MEMORIES for part in parts):
         return "memories"
-    if field == FORCED or strict.number(field, MOST_SCORE) is not None:
+    if field == FORCED or strict_parsing.number(field, MOST_SCORE) is not None:
         return "score"
     if re.fullmatch(r"\[[-0-9,inf]+\]", field):
         return "teams"
@@ -150,8 +150,12 @@ def _size(word: str, field: str) -> int:
 def _teams(field: str) -> Iterator[Span]:
     for part in field[1:-1].split(","):
         first, dash, last = part.partition("-")
-        lo = strict.number(first, MOST_RANKS)
-        hi = MOST_RANKS if last == "inf" else strict.number(last if dash else first, MOST_RANKS)
+        lo = strict_parsing.number(first, MOST_RANKS)
+        hi = (
+            MOST_RANKS
+            if last == "inf"
+            else strict_parsing.number(last if dash else first, MOST_RANKS)
+        )
         if lo is None or hi is None or lo > hi:
             raise InputError(f"{quoted(field)} is no list of numbers of ranks such as [2-8,16]")
         yield lo, hi
@@ -159,7 +163,7 @@ def _teams(field: str) -> Iterator[Span]:
 
 def _algorithm(collective: Collective, field: str) -> str:
     name, names = field[1:], ALGORITHMS[collective]
-    number = strict.number(name, len(names) - 1)
+    number = strict_parsing.number(name, len(names) - 1)
     if number is not None:
         return names[number]
     if name not in names:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Rule, TuningTable
-from tuner.formats import environment
-from tuner.formats.ladders import by_ranks, describe, left, probe_sizes
+from tuner.formats import shell_exports
+from tuner.formats.rules_by_ranks import by_ranks, describe, left, probe_sizes
 
 LARGEST = 2**31 - 1  # bytes of a bound; the libraries keep them in an int
 
@@ -71,7 +71,7 @@ class Dialect:
     def parse(self, text: str) -> Ladders:
         """What a file of variables says; raises InputError naming what would be misread."""
         try:
-            variables = environment.parse(text)
+            variables = shell_exports.parse(text)
             found = dict(self._ladder(name, value) for name, value in variables.items())
         except InputError as reason:
             raise InputError(f"{self.library} variables: {reason}") from None
@@ -107,7 +107,7 @@ class Dialect:
         variables |= {name: None for name in self.names.values() if name not in variables}
         p = next(iter(ladders.values()))[0].key.p
         held = f"rules for communicators of {p} ranks, in force for those of any size"
-        text = environment.render(variables, f"{table.library}: {held}")
+        text = shell_exports.render(variables, f"{table.library}: {held}")
         differences = self.check(
             table, text, ranks, otherwise=otherwise, commutative_only=commutative_only
         )

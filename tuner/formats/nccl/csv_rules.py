@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.formats import strict
+from tuner.formats import strict_parsing
 from tuner.mpi_libraries.nccl.constants import PROTOCOLS, Way
 from tuner.mpi_libraries.nccl.names import ALGORITHMS, MOST_CHANNELS, choice_of, ways_of
 
@@ -114,7 +114,7 @@ def parse(text: str, family: str = NCCL) -> tuple[Row, ...]:
 
 
 def _row(line: str, family: str) -> Row:
-    if strict.length(line) > LONGEST:
+    if strict_parsing.length(line) > LONGEST:
         raise InputError(f"longer than {LONGEST} characters: the plugin would break it in two")
     fields = [field.strip(" \t") for field in line.split(",")]
     if len(fields) not in FIELDS or line[0] in " \t":
@@ -159,7 +159,7 @@ def _way(fields: Sequence[str]) -> tuple[Collective, Way]:
 
 
 def _number(field: str) -> int:
-    value = ANY if field == str(ANY) else strict.number(field)
+    value = ANY if field == str(ANY) else strict_parsing.number(field)
     if value is None:
         raise InputError(f"{quoted(field)} is no plain decimal number; the plugin would misread it")
     return value

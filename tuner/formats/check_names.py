@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner import algorithms
 from tuner.base.errors import InputError
 from tuner.core.table import LIBRARY, SCHEDULE, Rule, TuningTable
-from tuner.formats.ladders import describe
+from tuner.formats.rules_by_ranks import describe
 from tuner.mpi_libraries import LIBRARIES
 from tuner.mpi_libraries.products import base_of
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tuner.core.collective import Collective
-from tuner.formats.nccl.rows import LARGEST, RCCL, Row, parse
+from tuner.formats.nccl.csv_rules import LARGEST, RCCL, Row, parse
 from tuner.mpi_libraries.nccl.constants import (
     COLLNET_CHAIN,
     COLLNET_DIRECT,
