@@ -36,7 +36,7 @@ from tuner.formats.mpich.default_algorithms import find
 from tuner.importers import read_results
 from tuner.launch.interpreters import interpreter, libmpi
 from tuner.machines.topology_files import load_topology
-from tuner.mpi_libraries.decisions import Call, Decisions, decisions_of, runs
+from tuner.mpi_libraries.default_algorithms import Call, Decisions, decisions_of, runs
 from tuner.select.cases import Case, cases_of_measurements, cases_of_results, sets
 from tuner.select.dataset import Point, Row, Simulate, by_point
 from tuner.select.evaluate import blind

@@ -15,7 +15,7 @@ from tests.emulation.labs import FLAT
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
 from tuner.launch import Launcher
-from tuner.mpi_libraries.decisions import DEFAULT_RUNS, Call, Decisions, decisions_of
+from tuner.mpi_libraries.default_algorithms import DEFAULT_RUNS, Call, Decisions, decisions_of
 
 PROGRAM = (sys.executable, "-m", "tests.emulation.programs.decided")
 LAB = (sys.executable, "-m", "tuner.cli.main", "lab", "run", "flat.yaml", "--")

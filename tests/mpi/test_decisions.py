@@ -11,7 +11,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE
 from tuner.core.table import Choice
 from tuner.launch import Launcher
-from tuner.mpi_libraries.decisions import Decisions, runs
+from tuner.mpi_libraries.default_algorithms import Decisions, runs
 from tuner.validation.openmpi_default_algorithms import find
 from tuner.validation.openmpi_trace import build_watcher, seen
 from tuner.validation.validation import Trial, ask

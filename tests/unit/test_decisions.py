@@ -21,7 +21,7 @@ from tuner.formats.mpich import OwnTrees
 from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import Launcher
 from tuner.machines.topology_files import load_topology
-from tuner.mpi_libraries.decisions import (
+from tuner.mpi_libraries.default_algorithms import (
     DEFAULT_RUNS,
     Decisions,
     decisions_of,

@@ -8,8 +8,8 @@ from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.machines import preset, with_gpu
 from tuner.mpi_libraries import nccl
-from tuner.mpi_libraries.nccl import Fleet, Graph, Way, early
-from tuner.mpi_libraries.nccl.fleet import best, doubled
+from tuner.mpi_libraries.nccl import Fleet, Graph, Way, model_v2_4
+from tuner.mpi_libraries.nccl.system import best, doubled
 from tuner.topology import Link, Node, Placement, Topology
 
 ALLREDUCE, ALLGATHER, BCAST = Collective.ALLREDUCE, Collective.ALLGATHER, Collective.BCAST
@@ -38,7 +38,9 @@ def test_version_2_4_changes_from_tree_to_ring_where_it_is_known_to(
 ) -> None:
     summit = fleet("summit", gpus // 6, 6)
     for channels, megabytes in ((2, two), (4, four)):
-        assert early.crossover(gpus // 6, 6, channels) / 1e6 == pytest.approx(megabytes, rel=0.03)
+        assert model_v2_4.crossover(gpus // 6, 6, channels) / 1e6 == pytest.approx(
+            megabytes, rel=0.03
+        )
         of = replace(summit, ring=replace(summit.ring, channels=channels))
         for factor, algorithm in ((0.96, "tree"), (1.04, "ring")):
             nbytes = int(factor * megabytes * 1e6)
@@ -54,8 +56,8 @@ def test_version_2_4_on_a_cluster_without_nvlink() -> None:
 def test_version_2_4_never_takes_a_tree_on_one_node_and_its_lines_meet_at_the_threshold() -> None:
     one = fleet("dgx-1v", 1, 8)
     assert nccl.incumbent(one, ALLREDUCE, 8, "2.4.8").algorithm == "ring"
-    assert early.crossover(2, 8, 4) == float("inf")  # the tree is doubled at exactly two nodes
-    limit = early.crossover(16, 6, 2)
+    assert model_v2_4.crossover(2, 8, 4) == float("inf")  # the tree is doubled at exactly two nodes
+    limit = model_v2_4.crossover(16, 6, 2)
     times = nccl.times(fleet("summit", 16, 6), ALLREDUCE, int(limit), "2.4.8")
     assert times[RING] == pytest.approx(times[TREE], rel=1e-6)
 

@@ -44,7 +44,12 @@ from tuner.core.table import (
 )
 from tuner.formats.registry import FORMATS, Wish
 from tuner.launch import Hosts
-from tuner.mpi_libraries.decisions import DEFAULT_RUNS, Decisions, decisions_of, in_provenance
+from tuner.mpi_libraries.default_algorithms import (
+    DEFAULT_RUNS,
+    Decisions,
+    decisions_of,
+    in_provenance,
+)
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.probe.batches import Chosen
 from tuner.probe.merge import merge

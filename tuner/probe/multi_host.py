@@ -26,7 +26,7 @@ from tuner.core.measurement import WANTED, Cluster, Measurements, read_partial, 
 from tuner.core.path_classes import placed_record
 from tuner.launch import Hosts, Launcher, Template
 from tuner.launch.rank_program import rank_program
-from tuner.mpi_libraries.decisions import DEFAULT_RUNS, Decisions, in_provenance
+from tuner.mpi_libraries.default_algorithms import DEFAULT_RUNS, Decisions, in_provenance
 from tuner.probe.batches import Chosen, points_of, rounds_of
 from tuner.probe.collective_points import of_shape, side_by_side
 from tuner.probe.device_points import device_calls, device_points

@@ -22,7 +22,7 @@ from tuner.core.measurement import (
     series_line,
     unreadable,
 )
-from tuner.mpi_libraries.decisions import DEFAULT_RUNS
+from tuner.mpi_libraries.default_algorithms import DEFAULT_RUNS
 from tuner.probe.all_pairs import outliers
 from tuner.probe.monitor import Watch
 from tuner.probe.probe_plan import Plan

@@ -15,7 +15,7 @@ from tuner.base.progress import Counted, quietly
 from tuner.core.calibration import BORROWED, Calibration
 from tuner.core.measurement import WANTED, Measurements
 from tuner.core.table import NOTHING, Choice, Evidence, Rule, TuningTable
-from tuner.mpi_libraries.decisions import decisions_of
+from tuner.mpi_libraries.default_algorithms import decisions_of
 from tuner.select.build_rules import tabulate
 from tuner.select.constraints import ANYTHING, Constraints
 from tuner.select.dataset import Kind, Pair, Point, Row, Simulate, label, measured_pairs

@@ -15,7 +15,7 @@ from typing import Any
 from tuner.base.progress import Counted, quietly
 from tuner.core.calibration import REDUCTIONS, Calibration
 from tuner.core.table import Choice
-from tuner.mpi_libraries.decisions import Decisions, runs
+from tuner.mpi_libraries.default_algorithms import Decisions, runs
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.select.dataset import Pair, Point, Row
 from tuner.sim.process_pool import spread

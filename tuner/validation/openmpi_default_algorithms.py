@@ -9,7 +9,7 @@ from pathlib import Path
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
 from tuner.launch.rank_program import rank_program
-from tuner.mpi_libraries.decisions import Call, Decisions
+from tuner.mpi_libraries.default_algorithms import Call, Decisions
 from tuner.validation.openmpi_trace import WATCHED, build_watcher, seen
 from tuner.validation.validation import Answer, Starter
 

@@ -20,7 +20,7 @@ from tuner.core.measurement import WANTED, Measurements, read_measurements, read
 from tuner.core.path_classes import placed_record
 from tuner.core.table import Choice, TuningTable
 from tuner.launch import Launcher
-from tuner.mpi_libraries.decisions import Decisions
+from tuner.mpi_libraries.default_algorithms import Decisions
 from tuner.probe.batches import provenance_of
 from tuner.probe.monitor import Progress
 from tuner.probe.multi_host import EarlierRun, check_probe, cluster_of, earlier_run, plan_cluster

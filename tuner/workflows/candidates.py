@@ -11,7 +11,7 @@ from tuner import mpi_libraries
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
-from tuner.mpi_libraries.decisions import Decisions, runs
+from tuner.mpi_libraries.default_algorithms import Decisions, runs
 from tuner.probe.batches import Chosen
 from tuner.probe.collective_points import ITEM, divisible
 from tuner.probe.probe_spec import Request, Shape, shapes

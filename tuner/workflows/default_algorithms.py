@@ -13,7 +13,7 @@ from tuner.formats import mpich
 from tuner.formats.mpich import default_algorithms as mpich_decisions
 from tuner.launch import CompletedRun, Launcher, Spread
 from tuner.launch.interpreters import libmpi
-from tuner.mpi_libraries.decisions import Call, Decisions, decisions_of
+from tuner.mpi_libraries.default_algorithms import Call, Decisions, decisions_of
 from tuner.probe.batches import provenance_of
 from tuner.probe.probe_spec import Request, shapes
 from tuner.validation import openmpi_default_algorithms as openmpi_decisions

@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.core.measurement import Measurements
 from tuner.launch import Launcher
-from tuner.mpi_libraries.decisions import Decisions
+from tuner.mpi_libraries.default_algorithms import Decisions
 from tuner.probe.batches import Chosen
 from tuner.probe.monitor import START, Progress
 from tuner.probe.multi_host import probe_chosen, probe_cluster

@@ -11,7 +11,7 @@ from tuner.calibrate import calibrate
 from tuner.core.calibration import Calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import TuningTable
-from tuner.mpi_libraries.decisions import Decisions
+from tuner.mpi_libraries.default_algorithms import Decisions
 from tuner.select.build_table import default_table, make_table
 from tuner.select.constraints import Constraints
 from tuner.select.simulated_times import Simulator

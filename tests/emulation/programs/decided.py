@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
 from tuner.launch import Hosts, Launcher, Spread, Template
-from tuner.mpi_libraries.decisions import in_provenance
+from tuner.mpi_libraries.default_algorithms import in_provenance
 from tuner.validation.openmpi_default_algorithms import find
 
 MOST = 1 << 20

@@ -17,8 +17,8 @@ from tuner.formats.mpich.emitter import leaf_for
 from tuner.formats.mpich.generic import OwnTrees
 from tuner.formats.mpich.selection import Call, Leaf, Tree, UnmatchedError, bounds, decide
 from tuner.launch.rank_program import SINGLE, THREAD_LEVELS
-from tuner.mpi_libraries.decisions import Call as Shaped
-from tuner.mpi_libraries.decisions import Decisions
+from tuner.mpi_libraries.default_algorithms import Call as Shaped
+from tuner.mpi_libraries.default_algorithms import Decisions
 from tuner.mpi_libraries.mpich import ALGORITHMS, ITEM
 
 

@@ -11,10 +11,10 @@ from scipy.optimize import nnls
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl import choice
+from tuner.mpi_libraries.nccl import default_choice
 from tuner.mpi_libraries.nccl.constants import Way
-from tuner.mpi_libraries.nccl.fleet import Fleet
-from tuner.mpi_libraries.nccl.tuning import Line
+from tuner.mpi_libraries.nccl.model_v2_30 import Line
+from tuner.mpi_libraries.nccl.system import Fleet
 
 Sample = tuple[int, float]  # bytes of the whole buffer, seconds
 
@@ -54,7 +54,7 @@ def calibrate(
     Raises as `fit_line`.
     """
     return {
-        way: fit_line(own, partial(choice.factors, fleet, collective, way))
+        way: fit_line(own, partial(default_choice.factors, fleet, collective, way))
         for way, own in samples.items()
     }
 
@@ -71,7 +71,7 @@ def attributed(
     found: dict[Way, list[Sample]] = {}
     for algorithm, own in samples.items():
         for nbytes, seconds in own:
-            times = choice.times(fleet, collective, nbytes)
+            times = default_choice.times(fleet, collective, nbytes)
             ways = [way for way in times if way.algorithm == algorithm]
             if not ways:
                 offered = ", ".join(sorted({way.algorithm for way in times}))

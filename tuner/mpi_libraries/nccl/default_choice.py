@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
-from tuner.mpi_libraries.nccl import early, older, tuning
+from tuner.mpi_libraries.nccl import model_v2_4, model_v2_5, model_v2_30
 from tuner.mpi_libraries.nccl.constants import RING, Way
-from tuner.mpi_libraries.nccl.fleet import Fleet
-from tuner.mpi_libraries.nccl.tuning import Line
+from tuner.mpi_libraries.nccl.model_v2_30 import Line
+from tuner.mpi_libraries.nccl.system import Fleet
 
 EARLIEST, CURRENT = "2.4.8", "2.30.7"
-VERSIONS = (EARLIEST, *older.RELEASES, CURRENT)
+VERSIONS = (EARLIEST, *model_v2_5.RELEASES, CURRENT)
 OFFERED = (Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE, Collective.ALLGATHER,
            Collective.REDUCE_SCATTER)  # fmt: skip
 
@@ -52,12 +52,12 @@ def times(
 def _lines(fleet: Fleet, collective: Collective, version: str) -> dict[Way, Line]:
     """Every way that the version has here, by its own constants."""
     if version == CURRENT:
-        ways = tuning.ways(fleet, collective)
-        return {way: tuning.line(fleet, collective, way) for way in ways}
-    if version in older.RELEASES:
-        ways = older.ways(fleet, collective, version)
-        return {way: older.line(fleet, collective, way, version) for way in ways}
-    return early.lines(fleet, collective)
+        ways = model_v2_30.ways(fleet, collective)
+        return {way: model_v2_30.line(fleet, collective, way) for way in ways}
+    if version in model_v2_5.RELEASES:
+        ways = model_v2_5.ways(fleet, collective, version)
+        return {way: model_v2_5.line(fleet, collective, way, version) for way in ways}
+    return model_v2_4.lines(fleet, collective)
 
 
 def factors(
@@ -65,9 +65,9 @@ def factors(
 ) -> tuple[float, float]:
     """What a version multiplies latency and bandwidth of a way by at a size."""
     if version == CURRENT:
-        return tuning.factors(fleet, collective, way, nbytes)
-    if version in older.RELEASES:
-        return older.factors(fleet, collective, way, nbytes, version)
+        return model_v2_30.factors(fleet, collective, way, nbytes)
+    if version in model_v2_5.RELEASES:
+        return model_v2_5.factors(fleet, collective, way, nbytes, version)
     return 1.0, 1.0
 
 
@@ -80,7 +80,7 @@ def incumbent(
 ) -> Way:
     """What NCCL takes when left alone: the way it expects to be fastest. Raises as `times`."""
     if version == EARLIEST and collective is Collective.ALLREDUCE and not measured:
-        limit = early.crossover(fleet.nodes, fleet.ppn, fleet.ring.channels, fleet.has_nvlink)
+        limit = model_v2_4.crossover(fleet.nodes, fleet.ppn, fleet.ring.channels, fleet.has_nvlink)
         found = times(fleet, collective, nbytes, version)
         return next(w for w in found if (w.algorithm == RING) == (nbytes > limit))
     found = times(fleet, collective, nbytes, version, measured)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl.constants import RING, SIMPLE, TREE, US, Way
-from tuner.mpi_libraries.nccl.fleet import Fleet
-from tuner.mpi_libraries.nccl.tuning import Line
+from tuner.mpi_libraries.nccl.model_v2_30 import Line
+from tuner.mpi_libraries.nccl.system import Fleet
 
 PER_CHANNEL = 5000 / US  # B/s that a ring's channel is taken to carry
 

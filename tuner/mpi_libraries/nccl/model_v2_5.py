@@ -9,8 +9,8 @@ from __future__ import annotations
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import constants as of
 from tuner.mpi_libraries.nccl.constants import GB, Way
-from tuner.mpi_libraries.nccl.fleet import Fleet
-from tuner.mpi_libraries.nccl.tuning import Line, correction, hops
+from tuner.mpi_libraries.nccl.model_v2_30 import Line, correction, hops
+from tuner.mpi_libraries.nccl.system import Fleet
 
 RELEASES = ("2.5.6", "2.8.4")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tuner.core.collective import Collective
 from tuner.mpi_libraries.nccl import constants as of
 from tuner.mpi_libraries.nccl.constants import GB, US, Way
-from tuner.mpi_libraries.nccl.fleet import Fleet, Graph
+from tuner.mpi_libraries.nccl.system import Fleet, Graph
 
 TABLE = of.TABLES["2.30.7"]
 DIVIDED = (Collective.ALLGATHER, Collective.REDUCE_SCATTER)
