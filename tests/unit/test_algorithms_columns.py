@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.calls import EVERYTHING, every_schedule
 from tuner import algorithms
-from tuner.algorithms.columns import Wheel, column
+from tuner.algorithms.round_columns import Wheel, column
 from tuner.core.collective import Collective
 
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER

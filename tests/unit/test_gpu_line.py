@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.calls import inputs, matrix_product, outputs
 from tuner import algorithms
-from tuner.algorithms.levels import Levels
-from tuner.algorithms.shares import Shares
+from tuner.algorithms.hierarchy import Levels
+from tuner.algorithms.multi_leader import Shares
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective

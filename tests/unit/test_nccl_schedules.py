@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.calls import inputs, outputs
 from tuner import algorithms
-from tuner.algorithms.levels import Levels
+from tuner.algorithms.hierarchy import Levels
 from tuner.algorithms.nccl import ring_order
 from tuner.algorithms.pat import spread
 from tuner.base.errors import InputError

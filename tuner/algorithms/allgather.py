@@ -6,9 +6,9 @@ import numpy as np
 
 from tuner.algorithms import rings
 from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.columns import Wheel, column
-from tuner.algorithms.groups import Groups
+from tuner.algorithms.power_of_two import Groups
 from tuner.algorithms.registry import algorithm
+from tuner.algorithms.round_columns import Wheel, column
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, schedule
 
@@ -30,7 +30,7 @@ def recursive_doubling(p: int) -> Schedule:
     """Partners 1, 2, 4, ... apart exchange all they have; extra ranks join through a neighbour.
 
     Cost: log2 p alpha + (p-1)/p m beta, p a power of two, m the whole buffer
-    Source: MPICH allgather_intra_recursive_doubling.c; the pairs: tuner.algorithms.groups
+    Source: MPICH allgather_intra_recursive_doubling.c; the pairs: tuner.algorithms.power_of_two
     """
     groups = Groups.of(p)
     return gathered(groups, Butterfly(groups.leaders, near_first(groups.q)[::-1]))

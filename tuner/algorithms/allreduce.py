@@ -7,7 +7,7 @@ import numpy as np
 from tuner.algorithms import allgather, bcast, reduce, reduce_scatter, rings
 from tuner.algorithms.binary_blocks import Runs
 from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.groups import Groups
+from tuner.algorithms.power_of_two import Groups
 from tuner.algorithms.registry import algorithm, segments
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, concat, schedule

@@ -8,8 +8,8 @@ from itertools import pairwise, zip_longest
 import numpy as np
 
 from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.columns import together
-from tuner.algorithms.groups import Ranks
+from tuner.algorithms.power_of_two import Ranks
+from tuner.algorithms.round_columns import together
 from tuner.core.schedule import DST_OP_ARRIVING, NO_REDUCTION, Round
 
 

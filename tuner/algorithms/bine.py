@@ -13,7 +13,7 @@ import numpy as np
 from tuner.algorithms.allgather import gathered
 from tuner.algorithms.allreduce import halved_and_doubled
 from tuner.algorithms.butterfly import Butterfly, swinging
-from tuner.algorithms.groups import Groups, Ranks
+from tuner.algorithms.power_of_two import Groups, Ranks
 from tuner.algorithms.reduce_scatter import scattered
 from tuner.algorithms.registry import algorithm
 from tuner.core.collective import Collective

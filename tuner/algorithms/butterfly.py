@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.algorithms.groups import Ranks, in_rank_order
+from tuner.algorithms.power_of_two import Ranks, in_rank_order
 from tuner.core.schedule import Round
 
 

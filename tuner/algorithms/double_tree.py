@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.algorithms import trees
-from tuner.algorithms.groups import in_rank_order
+from tuner.algorithms.power_of_two import in_rank_order
 from tuner.algorithms.registry import algorithm, segments
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule, concat

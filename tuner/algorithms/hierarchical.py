@@ -6,7 +6,7 @@ Messages between nodes pass between leaders alone, however many ranks a node hos
 from __future__ import annotations
 
 from tuner.algorithms import allreduce, bcast, reduce, trees
-from tuner.algorithms.levels import Levels
+from tuner.algorithms.hierarchy import Levels
 from tuner.algorithms.registry import algorithm, segments
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule, concat, relabel

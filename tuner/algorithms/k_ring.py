@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tuner.algorithms import rings
-from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.registry import algorithm
+from tuner.algorithms.round_columns import Wheel, column
 from tuner.core.collective import Collective
 from tuner.core.schedule import Ints, Round, Schedule, concat
 

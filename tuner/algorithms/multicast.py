@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tuner.algorithms import bcast
-from tuner.algorithms.levels import Levels
+from tuner.algorithms.hierarchy import Levels
 from tuner.algorithms.registry import algorithm, segments
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, concat, relabel, schedule

@@ -18,9 +18,9 @@ from functools import partial
 import numpy as np
 
 from tuner.algorithms import trees
-from tuner.algorithms.columns import Wheel, column
-from tuner.algorithms.levels import Levels
+from tuner.algorithms.hierarchy import Levels
 from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.round_columns import Wheel, column
 from tuner.algorithms.trees import Array, Hops, join, pipelined
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective

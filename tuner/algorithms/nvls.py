@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from tuner.algorithms import trees
-from tuner.algorithms.levels import Levels
+from tuner.algorithms.hierarchy import Levels
 from tuner.algorithms.nccl import entered_at, hops
 from tuner.algorithms.registry import algorithm, segments
 from tuner.algorithms.trees import Array, Hops, join, pipelined

@@ -15,8 +15,8 @@ from functools import partial
 
 import numpy as np
 
-from tuner.algorithms.columns import Wheel, column
 from tuner.algorithms.registry import algorithm
+from tuner.algorithms.round_columns import Wheel, column
 from tuner.algorithms.trees import Array
 from tuner.core.collective import Collective
 from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round, Schedule

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.algorithms.groups import Groups, Ranks, in_rank_order
+from tuner.algorithms.power_of_two import Groups, Ranks, in_rank_order
 from tuner.algorithms.registry import algorithm
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, schedule

@@ -7,9 +7,9 @@ import numpy as np
 from tuner.algorithms import rings
 from tuner.algorithms.binary_blocks import Runs
 from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.columns import Wheel, column
-from tuner.algorithms.groups import Groups
+from tuner.algorithms.power_of_two import Groups
 from tuner.algorithms.registry import algorithm
+from tuner.algorithms.round_columns import Wheel, column
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, schedule
 
@@ -31,7 +31,7 @@ def recursive_halving(p: int) -> Schedule:
     """Partners ..., 4, 2, 1 apart exchange half of what is left; extra ranks join via a neighbour.
 
     Cost: log2 p alpha + (p-1)/p m (beta + gamma), p a power of two, m the whole vector
-    Source: Open MPI coll_base_reduce_scatter.c, recursivehalving; tuner.algorithms.groups
+    Source: Open MPI coll_base_reduce_scatter.c, recursivehalving; tuner.algorithms.power_of_two
     """
     groups = Groups.of(p)
     return scattered(groups, Butterfly(groups.leaders, near_first(groups.q)[::-1]))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.algorithms.columns import Wheel, column
+from tuner.algorithms.round_columns import Wheel, column
 from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round
 
 

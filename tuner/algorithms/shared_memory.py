@@ -7,10 +7,10 @@ needs to map the buffers (XPMEM) is done once and kept, and not part of the sche
 from __future__ import annotations
 
 from tuner.algorithms import allreduce
-from tuner.algorithms.chunked import binomial_up
-from tuner.algorithms.levels import Levels, finer
+from tuner.algorithms.hierarchy import Levels, finer
+from tuner.algorithms.multi_leader import Shares
 from tuner.algorithms.registry import algorithm
-from tuner.algorithms.shares import Shares
+from tuner.algorithms.segmented_chains import binomial_up
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule, concat, relabel, schedule
 

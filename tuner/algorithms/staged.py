@@ -14,9 +14,9 @@ from itertools import zip_longest
 import numpy as np
 
 from tuner.algorithms import allreduce, bcast, reduce, rings, trees
-from tuner.algorithms.columns import column, together
-from tuner.algorithms.levels import Levels
+from tuner.algorithms.hierarchy import Levels
 from tuner.algorithms.registry import algorithm, segments
+from tuner.algorithms.round_columns import column, together
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, concat, relabel
 

@@ -4,9 +4,9 @@ import numpy as np
 
 from tuner.algorithms.allreduce import exchanged
 from tuner.algorithms.butterfly import Butterfly, swinging
-from tuner.algorithms.columns import together
-from tuner.algorithms.groups import Groups
+from tuner.algorithms.power_of_two import Groups
 from tuner.algorithms.registry import algorithm
+from tuner.algorithms.round_columns import together
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule, schedule
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.algorithms.columns import column
-from tuner.algorithms.groups import in_rank_order
+from tuner.algorithms.power_of_two import in_rank_order
+from tuner.algorithms.round_columns import column
 from tuner.core.collective import Collective
 from tuner.core.schedule import NO_REDUCTION, Round, Schedule
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.algorithms import allreduce
-from tuner.algorithms.levels import Levels
+from tuner.algorithms.hierarchy import Levels
+from tuner.algorithms.multi_leader import Shares
 from tuner.algorithms.registry import algorithm, segments
-from tuner.algorithms.shares import Shares
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule
 

@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.algorithms.columns import column
-from tuner.algorithms.groups import Ranks
-from tuner.algorithms.levels import Levels
+from tuner.algorithms.hierarchy import Levels
+from tuner.algorithms.power_of_two import Ranks
+from tuner.algorithms.round_columns import column
 from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, NO_REDUCTION, Round, Schedule
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.algorithms import trees
-from tuner.algorithms.levels import Levels, finer
+from tuner.algorithms.hierarchy import Levels, finer
 from tuner.algorithms.registry import algorithm, segments
 from tuner.core.collective import Collective
 from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, concat, relabel, reverse, schedule

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tuner.algorithms import trees
-from tuner.algorithms.columns import together
-from tuner.algorithms.groups import Ranks
+from tuner.algorithms.power_of_two import Ranks
+from tuner.algorithms.round_columns import together
 from tuner.base.errors import InputError
 from tuner.core.schedule import Round, Schedule, relabel
 
