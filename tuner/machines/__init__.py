@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tuner.base.errors import InputError, quoted
 from tuner.machines.ac922 import sierra, summit
-from tuner.machines.changes import with_gpu, with_nics, with_nodes, with_taper
 from tuner.machines.clusters import comet, kesch, piz_daint, ri2
-from tuner.machines.design import MOST_NODES, Design, Machine, machine
 from tuner.machines.dgx import dgx_1p, dgx_1v
 from tuner.machines.gpus import GPU, GPUS
+from tuner.machines.machine_spec import MOST_NODES, Design, Machine, machine
 from tuner.machines.nvl72 import gb200_nvl72
-from tuner.machines.sourced import CERTAINTIES, Sourced
+from tuner.machines.provenance import CERTAINTIES, Sourced
 from tuner.machines.switched import dgx_2, dgx_a100, dgx_h100, hgx_h200
+from tuner.machines.variants import with_gpu, with_nics, with_nodes, with_taper
 
 _DESIGNS = {
     "dgx-1p": dgx_1p, "dgx-1v": dgx_1v, "dgx-2": dgx_2, "dgx-a100": dgx_a100,

@@ -17,10 +17,10 @@ from tuner.machines.common import (
     host_paths,
     reductions,
 )
-from tuner.machines.design import Design, PathKey
 from tuner.machines.gpus import GPUS
-from tuner.machines.interiors import Cable, Edge, Inside, nvlink_mesh, tree
-from tuner.machines.sourced import (
+from tuner.machines.machine_spec import Design, PathKey
+from tuner.machines.node_parts import Cable, Edge, Inside, nvlink_mesh, tree
+from tuner.machines.provenance import (
     Costs,
     Line,
     Sourced,

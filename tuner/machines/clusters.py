@@ -22,10 +22,10 @@ from tuner.machines.common import (
     host_paths,
     reductions,
 )
-from tuner.machines.design import Design, PathKey
 from tuner.machines.gpus import GPUS
-from tuner.machines.interiors import tree
-from tuner.machines.sourced import Costs, Sourced, giga, line, micros
+from tuner.machines.machine_spec import Design, PathKey
+from tuner.machines.node_parts import tree
+from tuner.machines.provenance import Costs, Sourced, giga, line, micros
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, PCIE, Device
 from tuner.topology.readers.fabrics import Dragonfly, FatTree, OneSwitch, Wire
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from tuner.machines.design import PathKey
 from tuner.machines.gpus import GPU, GPUS
-from tuner.machines.interiors import Cable
-from tuner.machines.sourced import (
+from tuner.machines.machine_spec import PathKey
+from tuner.machines.node_parts import Cable
+from tuner.machines.provenance import (
     Costs,
     Line,
     Reduction,

@@ -23,10 +23,10 @@ from tuner.machines.common import (
     nvlink,
     reductions,
 )
-from tuner.machines.design import Design
 from tuner.machines.gpus import GPUS
-from tuner.machines.interiors import Inside, nvlink_mesh, tree
-from tuner.machines.sourced import Costs, Line, Sourced, giga, line, micros
+from tuner.machines.machine_spec import Design
+from tuner.machines.node_parts import Inside, nvlink_mesh, tree
+from tuner.machines.provenance import Costs, Line, Sourced, giga, line, micros
 from tuner.topology import CPU, CROSS_SOCKET, CUDA, NVLINK, Device
 from tuner.topology.readers.fabrics import FatTree, Wire
 

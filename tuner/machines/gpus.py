@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.base.errors import InputError, quoted
-from tuner.machines.sourced import Reduction, Sourced, giga, micros
+from tuner.machines.provenance import Reduction, Sourced, giga, micros
 
 NCCL = "NCCL 2.30.7, src/graph/topo.h and tuning.cc: effective rate of a link"
 PASSES = 3  # dst = dst op arriving reads two values and writes one

@@ -18,9 +18,9 @@ from tuner.machines.common import (
     nvlink,
     reductions,
 )
-from tuner.machines.design import Design
 from tuner.machines.gpus import GPUS
-from tuner.machines.interiors import (
+from tuner.machines.machine_spec import Design
+from tuner.machines.node_parts import (
     NVSWITCH,
     Cable,
     Edge,
@@ -28,7 +28,7 @@ from tuner.machines.interiors import (
     dealt,
     nvswitched,
 )
-from tuner.machines.sourced import Sourced, giga, line, micros
+from tuner.machines.provenance import Sourced, giga, line, micros
 from tuner.machines.switched import NVSWITCH_ALPHA, SUPERPOD, hopper_network
 from tuner.topology import CPU, CUDA, GPU, NIC, NVLINK, Device
 from tuner.topology.readers.fabrics import FatTree, Wire

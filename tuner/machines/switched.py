@@ -27,11 +27,11 @@ from tuner.machines.common import (
     nvlink,
     reductions,
 )
-from tuner.machines.design import Design
 from tuner.machines.dgx import GPU_DIRECT, RAILS
 from tuner.machines.gpus import GPUS
-from tuner.machines.interiors import Cable, Inside, nvswitched, tree
-from tuner.machines.sourced import (
+from tuner.machines.machine_spec import Design
+from tuner.machines.node_parts import Cable, Inside, nvswitched, tree
+from tuner.machines.provenance import (
     Costs,
     Line,
     Sourced,

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from tuner.base.errors import InputError
 from tuner.machines.common import NVLS, reductions
-from tuner.machines.design import Design, Machine, PathKey, machine
 from tuner.machines.gpus import GPU, GPUS, gpu
-from tuner.machines.interiors import NVSWITCH, Cable, Edge, Inside, with_nics_at
-from tuner.machines.sourced import Costs, Sourced
+from tuner.machines.machine_spec import Design, Machine, PathKey, machine
+from tuner.machines.node_parts import NVSWITCH, Cable, Edge, Inside, with_nics_at
+from tuner.machines.provenance import Costs, Sourced
 from tuner.topology import CUDA, NIC, NVLINK, NVSWITCH_REDUCTION, PCIE, SAME_GPU
 from tuner.topology import GPU as GPU_KIND
 from tuner.topology.readers.fabrics import FatTree

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
-from tuner.machines.interiors import Inside
-from tuner.machines.sourced import Costs, Reduction, Sourced
+from tuner.machines.node_parts import Inside
+from tuner.machines.provenance import Costs, Reduction, Sourced
 from tuner.topology import Node, Topology
 from tuner.topology.readers.fabrics import Fabric, fabric_topology
 

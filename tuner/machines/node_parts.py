@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.machines.sourced import FREE, Sourced
+from tuner.machines.provenance import FREE, Sourced
 from tuner.topology import CPU, GPU, NIC, SWITCH, Device, Interior, Link
 
 NVSWITCH = "nvswitch"
