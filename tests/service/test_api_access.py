@@ -26,7 +26,7 @@ from tests.service.serving import (
 from tuner import db
 from tuner.api.access import scope_needed
 from tuner.api.app import create_app
-from tuner.api.limits import Buckets
+from tuner.api.http_limits import Buckets
 from tuner.api.problems import Problem
 from tuner.api.server import serve
 from tuner.api.settings import Settings, is_loopback

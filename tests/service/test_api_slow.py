@@ -35,8 +35,8 @@ def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def client(
     tmp_path: Path, uploads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[httpx.Client]:
-    monkeypatch.setattr("tuner.api.limits.PATIENCE", SHORT)
-    monkeypatch.setattr("tuner.api.limits.PIECE", 40)
+    monkeypatch.setattr("tuner.api.http_limits.PATIENCE", SHORT)
+    monkeypatch.setattr("tuner.api.http_limits.PIECE", 40)
     monkeypatch.setattr("tuner.api.protocol.PATIENCE", SHORT)
     with served(Settings(database=f"sqlite:///{tmp_path / 'tuner.sqlite'}")) as client:
         yield client

@@ -16,8 +16,8 @@ from sqlalchemy import Engine, text
 from tests.conftest import MPICH_PYTHON
 from tests.service.serving import LIBRARY, a_table, good, problem, publish, served, until
 from tuner import db
-from tuner.api.native import Wanted
-from tuner.api.published import Entry, Rendition
+from tuner.api.native_formats import Wanted
+from tuner.api.published_tables import Entry, Rendition
 from tuner.api.routes.tables import Form
 from tuner.api.settings import Settings
 from tuner.core.table import parse_table

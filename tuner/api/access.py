@@ -18,7 +18,7 @@ from anyio import to_thread
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner import db
-from tuner.api.limits import Buckets
+from tuner.api.http_limits import Buckets
 from tuner.api.problems import Problem
 from tuner.api.settings import Settings, is_loopback
 from tuner.base.units import format_moment

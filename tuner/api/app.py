@@ -15,14 +15,14 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from tuner.api import problems
 from tuner.api.access import Access
 from tuner.api.access_log import AccessLogMiddleware, access_logger
-from tuner.api.heads import Heads
-from tuner.api.limits import BodyLimit, LimitOf
+from tuner.api.head_requests import Heads
+from tuner.api.http_limits import BodyLimit, LimitOf
+from tuner.api.memory_cache import Shortcut
 from tuner.api.metrics import Counted
 from tuner.api.openapi import Described
 from tuner.api.routes import ROUTERS, clusters, jobs, measurements, predictions, publications
 from tuner.api.service import Service, Serving
 from tuner.api.settings import Settings
-from tuner.api.shortcut import Shortcut
 from tuner.api.workers import WorkerPool
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -14,8 +14,8 @@ from fastapi import Depends, Request
 from tuner import db
 from tuner.api.access import Client, Tokens, client_of
 from tuner.api.metrics import Metrics
-from tuner.api.native import generic_of
-from tuner.api.published import REFRESHED, Published
+from tuner.api.native_formats import generic_of
+from tuner.api.published_tables import REFRESHED, Published
 from tuner.api.settings import Settings
 from tuner.api.workers import WorkerPool
 from tuner.base.errors import InputError

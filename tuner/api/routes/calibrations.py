@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
-from tuner.api.large import LargeBodyRoute
+from tuner.api.large_requests import LargeBodyRoute
 from tuner.api.problems import documented
 from tuner.api.schemas import (
     DIGEST,

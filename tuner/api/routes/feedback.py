@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from tuner import db
-from tuner.api.large import LargeBodyRoute
+from tuner.api.large_requests import LargeBodyRoute
 from tuner.api.problems import documented
 from tuner.api.schemas import PREFIX, Body, Call, Count, Id, IdInPath, Name, Word, example
 from tuner.api.service import Serving

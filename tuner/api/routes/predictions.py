@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from tuner import __version__, algorithms, db
 from tuner.api.problems import Problem, documented
+from tuner.api.resolve import written
 from tuner.api.schemas import (
     MOMENT,
     PREFIX,
@@ -27,7 +28,6 @@ from tuner.api.schemas import (
     Word,
 )
 from tuner.api.service import Serving
-from tuner.api.stored import written
 from tuner.base.errors import UnpricedError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule

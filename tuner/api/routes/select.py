@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from tuner.api.large import LargeBodyRoute
+from tuner.api.large_requests import LargeBodyRoute
 from tuner.api.problems import documented
-from tuner.api.published import Entry
+from tuner.api.published_tables import Entry
 from tuner.api.schemas import PREFIX, Body, Call, Name, example
 from tuner.api.service import Service, Serving
 from tuner.core.table import Key

@@ -9,12 +9,12 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
-from tuner.api.large import LargeBodyRoute
+from tuner.api.large_requests import LargeBodyRoute
 from tuner.api.problems import Problem, documented
+from tuner.api.resolve import References
 from tuner.api.routes.jobs import JSON, JobSummary, summary
 from tuner.api.schemas import PREFIX, IdInPath, Page, Paging
 from tuner.api.service import Asking, Serving
-from tuner.api.stored import References
 from tuner.machines.yaml_machines import PREFIX as PRESET
 from tuner.whatif import study_from, study_record
 

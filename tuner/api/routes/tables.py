@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, record_of
-from tuner.api.large import LargeBodyRoute
-from tuner.api.native import MEDIA_TYPES, TUNER, Wanted, wanted
+from tuner.api.large_requests import LargeBodyRoute
+from tuner.api.native_formats import MEDIA_TYPES, TUNER, Wanted, wanted
 from tuner.api.problems import documented
-from tuner.api.published import Entry, Rendition
+from tuner.api.published_tables import Entry, Rendition
 from tuner.api.schemas import (
     DIGEST,
     MOMENT,

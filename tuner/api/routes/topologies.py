@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field
 
 from tuner import db
 from tuner.api.bodies import Raw, accepts, text_of
-from tuner.api.large import LargeBodyRoute
+from tuner.api.large_requests import LargeBodyRoute
 from tuner.api.problems import Problem, documented, text
+from tuner.api.resolve import topology_named
 from tuner.api.schemas import (
     DIGEST,
     MOMENT,
@@ -25,7 +26,6 @@ from tuner.api.schemas import (
     example,
 )
 from tuner.api.service import Serving
-from tuner.api.stored import topology_named
 from tuner.machines.topology_files import FORMATS, parse_topology
 from tuner.topology.readers import topology_record
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner import db
-from tuner.api.native import TUNER, Wanted, render
+from tuner.api.native_formats import TUNER, Wanted, render
 from tuner.api.problems import Problem
 from tuner.base.errors import quoted
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, rule_record
