@@ -15,7 +15,7 @@ from tuner import db
 from tuner.base.errors import InputError
 from tuner.core.table import TuningTable
 from tuner.db import ConflictError, NotFoundError
-from tuner.db.content import digest_of
+from tuner.db.deduplication import digest_of
 from tuner.db.models import now
 
 

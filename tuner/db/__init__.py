@@ -17,7 +17,15 @@ from tuner.db.clusters import (
     load_cluster,
     store_cluster,
 )
-from tuner.db.content import Stored
+from tuner.db.db_errors import (
+    ConflictError,
+    LostLeaseError,
+    NewerError,
+    NotFoundError,
+    QueueFullError,
+    UnavailableError,
+)
+from tuner.db.deduplication import Stored
 from tuner.db.engine import open_database
 from tuner.db.feedback import (
     Staleness,
@@ -26,6 +34,7 @@ from tuner.db.feedback import (
     staleness,
     store_feedback,
 )
+from tuner.db.ingest import ingest
 from tuner.db.jobs import (
     STATES,
     Job,
@@ -49,7 +58,7 @@ from tuner.db.measurements import (
     store_measurements,
 )
 from tuner.db.migrate import check_ready
-from tuner.db.pages import Page
+from tuner.db.pagination import Page
 from tuner.db.predictions import (
     PredictionSummary,
     StoredPrediction,
@@ -77,20 +86,6 @@ from tuner.db.queue import (
     give_back_job,
     heartbeat,
     retry_job,
-)
-from tuner.db.refusals import (
-    ConflictError,
-    LostLeaseError,
-    NewerError,
-    NotFoundError,
-    QueueFullError,
-    UnavailableError,
-)
-from tuner.db.results import (
-    load_heldout,
-    load_proofs,
-    store_heldout,
-    store_proofs,
 )
 from tuner.db.retention import (
     KEEP_ALL,
@@ -127,7 +122,12 @@ from tuner.db.transactions import (
     reading,
     transaction,
 )
-from tuner.db.upload import ingest
+from tuner.db.validations import (
+    load_heldout,
+    load_proofs,
+    store_heldout,
+    store_proofs,
+)
 
 __all__ = [
     "JOB_LEASE",

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from tuner.base.atomic_io import finite
 from tuner.core.calibration import Calibration, calibration_from_record, calibration_record
-from tuner.db.content import Stored, digest_of, store_once
+from tuner.db.db_errors import NotFoundError
+from tuner.db.deduplication import Stored, digest_of, store_once
 from tuner.db.measurements import require_measurements
 from tuner.db.models import CalibrationRow
-from tuner.db.pages import PAGE, Page, only, page_of
-from tuner.db.refusals import NotFoundError
+from tuner.db.pagination import PAGE, Page, only, page_of
 
 
 @dataclass(frozen=True)

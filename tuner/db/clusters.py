@@ -8,10 +8,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.core.measurement import Cluster
-from tuner.db.content import Stored, store_once
+from tuner.db.db_errors import NotFoundError
+from tuner.db.deduplication import Stored, store_once
 from tuner.db.models import ClusterRow
-from tuner.db.pages import PAGE, Page, page_of
-from tuner.db.refusals import NotFoundError
+from tuner.db.pagination import PAGE, Page, page_of
 
 
 @dataclass(frozen=True)

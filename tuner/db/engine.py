@@ -11,8 +11,8 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SAWarning
 
 from tuner.base.errors import InputError
+from tuner.db.db_errors import clear_errors, encode_json
 from tuner.db.migrate import migrate
-from tuner.db.refusals import clear_errors, encode_json
 from tuner.db.sqlite_file import create_private_file, require_file
 from tuner.db.transactions import begin_sqlite
 

@@ -16,9 +16,9 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, placed_record
 from tuner.core.speedup import over_launches
 from tuner.core.table import Evidence, Key, Rule, TuningTable
-from tuner.db.content import Stored, digest_of, store_once
+from tuner.db.deduplication import Stored, digest_of, store_once
 from tuner.db.models import FeedbackRow
-from tuner.db.pages import PAGE, Page, page_of
+from tuner.db.pagination import PAGE, Page, page_of
 from tuner.db.tables import describe_table, load_table
 
 SLOWER, FASTER = 1.25, 0.8  # times as long as measured: from there on the table is stale

@@ -15,9 +15,9 @@ from sqlalchemy import Row, Text, case, cast, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.base.units import plural
+from tuner.db.db_errors import ConflictError, NotFoundError, QueueFullError
 from tuner.db.models import JobRow
-from tuner.db.pages import PAGE, Page, only, page_of
-from tuner.db.refusals import ConflictError, NotFoundError, QueueFullError
+from tuner.db.pagination import PAGE, Page, only, page_of
 from tuner.db.transactions import hold, present
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"

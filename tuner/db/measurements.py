@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 
 from tuner.core.measurement import Measurement, Measurements, end_line, header_line, series_line
 from tuner.db.clusters import cluster_of, store_cluster
-from tuner.db.content import Stored, store_once
+from tuner.db.db_errors import NotFoundError, UnavailableError
+from tuner.db.deduplication import Stored, store_once
 from tuner.db.models import ClusterRow, ProbeRow, SeriesRow
-from tuner.db.pages import PAGE, Page, only, page_of
-from tuner.db.refusals import NotFoundError, UnavailableError
+from tuner.db.pagination import PAGE, Page, only, page_of
 from tuner.db.transactions import reading
 
 MANY = 2000  # series read at a time

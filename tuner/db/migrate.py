@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from tuner.base import resources
 from tuner.base.errors import InputError
-from tuner.db.refusals import UnavailableError, clear_errors
+from tuner.db.db_errors import UnavailableError, clear_errors
 from tuner.db.transactions import READING, hold, take_time
 
 

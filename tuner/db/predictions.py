@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tuner.db.content import Stored, digest_of, store_once
+from tuner.db.db_errors import NotFoundError
+from tuner.db.deduplication import Stored, digest_of, store_once
 from tuner.db.models import PredictionRow
-from tuner.db.pages import PAGE, Page, page_of
-from tuner.db.refusals import NotFoundError
+from tuner.db.pagination import PAGE, Page, page_of
 
 
 @dataclass(frozen=True)

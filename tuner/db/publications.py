@@ -12,9 +12,9 @@ from datetime import datetime
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
+from tuner.db.db_errors import ConflictError
 from tuner.db.models import PublicationRow
-from tuner.db.pages import PAGE, Page, only, page_of
-from tuner.db.refusals import ConflictError
+from tuner.db.pagination import PAGE, Page, only, page_of
 from tuner.db.tables import describe_table
 from tuner.db.transactions import hold
 

@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Engine, and_, case, or_, select, update
 from sqlalchemy.orm import Session, defer
 
+from tuner.db.db_errors import LostLeaseError
 from tuner.db.jobs import CANCELLED, DONE, FAILED, QUEUED, RUNNING
 from tuner.db.models import JobRow
-from tuner.db.refusals import LostLeaseError
 from tuner.db.transactions import present, reading, transaction
 
 JOB_LEASE = 30.0  # seconds

@@ -15,11 +15,11 @@ from tuner.base.errors import quoted
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, table_record
 from tuner.db.clusters import cluster_of, store_cluster
-from tuner.db.content import Stored, digest_of, store_once
+from tuner.db.db_errors import NewerError, NotFoundError
+from tuner.db.deduplication import Stored, digest_of, store_once
 from tuner.db.measurements import require_measurements
 from tuner.db.models import Base, CalibrationRow, ClusterRow, RuleRow, TableRow
-from tuner.db.pages import PAGE, Page, only, page_of
-from tuner.db.refusals import NewerError, NotFoundError
+from tuner.db.pagination import PAGE, Page, only, page_of
 
 _RULES = Base.metadata.tables[RuleRow.__tablename__]
 _RULE = (RuleRow.collective, RuleRow.nodes, RuleRow.ppn, RuleRow.memory, RuleRow.operators,

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_moment
+from tuner.db.db_errors import ConflictError, NotFoundError, UnavailableError
 from tuner.db.models import TokenRow
-from tuner.db.refusals import ConflictError, NotFoundError, UnavailableError
 from tuner.db.transactions import present, reading, transaction
 
 SCOPES = ("read", "submit", "publish")

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.orm import Session
 
-from tuner.db.refusals import clear_errors
+from tuner.db.db_errors import clear_errors
 
 # Execution options of a connection that only reads; `begin_sqlite` looks for the first one.
 READING: dict[str, Any] = {"reading": True, "postgresql_readonly": True}

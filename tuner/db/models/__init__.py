@@ -4,15 +4,8 @@ The schema itself is made by the migrations in `db/versions`; a test holds the t
 """
 
 from tuner.db.models.base import Base, now
-from tuner.db.models.decided import (
-    FeedbackRow,
-    HeldoutRow,
-    ProofRow,
-    PublicationRow,
-    RuleRow,
-    TableRow,
-)
-from tuner.db.models.measured import (
+from tuner.db.models.jobs import JobRow, TokenRow
+from tuner.db.models.measurements import (
     CalibrationRow,
     ClusterRow,
     PredictionRow,
@@ -20,7 +13,14 @@ from tuner.db.models.measured import (
     SeriesRow,
     TopologyRow,
 )
-from tuner.db.models.serving import JobRow, TokenRow
+from tuner.db.models.tables import (
+    FeedbackRow,
+    HeldoutRow,
+    ProofRow,
+    PublicationRow,
+    RuleRow,
+    TableRow,
+)
 
 __all__ = [
     "Base",

@@ -25,10 +25,10 @@ from sqlalchemy.orm import Session
 from tuner.base.errors import InputError
 from tuner.core.measurement import LineReader, unreadable
 from tuner.db.clusters import store_cluster
-from tuner.db.content import Stored, store_once
+from tuner.db.db_errors import UnavailableError
+from tuner.db.deduplication import Stored, store_once
 from tuner.db.measurements import series_values
 from tuner.db.models import Base, ProbeRow, SeriesRow
-from tuner.db.refusals import UnavailableError
 from tuner.db.transactions import present, reading, transaction
 
 CHUNK = 10_000  # series per transaction, well under a second's worth

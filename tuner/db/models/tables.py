@@ -11,7 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 from tuner.base.errors import InputError
 from tuner.core.path_classes import CONSECUTIVE
 from tuner.db.models.base import Base, now
-from tuner.db.models.measured import ClusterRow
+from tuner.db.models.measurements import ClusterRow
 
 
 class TableRow(Base):
