@@ -6,7 +6,7 @@ that of a package, as here: they price calls, and need nothing of the database.
 
 import sys
 
-from tuner.jobs.child import main
+from tuner.jobs.worker import main
 
 if __name__ == "__main__":
     sys.exit(main())

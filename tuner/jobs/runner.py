@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tuner import db
 from tuner.base.errors import InputError
-from tuner.jobs.child import order, told
 from tuner.jobs.kinds import KINDS
+from tuner.jobs.worker import order, told
 
 log = logging.getLogger(__name__)
 IDLE = 0.25  # seconds between two looks for a job
