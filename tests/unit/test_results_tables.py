@@ -10,8 +10,8 @@ from tests.conftest import ROOT
 from tuner.base.errors import InputError
 from tuner.cli.main import main
 from tuner.importers import Reading, Shape, Told, parse_results, read_results
-from tuner.importers.names import algorithm_name, library_name
-from tuner.importers.tidy import COLUMNS, STEMS
+from tuner.importers.algorithm_names import algorithm_name, library_name
+from tuner.importers.csv_table import COLUMNS, STEMS
 
 HEAD = (
     "system,run,collective,nodes,ppn,ranks,lib,lib_version,gpu,algorithm,size_bytes,n_iter,min_us,"

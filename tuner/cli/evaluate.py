@@ -25,7 +25,7 @@ from tuner.core.measurement import read_measurements
 from tuner.core.table import Choice, Rule, TuningTable, read_table
 from tuner.formats.registry import FORMATS
 from tuner.importers import Reading, Told, read_all
-from tuner.importers.names import require_names
+from tuner.importers.algorithm_names import require_names
 from tuner.machines.topology_files import load_topology
 from tuner.select.baselines import BASELINES, Pick
 from tuner.select.cases import (

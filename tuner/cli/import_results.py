@@ -25,7 +25,7 @@ from tuner.importers import (
     read_all,
     write_measurements,
 )
-from tuner.importers.names import library_name, require_names
+from tuner.importers.algorithm_names import library_name, require_names
 
 PURPOSE = (
     "Imported results are for `tuner evaluate`, `tuner train` and comparing with predictions;"

@@ -1,7 +1,7 @@
 """Results that other programs wrote: one module per form."""
 
-from tuner.importers.forms import AUTO, FORMS, parse_results, read_all, read_results
-from tuner.importers.measured import as_measurements, write_measurements
+from tuner.importers.convert import as_measurements, write_measurements
+from tuner.importers.detect import AUTO, FORMS, parse_results, read_all, read_results
 from tuner.importers.reading import Reading, Shape, Told
 
 __all__ = [

@@ -31,8 +31,8 @@ from tuner.importers.reading import (
     Shape,
     Told,
 )
-from tuner.importers.tables import Table, rows_of, told_in
 from tuner.importers.text import Lines
+from tuner.importers.text_tables import Table, rows_of, told_in
 
 BEGIN = re.compile(r"\s*#\s*Benchmarking\s+(\S{1,80})")
 PROCESSES = re.compile(r"#processes = ([1-9][0-9]{0,8})\b")

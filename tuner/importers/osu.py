@@ -31,8 +31,8 @@ from tuner.importers.reading import (
     Shape,
     Told,
 )
-from tuner.importers.tables import Table, rows_of, told_in
 from tuner.importers.text import Lines
+from tuner.importers.text_tables import Table, rows_of, told_in
 from tuner.topology import HOST
 
 TITLE = re.compile(r"\s*#\s*OSU (\S+) (.{1,80}) Test\b")

@@ -17,10 +17,10 @@ from pathlib import Path
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.importers import text
-from tuner.importers.names import algorithm_name
+from tuner.importers.algorithm_names import algorithm_name
+from tuner.importers.csv_table import parse_tidy
 from tuner.importers.reading import ALLTOALL, COLLECTIVE, Benchmark, Reading, Told
 from tuner.importers.text import Lines
-from tuner.importers.tidy import parse_tidy
 from tuner.topology import HOST
 
 NAME = re.compile(r"([0-9]{1,15})_(.{1,100})_([a-z0-9]{1,20})\.csv")

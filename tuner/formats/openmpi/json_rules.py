@@ -21,7 +21,7 @@ from tuner.core.table import Choice, Key, Rule, TuningTable
 from tuner.formats import strict_parsing
 from tuner.formats.openmpi.rules import first_of, wanted
 from tuner.formats.rules_by_ranks import beside, describe, places_by_ranks, probe_sizes
-from tuner.importers.names import algorithm_name
+from tuner.importers.algorithm_names import algorithm_name
 from tuner.mpi_libraries.openmpi import ALGORITHMS, choice_of, parameters
 
 FIRST = 6  # the major version that reads it

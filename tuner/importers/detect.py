@@ -9,7 +9,8 @@ from pathlib import Path
 from tuner.base.errors import InputError, quoted
 from tuner.base.progress import Counted, quietly
 from tuner.core.collective import Collective
-from tuner.importers import imb, nccl_tests, osu, pico, tidy
+from tuner.importers import csv_table, imb, nccl_tests, osu, pico
+from tuner.importers.algorithm_names import require_names
 from tuner.importers.inspector_files import (
     begin_of,
     begins_inspector,
@@ -18,7 +19,6 @@ from tuner.importers.inspector_files import (
     parse_inspector,
     read_job,
 )
-from tuner.importers.names import require_names
 from tuner.importers.nccl_json import parse_json
 from tuner.importers.reading import ALLTOALL, Reading, Told
 from tuner.importers.text import Lines, lines_of, read_lines
@@ -35,7 +35,7 @@ def _parse_nccl(lines: Lines, told: Told) -> Iterator[Reading]:
 
 FORMS: dict[str, Parse] = {
     "osu": osu.parse_osu, "imb": imb.parse_imb, "nccl-tests": _parse_nccl,
-    "pico": pico.parse_pico, "csv": tidy.parse_tidy, INSPECTOR: parse_inspector,
+    "pico": pico.parse_pico, "csv": csv_table.parse_tidy, INSPECTOR: parse_inspector,
 }  # fmt: skip
 # A line that only this form has.
 _LINES = {"osu": osu.TITLE, "imb": imb.BEGIN, "nccl-tests": nccl_tests.HEADER}
@@ -122,10 +122,10 @@ def _recognised(lines: Lines) -> str:
                 return name
     if pico.first_line(lines) is not None:
         return "pico"
-    header = tidy.find_header(lines.lines)
+    header = csv_table.find_header(lines.lines)
     if header is None:
         raise InputError(
-            tidy.timeless(lines.lines)
+            csv_table.timeless(lines.lines)
             or f"line 1: results in none of the known forms: {', '.join(FORMS)}"
         )
-    return "pico" if tidy.is_pico(header.names) else "csv"
+    return "pico" if csv_table.is_pico(header.names) else "csv"

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
-from tuner.importers import metrics, text
-from tuner.importers.names import algorithm_name, library_name
+from tuner.importers import message_rows, text
+from tuner.importers.algorithm_names import algorithm_name, library_name
 from tuner.importers.reading import ALLTOALL, COLLECTIVE, EXCHANGE, Benchmark, Reading, Shape, Told
 from tuner.importers.text import Lines
 from tuner.topology import CUDA, HOST
@@ -183,7 +183,7 @@ def _reading(source: str, line: int, row: dict[str, str], header: Header, told: 
     library = _library(header, own)
     memory = _memory(line, own.get("memory", ""), told, library)
     if header.time is None:
-        return metrics.reading(source, line, own, memory, told)
+        return message_rows.reading(source, line, own, memory, told)
     shape = _shape(line, own, told, header.own)
     benchmark = _benchmark(line, own, told, shape)
     written = own.get("algorithm") or told.algorithm

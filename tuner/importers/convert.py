@@ -19,7 +19,7 @@ from tuner.core.measurement import (
     series_line,
 )
 from tuner.core.table import DEFAULT
-from tuner.importers.names import library_name
+from tuner.importers.algorithm_names import library_name
 from tuner.importers.reading import COLLECTIVE, Reading
 from tuner.importers.text import LARGEST
 

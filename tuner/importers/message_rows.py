@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tuner.base.errors import InputError, quoted
 from tuner.importers import text
-from tuner.importers.names import library_name
+from tuner.importers.algorithm_names import library_name
 from tuner.importers.osu import WINDOW
 from tuner.importers.reading import BURST, EXCHANGE, PINGPONG, Benchmark, Reading, Shape, Told
 
