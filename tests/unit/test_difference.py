@@ -16,8 +16,8 @@ from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.table import Choice, Evidence, Key, Rule, TuningTable, write_table
-from tuner.report.changes import MOST_ROWS, draw_changes, picture, save_changes
 from tuner.report.figures import GAIN, INK, LOSS
+from tuner.report.table_diff_plot import MOST_ROWS, draw_changes, picture, save_changes
 from tuner.select.table_diff import DEPARTS, OTHER, RETURNS, difference, difference_record
 
 LAB = Cluster("lab", 8, 1, "a CPU", 2**34)

@@ -23,7 +23,7 @@ from tuner.core.collective import Collective
 from tuner.report import study_gantt, study_plots
 from tuner.report.figures import STYLE
 from tuner.report.study_map import CrossoverMap, Look, crossover_maps, draw_map, looks
-from tuner.report.study_time import Bill, draw_bills
+from tuner.report.time_breakdown import Bill, draw_bills
 from tuner.sim.critical_path import PARTS
 from tuner.whatif.study_spec import Files, study_from
 

@@ -13,8 +13,8 @@ from tuner.cli.main import main
 from tuner.machines import PRESETS, preset
 from tuner.machines.topology_files import parse_topology
 from tuner.report.drawing import image
-from tuner.report.inside import draw_node
-from tuner.report.network import draw_fabric
+from tuner.report.fabric_diagram import draw_fabric
+from tuner.report.node_diagram import draw_node
 from tuner.topology import Device, Interior, Link, Node, Topology
 from tuner.topology.readers.fabrics import Dragonfly, Fabric, FatTree, OneSwitch, Torus, Wire
 from tuner.topology.readers.fabrics import fabric_topology as built

@@ -29,8 +29,8 @@ from tuner.formats import openmpi
 from tuner.formats.registry import FORMATS, Wish, format_of
 from tuner.formats.rules_by_ranks import overridden
 from tuner.launch.interpreters import interpreter
-from tuner.report.changes import save_changes
 from tuner.report.summary import proofs_of
+from tuner.report.table_diff_plot import save_changes
 from tuner.select.table_diff import difference, difference_record
 from tuner.workflows import native_files, validation
 

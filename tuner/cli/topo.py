@@ -85,8 +85,8 @@ def run_show(options: argparse.Namespace) -> None:
 def run_draw(options: argparse.Namespace) -> None:
     """Write one picture."""
     from tuner.report.drawing import image  # matplotlib takes a second to load
-    from tuner.report.inside import draw_node
-    from tuner.report.network import draw_fabric
+    from tuner.report.fabric_diagram import draw_fabric
+    from tuner.report.node_diagram import draw_node
 
     parsing.require_picture(options.out, "--out")
     require_target(options.out, Path(options.machine), *filter(None, [options.node]))

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tuner.report.drawing import LINKS, SOFT, box, canvas, dots, legend, rate, thickness, wire
-from tuner.report.routers import draw_routers
+from tuner.report.router_diagram import draw_routers
 from tuner.topology import Link, Topology
 
 MOST_BOXES = 9  # in a row; of more, the first and the last ones are drawn
