@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ROOT
 from tuner.base.errors import InputError
 from tuner.cli.main import main
-from tuner.emulation import Emulation, Lab, emulation, launch, prefix_for, programs, take_down
+from tuner.emulation import Emulation, Lab, build_c, emulation, launch, prefix_for, take_down
 from tuner.emulation.counters import BINS, read_counters
 from tuner.emulation.environment import environment
 from tuner.machines.topology_files import load_topology, parse_topology
@@ -130,7 +130,7 @@ def test_counters_are_read_as_the_switch_writes_them(tmp_path: Path) -> None:
 @pytest.fixture
 def programs_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if they were compiled."""
-    monkeypatch.setattr("tuner.emulation.programs.directory", lambda: tmp_path)
+    monkeypatch.setattr("tuner.emulation.build_c.directory", lambda: tmp_path)
 
 
 @pytest.mark.usefixtures("programs_there")
@@ -156,16 +156,16 @@ def test_the_environment_sends_launchers_through_enter(tmp_path: Path) -> None:
     assert not any("\n" in value for value in made.values())
 
 
-@pytest.mark.skipif(programs.compiler() is None, reason="there is no C compiler")
+@pytest.mark.skipif(build_c.compiler() is None, reason="there is no C compiler")
 def test_programs_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path))
-    made = programs.directory()
+    made = build_c.directory()
     assert sorted(path.name for path in made.iterdir()) == ["enter", "idle.so", "switch"]
     monkeypatch.setenv("PATH", "")  # no compiler
-    assert programs.directory() == made
+    assert build_c.directory() == made
     (made / "enter").unlink()
     with pytest.raises(InputError, match="a lab needs a C compiler: install gcc or clang"):
-        programs.directory()
+        build_c.directory()
 
 
 @pytest.mark.parametrize("action", [["up"], ["down"], ["run"]])

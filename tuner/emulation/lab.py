@@ -23,7 +23,7 @@ from pathlib import Path
 from tuner.base import processes
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError, quoted
-from tuner.emulation import namespaces, programs
+from tuner.emulation import build_c, namespaces
 from tuner.emulation.counters import Counters, read_counters
 from tuner.emulation.emulation import Emulation
 from tuner.emulation.environment import environment
@@ -56,7 +56,7 @@ def missing() -> str:
         return "a lab needs root, for its network namespaces: run the command with sudo"
     if shutil.which("ip") is None:
         return "a lab needs `ip`: install iproute2"
-    if programs.compiler() is None:
+    if build_c.compiler() is None:
         return "a lab needs a C compiler: install gcc or clang"
     return ""
 
@@ -130,7 +130,7 @@ class Lab:
                              f" {self.emulation.name}: take it down first")  # fmt: skip
 
     def _build(self) -> None:
-        tools = programs.directory()
+        tools = build_c.directory()
         net = self.directory / "net"
         for place in (self._memory, net):
             place.mkdir(parents=True)

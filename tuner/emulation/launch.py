@@ -22,7 +22,7 @@ from pathlib import Path
 from tuner.base import processes
 from tuner.base.atomic_io import write_atomically
 from tuner.base.errors import InputError
-from tuner.emulation import programs
+from tuner.emulation import build_c
 from tuner.emulation.lab import Lab
 
 RUN = "TUNER_LAB_RUN"  # the variable by which the processes of one run are found
@@ -33,7 +33,7 @@ def on_host(lab: Lab, host: str) -> list[str]:
     if host not in lab.emulation.hosts:
         raise InputError(f"the lab {lab.prefix} has no host {host}; it has"
                          f" {', '.join(lab.emulation.hosts)}")  # fmt: skip
-    return [str(programs.directory() / "enter"), "--lab", str(lab.directory), host]
+    return [str(build_c.directory() / "enter"), "--lab", str(lab.directory), host]
 
 
 def words(lab: Lab, library: str, launcher: Path, ranks: int, ppn: int = 1) -> list[str]:
