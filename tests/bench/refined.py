@@ -18,7 +18,7 @@ import numpy as np
 from tests.bench.predictions import LEAST, arguments, grouped, predicted, print_figures
 from tuner.calibrate import calibrate
 from tuner.calibrate.accuracy import Case
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
 from tuner.machines.topology_files import load_topology
@@ -93,6 +93,6 @@ def main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     asked = arguments("Predictions after a small part of a grid was measured, for the rest.")
-    asked.add_argument("--share", type=parsing.fraction, default=0.1, metavar="PERCENT")
+    asked.add_argument("--share", type=argument_types.fraction, default=0.1, metavar="PERCENT")
     asked.add_argument("--seed", type=int, default=1)
     main(asked.parse_args())

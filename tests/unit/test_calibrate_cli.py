@@ -13,8 +13,8 @@ from tests.support.probed import Machine, racks, truth
 from tests.support.stored import measurements_file
 from tuner.base.units import format_time
 from tuner.calibrate import calibrate, fit
+from tuner.cli.calibration_view import figure, print_calibration
 from tuner.cli.main import main
-from tuner.cli.parameters import figure, print_calibration
 from tuner.core.calibration import Estimate, PathCost, read_calibration, write_calibration
 from tuner.core.measurement import (
     Measurement,

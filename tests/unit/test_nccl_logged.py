@@ -688,7 +688,7 @@ def test_large_logs_show_progress(
     written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("tuner.cli.logged.LARGE", 1)
+    monkeypatch.setattr("tuner.cli.logged_validation.LARGE", 1)
     (tmp_path / "t.log").write_text(began() + chose(512, "TREE", "LL") * 20_000)
     assert asked(written, "--log", tmp_path / "t.log") == 1
     assert "reading logs" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuner import whatif
-from tuner.cli import output, studies
+from tuner.cli import output, study_view
 from tuner.core.collective import Collective
 from tuner.whatif.study_candidates import Candidate
 from tuner.whatif.study_spec import Files, study_from
@@ -23,7 +23,7 @@ SPEC: dict[str, Any] = {
 
 def shown(capsys: pytest.CaptureFixture[str], **changed: Any) -> str:
     asked = study_from({**SPEC, **changed}, Files(Path("/nonexistent")))
-    studies.show(whatif.run(asked))
+    study_view.show(whatif.run(asked))
     return capsys.readouterr().out
 
 
@@ -40,8 +40,8 @@ def test_rows_that_differ_in_one_value_are_one() -> None:
     rows = [["2", "1", "x"], ["2", "2", "x"], ["4", "1", "y"], ["4", "2", "z"]]
     axes = [["2", "4"], ["1", "2"]]
     found = [["2", "1, 2", "x"], ["4", "1", "y"], ["4", "2", "z"]]
-    assert studies.merged(rows, axes) == (found, [])
-    assert studies.merged(rows[:2], [["2"], ["1", "2"]])[0] == [["x"]]
+    assert study_view.merged(rows, axes) == (found, [])
+    assert study_view.merged(rows[:2], [["2"], ["1", "2"]])[0] == [["x"]]
 
 
 def test_no_change_is_a_sentence_and_no_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +62,7 @@ def test_changes_are_shown_along_every_axis() -> None:
         ends = Candidate("a", {}), Candidate("b", {})
         return [[whatif.Switch(axis, Collective.BCAST, {}, i, i + 1, *ends)] for i in range(number)]
 
-    found = studies.spread(along("nodes", 50) + along("nbytes", 3) + along("taper", 1), 20)
+    found = study_view.spread(along("nodes", 50) + along("nbytes", 3) + along("taper", 1), 20)
     axes = [group[0].axis for group in found]
     assert (axes.count("nodes"), axes.count("nbytes"), axes.count("taper")) == (16, 3, 1)
     assert axes == sorted(axes, key=["nodes", "nbytes", "taper"].index)

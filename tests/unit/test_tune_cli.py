@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.base.errors import InputError
-from tuner.cli import clusters, parsing
+from tuner.cli import argument_types, host_options
 from tuner.cli.main import main
 from tuner.cli.tune import arguments, constraints_of
 from tuner.core.collective import Collective
@@ -46,7 +46,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("text", ["2%", "0.02", " 2.0 % ", "2e-2"])
 def test_a_part_of_a_whole_is_a_percentage_or_a_number(text: str) -> None:
-    assert parsing.fraction(text) == pytest.approx(0.02)
+    assert argument_types.fraction(text) == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_part_of_a_whole_is_a_percentage_or_a_number(text: str) -> None:
 )
 def test_no_percentage(text: str) -> None:
     with pytest.raises(InputError, match="write it like 2%"):
-        parsing.fraction(text)
+        argument_types.fraction(text)
 
 
 def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
         *HOSTS, "--shapes", "2x1,2x2", "--sizes", "1KiB,64KiB", "--collectives", "reduce,bcast",
         "--schedules", "ring", "--repetitions", "5", "--topology", str(tmp_path / "flat.yaml"),
     )  # fmt: skip
-    found = clusters.request_of(options, clusters.hosts_of(options))
+    found = host_options.request_of(options, host_options.hosts_of(options))
     assert (found.hosts.names, found.ppn) == (("a", "b"), 2)
     assert found.shapes == (probe_spec.Shape(2, 1), probe_spec.Shape(2, 2))
     assert found.sizes == (1024, 65536)
@@ -76,11 +76,11 @@ def test_what_is_asked_of_hosts(tmp_path: Path) -> None:
 
 def test_what_is_asked_where_nothing_is_said() -> None:
     options = parsed("--hosts", "a,b")
-    found = clusters.request_of(options, options.hosts)
+    found = host_options.request_of(options, options.hosts)
     assert (found.ppn, found.shapes, found.topology) == (1, (), None)
     assert (found.collectives, found.sizes) == (probe_spec.USUAL, probe_spec.Request.sizes)
     assert (options.budget, options.target_regret) == (600.0, 0.02)
-    assert clusters.request_of(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
+    assert host_options.request_of(parsed(*HOSTS, "--ppn", "1"), options.hosts).ppn == 1
 
 
 @pytest.mark.usefixtures("nowhere")
@@ -88,12 +88,12 @@ def test_hosts_are_those_named_else_those_of_the_job_else_this_computer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hosts").write_text("c slots=3\nd slots=3\n")
-    listed = clusters.hosts_of(parsed("--hostfile", str(tmp_path / "hosts")))
+    listed = host_options.hosts_of(parsed("--hostfile", str(tmp_path / "hosts")))
     assert (listed.names, listed.slots) == (("c", "d"), 3)
-    assert clusters.hosts_of(parsed()) == LOCAL
+    assert host_options.hosts_of(parsed()) == LOCAL
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
-    assert clusters.hosts_of(parsed()).names == ("n1", "n2", "n3")
-    assert clusters.hosts_of(parsed(*HOSTS)).names == ("a", "b")
+    assert host_options.hosts_of(parsed()).names == ("n1", "n2", "n3")
+    assert host_options.hosts_of(parsed(*HOSTS)).names == ("a", "b")
 
 
 def test_the_launcher_of_the_job_is_used_where_there_is_one(

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.algorithms import NEEDS, Algorithm, describe, names
 from tuner.base.units import readable
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.cli.output import add_json, emit, print_text
 from tuner.core.collective import Collective
 from tuner.core.table import Choice
@@ -24,7 +24,7 @@ per byte (s/B), m the size of the message (B), p the number of ranks, S the numb
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--collective", type=parsing.collective, help="only those of one collective"
+        "--collective", type=argument_types.collective, help="only those of one collective"
     )
     add_json(parser)
     parser.set_defaults(run=run)

@@ -15,7 +15,8 @@ from tuner.base.progress import counted
 from tuner.calibrate import Fit, fit
 from tuner.calibrate.drift import Change, compare
 from tuner.calibrate.refine import Refined, refine
-from tuner.cli.clusters import read_measured
+from tuner.cli.calibration_view import figure, print_calibration, shown_name, shown_ratio
+from tuner.cli.host_options import read_measured
 from tuner.cli.output import (
     add_json,
     console,
@@ -25,7 +26,6 @@ from tuner.cli.output import (
     print_table,
     print_text,
 )
-from tuner.cli.parameters import figure, print_calibration, shown_name, shown_ratio
 from tuner.cli.progress import Display
 from tuner.core.calibration import (
     Calibration,

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time, plural, readable
-from tuner.cli import clusters, native
+from tuner.cli import host_options, native_options
 from tuner.cli.output import (
     add_action,
     console,
@@ -21,7 +21,7 @@ from tuner.cli.output import (
     warn,
 )
 from tuner.cli.progress import Display
-from tuner.cli.rules import counted_rules
+from tuner.cli.table_view import counted_rules
 from tuner.core.table import TuningTable, table_record, write_table
 from tuner.launch import Hosts, Launcher
 from tuner.launch.interpreters import interpreter
@@ -55,8 +55,8 @@ def declare(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )  # fmt: skip
     compare.add_argument("table", type=Path)
     for action in (accept, compare):
-        clusters.place(action)
-        native.add_ppn(action)
+        host_options.place(action)
+        native_options.add_ppn(action)
         action.add_argument(
             "--python", type=Path, metavar="PYTHON",
             help="interpreter of the environment with the table's library",
@@ -105,14 +105,14 @@ def run_compare(options: argparse.Namespace) -> int:
 
 def _opened(options: argparse.Namespace) -> tuple[TuningTable, Launcher, Hosts]:
     """Return the table, what starts its ranks, and where."""
-    asked = native.table_of(options.table, options)
+    asked = native_options.table_of(options.table, options)
     table = asked.consecutive()
     library = table.library.partition(" ")[0]
     if library not in acceptance.LIBRARIES:
         raise InputError(f"{options.table} is for {table.library}: expected Open MPI or MPICH")
     if not table.rules:
         raise InputError(f"{options.table}: the table has no rules")
-    python, there = interpreter(library, options.python), clusters.hosts_of(options)
+    python, there = interpreter(library, options.python), host_options.hosts_of(options)
     warn(following.limitation(library, python))
     warn(native_files.left_out(asked).removeprefix("; "))
     if there.local:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner import algorithms, mpi_libraries
 from tuner.base.errors import InputError
-from tuner.cli.environments import LIBRARIES
+from tuner.cli.interpreters import LIBRARIES
 from tuner.cli.main import VERBS, parser_for
 from tuner.core.collective import Collective
 from tuner.core.path_classes import PLACEMENTS

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tuner import db
 from tuner.base.errors import InputError
 from tuner.base.units import parse_duration
-from tuner.cli import parsing
+from tuner.cli import argument_types
 
 DATABASE = "sqlite:///tuner.db"
 
@@ -28,7 +28,7 @@ def add_retention(parser: argparse.ArgumentParser) -> None:
         " were ever published are kept, and those that programs have reported on in 30 days.",
     )
     group.add_argument(
-        "--keep-jobs", type=parsing.positive, metavar="N",
+        "--keep-jobs", type=argument_types.positive, metavar="N",
         help="keep the newest N ended jobs with their results (default: all)",
     )  # fmt: skip
     group.add_argument(
@@ -36,7 +36,7 @@ def add_retention(parser: argparse.ArgumentParser) -> None:
         help="keep jobs for so long after they ended, such as 90d (default: for ever)",
     )  # fmt: skip
     group.add_argument(
-        "--keep-tables", type=parsing.positive, metavar="N",
+        "--keep-tables", type=argument_types.positive, metavar="N",
         help="keep the newest N versions for each cluster and library (default: all)",
     )  # fmt: skip
     group.add_argument(

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from tuner.base.units import plural
-from tuner.cli import clusters
-from tuner.cli.environments import add_library
+from tuner.cli import host_options
+from tuner.cli.interpreters import add_library
 from tuner.cli.layout import columns_of, fold_command
 from tuner.cli.output import add_json, console, emit
 from tuner.diagnosis import Diagnosis, Finding, Problem, diagnose
@@ -33,7 +33,7 @@ TOPIC = 12  # columns of a topic's name
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_library(parser)
-    clusters.place(parser.add_argument_group("several hosts"))
+    host_options.place(parser.add_argument_group("several hosts"))
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Examine, print, and tell by the status whether something can be measured."""
     python = interpreter(options.library or "", options.python)
-    there = clusters.hosts_of(options)
+    there = host_options.hosts_of(options)
     diagnosis = diagnose(python, there, options.launch or template.job_template())
     emit(options, diagnosis.record(), lambda: _print(diagnosis))
     return 0 if diagnosis.able else 1

@@ -15,9 +15,9 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.base.progress import timed, within
 from tuner.base.units import plural
+from tuner.cli.argument_types import names
 from tuner.cli.import_results import add_form
 from tuner.cli.output import add_json, console, emit, print_cautions, print_table, print_text, warn
-from tuner.cli.parsing import names
 from tuner.cli.progress import Display
 from tuner.core.calibration import read_calibration
 from tuner.core.collective import Collective

@@ -12,7 +12,7 @@ from pathlib import Path
 from tuner.base.errors import InputError
 from tuner.base.progress import timed
 from tuner.base.units import format_size, readable
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.cli.output import add_json, console, emit, print_cautions, print_text, warn
 from tuner.cli.progress import Display
 from tuner.core.measurement import Measurements
@@ -54,16 +54,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="NDJSON to write")
     add_form(parser)
-    parser.add_argument("--p", type=parsing.positive, metavar="N", help="ranks that took part")
-    parser.add_argument("--nodes", type=parsing.positive, metavar="N", help="nodes they were on")
-    parser.add_argument("--ppn", type=parsing.positive, metavar="N", help="ranks on each node")
+    parser.add_argument(
+        "--p", type=argument_types.positive, metavar="N", help="ranks that took part"
+    )
+    parser.add_argument(
+        "--nodes", type=argument_types.positive, metavar="N", help="nodes they were on"
+    )
+    parser.add_argument(
+        "--ppn", type=argument_types.positive, metavar="N", help="ranks on each node"
+    )
     parser.add_argument("--collective", default="", metavar="NAME", help="such as allreduce")
     parser.add_argument(
         "--algorithm", default="", metavar="NAME",
         help="that the library was made to use (default: its own choice)",
     )  # fmt: skip
     parser.add_argument(
-        "--param", action="append", type=parsing.parameter, default=[], metavar="NAME=VALUE",
+        "--param", action="append", type=argument_types.parameter, default=[], metavar="NAME=VALUE",
         help="of that algorithm, such as segment=64KiB",
     )  # fmt: skip
     parser.add_argument("--memory", choices=("host", "cuda"), default="", help="of the buffers")
@@ -75,7 +81,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", default="", metavar="NAME", help="its name; of several the one to take"
     )
     parser.add_argument(
-        "--cores", type=parsing.positive, metavar="N", help="per node (default: the ranks)"
+        "--cores", type=argument_types.positive, metavar="N", help="per node (default: the ranks)"
     )
     add_json(parser)
     parser.set_defaults(run=run)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tuner.base.units import format_time, parse_duration
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.cli.output import add_action, emit, print_table, print_text, warn
 from tuner.cli.parser import Parser
 from tuner.emulation import Lab, Status, emulation, launch, prefix_for, take_down
@@ -50,7 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "down", "end what runs on the hosts, and remove them", run_down)
     run = _action(actions, "run", "run a command on the first host", run_run)
     run.add_argument(
-        "--ppn", type=parsing.positive, default=1, metavar="N",
+        "--ppn", type=argument_types.positive, default=1, metavar="N",
         help="how many ranks mpirun starts on each host before the next (default: 1)",
     )  # fmt: skip
     run.add_argument(

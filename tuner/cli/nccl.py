@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.base.errors import InputError
 from tuner.base.units import format_size, format_time, plural
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.cli.output import (
     add_action,
     emit,
@@ -81,13 +81,15 @@ def _declare_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology", required=True, metavar="FILE", help="a file, or preset:NAME[:NODES]"
     )
-    parser.add_argument("--ppn", type=parsing.positive, help="GPUs per node (default: all)")
-    parser.add_argument("--p", type=parsing.positive, help="ranks (default: all nodes)")
+    parser.add_argument("--ppn", type=argument_types.positive, help="GPUs per node (default: all)")
+    parser.add_argument("--p", type=argument_types.positive, help="ranks (default: all nodes)")
     parser.add_argument(
-        "--collective", type=parsing.collective, default=Collective.ALLREDUCE,
+        "--collective", type=argument_types.collective, default=Collective.ALLREDUCE,
         help="default: allreduce",
     )  # fmt: skip
-    parser.add_argument("--sizes", type=parsing.sizes, required=True, help="such as 1KiB,1MiB")
+    parser.add_argument(
+        "--sizes", type=argument_types.sizes, required=True, help="such as 1KiB,1MiB"
+    )
     parser.add_argument(
         "--version", choices=nccl.VERSIONS, default=nccl.CURRENT,
         help=f"release of NCCL (default: {nccl.CURRENT})",

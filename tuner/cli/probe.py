@@ -16,8 +16,8 @@ from typing import Any
 from tuner.base.errors import InputError
 from tuner.base.progress import Report
 from tuner.base.units import format_time, parse_duration, plural, readable
-from tuner.cli import clusters, parsing
-from tuner.cli.environments import add_library, add_thread_level, settle_library
+from tuner.cli import argument_types, host_options
+from tuner.cli.interpreters import add_library, add_thread_level, settle_library
 from tuner.cli.output import (
     add_json,
     console,
@@ -67,17 +67,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_library(parser)
     add_thread_level(parser)
     parser.add_argument(
-        "--ranks", type=parsing.positive, help="default: the cores, at least 4 (mpich: 2)"
+        "--ranks", type=argument_types.positive, help="default: the cores, at least 4 (mpich: 2)"
     )
     parser.add_argument(
         "--budget", type=parse_duration,
         help="measuring time, such as 90s (default: 90s, mpich: 30s, several hosts: 300s)",
     )  # fmt: skip
     parser.add_argument(
-        "--sizes", type=parsing.sizes, help="of the collectives' buffers (default: 4B to 4MiB)"
+        "--sizes",
+        type=argument_types.sizes,
+        help="of the collectives' buffers (default: 4B to 4MiB)",
     )
     parser.add_argument(
-        "--launches", type=parsing.positive, default=LAUNCHES,
+        "--launches", type=argument_types.positive, default=LAUNCHES,
         help="how often the ranks are started on this computer; each start measures all, and two"
         f" show only gains that hardly vary (default: {LAUNCHES}; on several hosts: 1)",
     )  # fmt: skip
@@ -86,11 +88,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="relative half-width of a median's 95 %% interval that suffices (default: 0.03)",
     )  # fmt: skip
     parser.add_argument(
-        "--parts", type=parsing.names, default=probe_spec.PARTS,
+        "--parts", type=argument_types.names, default=probe_spec.PARTS,
         help=f"what to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared and"
         " sweep)",
     )  # fmt: skip
-    clusters.arguments(parser.add_argument_group("several hosts"))
+    host_options.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
     parser.set_defaults(run=run, resumes=True)
 
@@ -120,12 +122,12 @@ def run(options: argparse.Namespace) -> None:
 
 def _hosts(options: argparse.Namespace) -> Hosts:
     """Whoever writes neither `run` nor `plan` means this computer unless hosts are given."""
-    return clusters.hosts_of(options) if options.action else clusters.given(options)
+    return host_options.hosts_of(options) if options.action else host_options.given(options)
 
 
 def _planned(options: argparse.Namespace, there: Hosts) -> Plan:
     if there.names:
-        return multi_host.plan_cluster(clusters.request_of(options, there))
+        return multi_host.plan_cluster(host_options.request_of(options, there))
     return plan_here(
         options.library, options.ranks, options.sizes, options.target, options.launches,
         "commutative", options.parts, options.thread_level,
@@ -136,8 +138,8 @@ def _probed(options: argparse.Namespace, there: Hosts, report: Report) -> Measur
     python = interpreter(options.library, options.python)
     if there.names:
         return multi_host.probe_cluster(
-            options.out, clusters.request_of(options, there),
-            clusters.launcher_of(options, python), name=options.name,
+            options.out, host_options.request_of(options, there),
+            host_options.launcher_of(options, python), name=options.name,
             budget=_budget(options, there), on_progress=forwarded(report),
         )  # fmt: skip
     if options.launch is not None:

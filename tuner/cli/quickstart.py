@@ -13,11 +13,11 @@ from tuner import mpi_libraries
 from tuner.base.atomic_io import require_folder, write_atomically
 from tuner.base.errors import InputError, ProbeError
 from tuner.base.units import parse_duration
-from tuner.cli import parsing
-from tuner.cli.environments import add_thread_level
+from tuner.cli import argument_types
+from tuner.cli.interpreters import add_thread_level
 from tuner.cli.output import add_json, console
 from tuner.cli.progress import Display, clock
-from tuner.cli.results import print_results
+from tuner.cli.quickstart_summary import print_results
 from tuner.core.calibration import read_calibration
 from tuner.db import (
     open_database,
@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--out", type=Path, default=Path("tuner-out"), metavar="DIRECTORY")
     parser.add_argument(
-        "--ranks", type=parsing.positive, help="default: the cores, at least 4 (mpich: 2)"
+        "--ranks", type=argument_types.positive, help="default: the cores, at least 4 (mpich: 2)"
     )
     parser.add_argument(
         "--budget", type=parse_duration, default=BUDGET,
@@ -61,7 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         " takes two to three minutes, whatever the budget",
     )  # fmt: skip
     parser.add_argument(
-        "--sizes", type=parsing.sizes, help="such as 1KiB,64KiB (default: 4B to 4MiB)"
+        "--sizes", type=argument_types.sizes, help="such as 1KiB,64KiB (default: 4B to 4MiB)"
     )
     parser.add_argument(
         "--libraries", metavar="NAME,...",

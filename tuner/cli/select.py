@@ -17,7 +17,7 @@ from tuner.base.units import (
     plural,
     readable,
 )
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.cli.output import add_json, emit, print_cautions, print_table, print_text
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CONSECUTIVE, PLACEMENTS
@@ -61,18 +61,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "table", type=Path, help="table written by `tuner tune`, or a directory by `tuner train`"
     )
-    parser.add_argument("--collective", type=parsing.collective, required=True)
+    parser.add_argument("--collective", type=argument_types.collective, required=True)
     parser.add_argument(
-        "--p", type=parsing.positive,
+        "--p", type=argument_types.positive,
         help="ranks of the communicator (default: --nodes times --ppn)",
     )  # fmt: skip
     parser.add_argument(
-        "--nodes", type=parsing.positive, metavar="N",
+        "--nodes", type=argument_types.positive, metavar="N",
         help="number of nodes, each with the same number of ranks (default: --p divided by --ppn;"
         " without --ppn 1)",
     )  # fmt: skip
     parser.add_argument(
-        "--ppn", type=parsing.positive, metavar="N",
+        "--ppn", type=argument_types.positive, metavar="N",
         help="ranks per node (default: --p divided by --nodes)",
     )  # fmt: skip
     parser.add_argument(

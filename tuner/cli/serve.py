@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_size
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.cli.database import add_database, add_retention, retention_of
 from tuner.cli.output import print_text
 from tuner.launch.interpreters import interpreter
@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_database(parser)
     parser.add_argument(
         "--processes",
-        type=parsing.positive,
+        type=argument_types.positive,
         default=1,
         metavar="N",
         help="that answer (default: 1)",
@@ -78,7 +78,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         help="requests per second and client, 0: no limit (default: none on loopback, else 200)",
     )  # fmt: skip
     parser.add_argument(
-        "--queued-jobs", type=parsing.count, metavar="N",
+        "--queued-jobs", type=argument_types.count, metavar="N",
         help="queued jobs per token, or per address without one; 0: no limit (default: 100)",
     )  # fmt: skip
     parser.add_argument(
@@ -89,7 +89,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def networks(text: str) -> tuple[str, ...]:
     """Return the addresses and networks of a comma list; raises InputError for anything else."""
-    listed = parsing.names(text)
+    listed = argument_types.names(text)
     for each in listed:
         try:
             ipaddress.ip_network(each)

@@ -13,7 +13,7 @@ from tuner.base.atomic_io import require_target
 from tuner.base.errors import InputError, TooLargeError, UnpricedError
 from tuner.base.progress import timed
 from tuner.base.units import format_size, format_time
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.cli.output import add_json, console, emit, print_table, print_text, warn
 from tuner.cli.progress import Display
 from tuner.core.calibration import Calibration, read_calibration
@@ -56,12 +56,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--node", type=Path, metavar="FILE",
         help="a second file, of one computer: the inside of every node of the topology",
     )  # fmt: skip
-    parser.add_argument("--collective", type=parsing.collective, required=True)
-    parser.add_argument("--algorithm", type=parsing.names, help="comma list (default: all)")
-    parser.add_argument("--sizes", type=parsing.sizes, required=True, help="such as 1KiB,1MiB")
+    parser.add_argument("--collective", type=argument_types.collective, required=True)
+    parser.add_argument("--algorithm", type=argument_types.names, help="comma list (default: all)")
+    parser.add_argument(
+        "--sizes", type=argument_types.sizes, required=True, help="such as 1KiB,1MiB"
+    )
     _shape(parser)
     parser.add_argument(
-        "--param", type=parsing.parameter, action="append", default=[], metavar="NAME=VALUE",
+        "--param", type=argument_types.parameter, action="append", default=[], metavar="NAME=VALUE",
         help="parameter of the algorithm, may be repeated (default: the fastest of those worth"
         " trying)",
     )  # fmt: skip
@@ -96,12 +98,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--ppn", type=parsing.positive, default=1, help="ranks per node (default: 1)"
+        "--ppn", type=argument_types.positive, default=1, help="ranks per node (default: 1)"
     )
-    parser.add_argument("--p", type=parsing.positive, help="ranks (default: all that fit)")
+    parser.add_argument("--p", type=argument_types.positive, help="ranks (default: all that fit)")
     parser.add_argument("--root", type=int, default=0, help="root rank (default: 0)")
     parser.add_argument(
-        "--itemsize", type=parsing.positive, default=1, help="bytes of one element (default: 1)"
+        "--itemsize",
+        type=argument_types.positive,
+        default=1,
+        help="bytes of one element (default: 1)",
     )
 
 
@@ -125,7 +130,7 @@ def run(options: argparse.Namespace) -> None:
 def _require_one(options: argparse.Namespace) -> None:
     if len(options.algorithm or ()) != 1 or len(options.sizes) != 1:
         raise InputError("--gantt draws one run: give one --algorithm and one size")
-    parsing.require_picture(options.gantt, "--gantt")
+    argument_types.require_picture(options.gantt, "--gantt")
     read = filter(None, [options.topology, options.node, options.calibration])
     require_target(options.gantt, *read)
 

@@ -10,7 +10,8 @@ from typing import Any
 from tuner.base.atomic_io import require_target, write_atomically
 from tuner.base.errors import InputError
 from tuner.base.units import plural, readable
-from tuner.cli import clusters, comparisons, logged, native
+from tuner.cli import comparisons, host_options, logged_validation, native_options
+from tuner.cli.argument_types import require_picture
 from tuner.cli.output import (
     add_action,
     console,
@@ -21,9 +22,8 @@ from tuner.cli.output import (
     print_text,
     warn,
 )
-from tuner.cli.parsing import require_picture
 from tuner.cli.progress import Display
-from tuner.cli.rules import counted_rules, print_changes, print_rules
+from tuner.cli.table_view import counted_rules, print_changes, print_rules
 from tuner.core.table import TuningTable, read_table, table_record
 from tuner.formats import openmpi
 from tuner.formats.registry import FORMATS, Wish, format_of
@@ -84,7 +84,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--to", choices=FORMATS, required=True, metavar="FORMAT", help=f"format: {names}"
     )
     export.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
-    native.options(export)
+    native_options.options(export)
     check = add_action(
         actions, "check", "parse an exported file and compare its decisions", EXAMPLES, run_check
     )
@@ -94,7 +94,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="to", choices=FORMATS, metavar="FORMAT",
         help=f"format: {names} (default: recognised by the content of the file)",
     )  # fmt: skip
-    native.options(check)
+    native_options.options(check)
     prove = add_action(
         actions, "prove", "show what the real library executes, per rule", EXAMPLES, run_prove
     )
@@ -105,9 +105,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="library to run: openmpi, mpich or intelmpi (default: that of the table)",
     )
-    logged.arguments(prove)
-    clusters.place(prove)
-    native.options(prove)
+    logged_validation.arguments(prove)
+    host_options.place(prove)
+    native_options.options(prove)
     comparisons.declare(actions)
 
 
@@ -134,11 +134,11 @@ def run_export(options: argparse.Namespace) -> None:
     """Write a table in a library's format."""
     if options.out is not None:
         require_target(options.out, options.table)
-    table = native.table_of(options.table, options)
+    table = native_options.table_of(options.table, options)
     form = FORMATS[options.to]
     form.require(table)
-    native.require_interpreted(options, form)
-    wish, held = native.wish(options, form), table.consecutive()
+    native_options.require_interpreted(options, form)
+    wish, held = native_options.wish(options, form), table.consecutive()
     text, lost = form.emit(table, wish)
     replaced = form.replaced(held, wish)
     for rule in lost:
@@ -225,13 +225,13 @@ def _commutative(table: TuningTable, options: argparse.Namespace) -> int:
 
 def run_check(options: argparse.Namespace) -> int:
     """Compare a file with a table; status 1 when they differ."""
-    table = native.table_of(options.table, options)
+    table = native_options.table_of(options.table, options)
     text = native_files.text_of(options.file)
     form = FORMATS[options.to] if options.to else format_of(table, text)
     form.require(table)
-    native.require_interpreted(options, form)
+    native_options.require_interpreted(options, form)
     try:
-        differences = form.check(table, text, native.wish(options, form))
+        differences = form.check(table, text, native_options.wish(options, form))
     except InputError as reason:
         raise InputError(f"{options.file}: {reason}") from None
     record = {"file": str(options.file), "format": form.name, "differences": differences}
@@ -256,7 +256,7 @@ def _counted(differences: Sequence[str]) -> str:
 def run_prove(options: argparse.Namespace) -> int:
     """Run the real library; status 1 when it did otherwise than a rule of the file says, or when
     one could not be tried."""
-    table = native.table_of(options.table, options)
+    table = native_options.table_of(options.table, options)
     library = table.library.partition(" ")[0]
     if options.runtime not in (None, library):
         raise InputError(
@@ -270,7 +270,7 @@ def run_prove(options: argparse.Namespace) -> int:
     if options.generic is not None:
         raise InputError("what is proved holds the library's own rules: leave --generic out")
     validation.require_provable(table)
-    wish, held = native.wish(options, form), table.consecutive()
+    wish, held = native_options.wish(options, form), table.consecutive()
     if not held.rules:
         raise InputError(
             f"{options.table}: the table has no rules, so there is nothing to prove"
@@ -279,7 +279,7 @@ def run_prove(options: argparse.Namespace) -> int:
     with Display(console(error=True)).stage(f"proving {table.library}") as report:
         python = interpreter(library, options.python)
         proofs = validation.prove_exported(
-            held, python, wish, report, clusters.given(options), options.launch
+            held, python, wish, report, host_options.given(options), options.launch
         )
     every = proofs_of(held, proofs)
     emit(options, every, lambda: _print_proofs(table, proofs, every))
@@ -288,12 +288,12 @@ def run_prove(options: argparse.Namespace) -> int:
 
 def _prove_logged(table: TuningTable, options: argparse.Namespace) -> int:
     """Hold rules against logs; status 1 unless each that names an algorithm was seen at work."""
-    logged.require_alone(options, table.library.partition(" ")[0])
+    logged_validation.require_alone(options, table.library.partition(" ")[0])
     held = table.consecutive()
-    proofs, replaced = logged.prove(held, options)
-    every = proofs_of(held, [*proofs, *replaced], logged.LEFT)
+    proofs, replaced = logged_validation.prove(held, options)
+    every = proofs_of(held, [*proofs, *replaced], logged_validation.LEFT)
     emit(options, every, lambda: _print_proofs(
-        table, proofs, every, "not seen in the logs.", logged.PASSED, ("operators", "executed")
+        table, proofs, every, "not seen in the logs.", logged_validation.PASSED, ("operators", "executed")
     ))  # fmt: skip
     return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
 

@@ -10,7 +10,7 @@ from typing import Any
 from tuner import db
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import format_moment, parse_duration
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.cli.database import add_database
 from tuner.cli.output import add_action, emit, print_table, print_text
 
@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     create = _action(actions, "create", "make a token and print it", run_create)
     create.add_argument("name", help="who will use it")
     create.add_argument(
-        "--scope", type=parsing.names, required=True,
+        "--scope", type=argument_types.names, required=True,
         help="read (tables and everything else), submit (measurements, jobs, feedback), publish"
         " (tables); a comma list",
     )  # fmt: skip

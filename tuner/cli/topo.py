@@ -8,8 +8,8 @@ from typing import Any
 
 from tuner.base.atomic_io import require_target, write_atomically
 from tuner.base.errors import InputError
-from tuner.cli import parsing
-from tuner.cli.machines import machine_record, print_machine
+from tuner.cli import argument_types
+from tuner.cli.machine_view import machine_record, print_machine
 from tuner.cli.output import add_action, emit, print_table, warn
 from tuner.machines import PRESETS, Design, Machine, machine_spec, with_nodes
 from tuner.machines.loader import caution, load_machine
@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for action in (show, draw):
         action.add_argument("machine", metavar="NAME|FILE")
         action.add_argument(
-            "--nodes", type=parsing.positive, help="so many nodes, instead of all it has"
+            "--nodes", type=argument_types.positive, help="so many nodes, instead of all it has"
         )
         action.add_argument(
             "--node", type=Path, metavar="FILE",
@@ -88,7 +88,7 @@ def run_draw(options: argparse.Namespace) -> None:
     from tuner.report.fabric_diagram import draw_fabric
     from tuner.report.node_diagram import draw_node
 
-    parsing.require_picture(options.out, "--out")
+    argument_types.require_picture(options.out, "--out")
     require_target(options.out, Path(options.machine), *filter(None, [options.node]))
     machine = _machine(options)
     title = machine.design.title if machine.design else machine.name

@@ -18,11 +18,11 @@ from tuner.base.errors import InputError, quoted
 from tuner.base.progress import counted
 from tuner.base.units import parse_duration, plural
 from tuner.calibrate import calibrate
-from tuner.cli import clusters, parsing
-from tuner.cli.environments import add_library, add_thread_level, settle_library
+from tuner.cli import argument_types, host_options
+from tuner.cli.interpreters import add_library, add_thread_level, settle_library
 from tuner.cli.output import add_json, console, emit, print_text, warn
 from tuner.cli.progress import Display
-from tuner.cli.rules import counted_rules, print_rules
+from tuner.cli.table_view import counted_rules, print_rules
 from tuner.core.calibration import read_calibration, write_calibration
 from tuner.core.measurement import Measurements
 from tuner.core.table import LIBRARY, TuningTable, table_record, write_table
@@ -76,14 +76,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="maximum wall-clock time of the whole command with --hosts, such as 10min (default)",
     )  # fmt: skip
     parser.add_argument(
-        "--target-regret", type=parsing.fraction, default=TARGET, metavar="PERCENT",
+        "--target-regret", type=argument_types.fraction, default=TARGET, metavar="PERCENT",
         help="mean of what the chosen takes longer than the best, such as 2%% (default)",
     )  # fmt: skip
     parser.add_argument(
-        "--sizes", type=parsing.sizes, help="of the collectives' buffers (default: 4B to 4MiB)"
+        "--sizes",
+        type=argument_types.sizes,
+        help="of the collectives' buffers (default: 4B to 4MiB)",
     )
     _wishes(parser.add_argument_group("what the table may say"))
-    clusters.arguments(parser.add_argument_group("several hosts"))
+    host_options.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)
     parser.set_defaults(run=run, parts=("messages", "shared", "sweep"), target=0.03,
                         usual={name: parser.get_default(name) for name in MEASURING})  # fmt: skip
@@ -91,7 +93,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _wishes(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--forbid", type=parsing.names, default=(), metavar="NAME,...",
+        "--forbid", type=argument_types.names, default=(), metavar="NAME,...",
         help="algorithms that no rule may use: ring, or of one collective allreduce:ring",
     )  # fmt: skip
     group.add_argument(
@@ -101,7 +103,7 @@ def _wishes(group: argparse._ArgumentGroup) -> None:
     )  # fmt: skip
     group.add_argument(
         "--rules",
-        type=parsing.positive,
+        type=argument_types.positive,
         metavar="K",
         help="how many the table may have, those for the default among them: the best ones",
     )
@@ -120,7 +122,7 @@ def constraints_of(options: argparse.Namespace) -> Constraints:
 def run(options: argparse.Namespace) -> None:
     """Make, write and print the table."""
     calibrated = options.calibration is not None
-    there = clusters.given(options) if calibrated else clusters.hosts_of(options)
+    there = host_options.given(options) if calibrated else host_options.hosts_of(options)
     options.resumes = not there.local
     if there.local:
         _require_no_measuring(options)
@@ -177,7 +179,7 @@ def _made(options: argparse.Namespace) -> tuple[TuningTable, list[str]]:
     """Return the table, and cautions for its reader."""
     others = filter(None, [options.calibration, options.topology])
     require_target(options.out, options.measurements, *others)
-    measurements, topology = clusters.read_measured(options.measurements, options.topology)
+    measurements, topology = host_options.read_measured(options.measurements, options.topology)
     if options.calibration is None:
         raise InputError("say what the measurements were calibrated to: --calibration FILE")
     calibration = read_calibration(options.calibration)
@@ -235,8 +237,8 @@ def _measured(options: argparse.Namespace, there: Hosts) -> tuple[TuningTable, l
         require_target(options.calibration, options.measurements, *filter(None, [options.topology]))
     display = Display(console(error=True))
     settle_library(options)
-    request = clusters.request_of(options, there)
-    launcher = clusters.launcher_of(options, interpreter(options.library, options.python))
+    request = host_options.request_of(options, there)
+    launcher = host_options.launcher_of(options, interpreter(options.library, options.python))
 
     def tell(bound: Bound, spent: float) -> None:
         display.note(

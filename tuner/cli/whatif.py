@@ -11,7 +11,7 @@ from tuner import whatif
 from tuner.base.atomic_io import require_folder, require_target, write_atomically
 from tuner.base.errors import InputError
 from tuner.base.progress import timed
-from tuner.cli import studies
+from tuner.cli import study_view
 from tuner.cli.output import add_json, console, emit, warn
 from tuner.cli.progress import Display
 from tuner.machines.loader import caution, nominal
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> None:
             ) from None
         if asked.calibration is None:
             warn(nominal(asked.machine))
-        emit(options, whatif.result_record(found), lambda: studies.show(found))
+        emit(options, whatif.result_record(found), lambda: study_view.show(found))
 
 
 def _require_targets(options: argparse.Namespace, answers: Path) -> None:
@@ -132,7 +132,7 @@ def _write(
     options: argparse.Namespace, asked: whatif.Study, found: whatif.StudyResult, display: Display
 ) -> None:
     if options.csv:
-        text = studies.csv_text(found)
+        text = study_view.csv_text(found)
         write_atomically(options.csv, text)
         display.note(f"{options.csv}: {text.count(LINE) - 1} times of {len(found.points)} points")
     if options.plots:

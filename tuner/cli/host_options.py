@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.cli.output import warn
 from tuner.core.collective import Collective
 from tuner.core.measurement import Measurements, read_measurements
@@ -21,7 +21,9 @@ def arguments(group: argparse._ArgumentGroup) -> None:
     """Declare the options."""
     place(group)
     group.add_argument(
-        "--ppn", type=parsing.positive, help="ranks per host (default: what the list says, or 1)"
+        "--ppn",
+        type=argument_types.positive,
+        help="ranks per host (default: what the list says, or 1)",
     )
     group.add_argument(
         "--shapes", type=_shapes, default=(), metavar="HOSTSxRANKS,...",
@@ -46,12 +48,12 @@ def arguments(group: argparse._ArgumentGroup) -> None:
         " bcast,allreduce)",
     )  # fmt: skip
     group.add_argument(
-        "--schedules", type=parsing.names, default=(), metavar="NAME,...",
+        "--schedules", type=argument_types.names, default=(), metavar="NAME,...",
         help="algorithms of ours to measure beside the library's, as `tuner algorithms` lists them,"
         f" or {probe_spec.ALL}",
     )  # fmt: skip
     group.add_argument(
-        "--repetitions", type=parsing.positive, default=probe_spec.FEWEST,
+        "--repetitions", type=argument_types.positive, default=probe_spec.FEWEST,
         help=f"of every algorithm at least (default: {probe_spec.FEWEST})",
     )  # fmt: skip
     group.add_argument("--name", default="", help="of the cluster (default: what its hosts share)")
@@ -77,13 +79,13 @@ def _shapes(text: str) -> tuple[probe_spec.Shape, ...]:
 
 
 def _placements(text: str) -> tuple[str, ...]:
-    found = parsing.names(text)
+    found = argument_types.names(text)
     probe_spec.check_placements(found)
     return found
 
 
 def _collectives(text: str) -> tuple[Collective, ...]:
-    return tuple(parsing.collective(name) for name in parsing.names(text))
+    return tuple(argument_types.collective(name) for name in argument_types.names(text))
 
 
 def given(options: argparse.Namespace) -> Hosts:

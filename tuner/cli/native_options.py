@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from tuner.base.errors import InputError
-from tuner.cli import parsing
+from tuner.cli import argument_types
 from tuner.core.table import TuningTable, read_table
 from tuner.formats.registry import FORMATS, Format, Wish
 from tuner.workflows.native_files import generic_of
@@ -26,7 +26,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         " and its own format cannot, such as ring_simple or preset_1",
     )  # fmt: skip
     parser.add_argument(
-        "--ranks", type=parsing.positive, metavar="P",
+        "--ranks", type=argument_types.positive, metavar="P",
         help="ranks of the communicators that environment variables are for; needed where the table"
         " has several",
     )  # fmt: skip
@@ -47,7 +47,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def add_ppn(parser: argparse.ArgumentParser) -> None:
     """Declare which part of a table is meant."""
     parser.add_argument(
-        "--ppn", type=parsing.positive, metavar="N",
+        "--ppn", type=argument_types.positive, metavar="N",
         help="only rules for so many ranks on each node: needed where others for as many ranks in"
         " all differ, since most formats know no nodes",
     )  # fmt: skip
