@@ -8,9 +8,9 @@ from tuner.launch.launcher import (
     available_cores,
     physical_cores,
 )
+from tuner.launch.multi_host_launcher import Spread
 from tuner.launch.package import PACKAGE
 from tuner.launch.shapes import ShapeLauncher
-from tuner.launch.spread import Spread
 from tuner.launch.template import TEMPLATES, Template
 
 __all__ = [
