@@ -18,7 +18,7 @@ from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 MOST, NBYTES = 257, (1 << 20) + 8  # divisible by hardly any number of chunks
 LIMIT = 1.0  # s

@@ -30,7 +30,7 @@ from tuner.select.build_table import make_table
 from tuner.select.constraints import Constraints
 from tuner.sim.process_pool import usable
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 COLLECTIVES = (Collective.BCAST, Collective.ALLREDUCE)
 PPNS = (1, 2, 4, 8)

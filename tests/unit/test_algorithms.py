@@ -24,7 +24,7 @@ from tuner.core.verify import verify
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 ORDER_PRESERVING = {  # for root 0 and every p; derived by the verifier, stated here as a promise
     (Collective.ALLREDUCE, "binary_blocks"), (Collective.ALLREDUCE, "chain_binomial"),

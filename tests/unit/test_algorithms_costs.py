@@ -16,7 +16,7 @@ from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 GATHER, SCATTER = Collective.GATHER, Collective.SCATTER

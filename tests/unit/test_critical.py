@@ -24,7 +24,7 @@ from tuner.sim.reference_engine import finish_times, trace
 from tuner.sim.transfers import traffic
 from tuner.topology import Placement
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 ALLREDUCE, BCAST = Collective.ALLREDUCE, Collective.BCAST
 ALPHA, BETA = 2e-6, 1 / 12.5e9

@@ -23,7 +23,7 @@ from tuner.core.verify import verify
 from tuner.sim import simulate
 from tuner.topology import Device, Interior, Link, Node, Placement, Topology
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 BCAST, REDUCE, ALLREDUCE = Collective.BCAST, Collective.REDUCE, Collective.ALLREDUCE
 LINE = [

@@ -18,7 +18,7 @@ from tuner.core.verify import verify
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ALPHA, BETA, GAMMA = 1e-6, 1e-9, 0.5e-9

@@ -13,7 +13,7 @@ from tuner.core.verify import verify
 from tuner.mpi_libraries.schedules import EAGER, _made, cuts, in_turns, leaves_first, schedule_of
 from tuner.sim import simulate
 from tuner.topology import Placement
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 BETA = 1e-8

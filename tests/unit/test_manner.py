@@ -11,7 +11,7 @@ from tuner.core.collective import Collective
 from tuner.sim import simulate
 from tuner.sim.traffic_pattern import ALONE, CIRCLING, FACING, manners
 from tuner.topology import Placement
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 PLACEMENT = Placement.consecutive(
     topology_from({"name": "flat", "nodes": 8, "latency": "0us", "bandwidth": "1GB/s"}), 1

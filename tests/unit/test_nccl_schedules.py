@@ -20,7 +20,7 @@ from tuner.core.schedule import Schedule
 from tuner.sim import simulate
 from tuner.topology import Placement
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 ALLREDUCE, ALLGATHER = Collective.ALLREDUCE, Collective.ALLGATHER
 REDUCE_SCATTER = Collective.REDUCE_SCATTER

@@ -25,8 +25,8 @@ from tuner.machines import (
     with_taper,
 )
 from tuner.topology import Interior, Link, Placement, paths
-from tuner.topology.readers.calibrated import given_calibration
 from tuner.topology.readers.fabrics import OneSwitch, Wire, fabric_topology
+from tuner.topology.readers.probed_topology import given_calibration
 
 MEASURED_ON = {  # machines -> how the sources of numbers measured there call them
     ("dgx-1p",): "Tartan", ("dgx-1v", "dgx-2"): "TACCL", ("dgx-h100",): "ASTRA-sim",

@@ -26,7 +26,7 @@ from tuner.sim.critical_path import explain
 from tuner.sim.transfers import traffic
 from tuner.topology import CUDA, Placement
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ENGINES = pytest.mark.parametrize("engine", ["fast", "events"])

@@ -24,7 +24,7 @@ from tuner.sim.transfers import Traffic, traffic
 from tuner.sim.unique import distinct
 from tuner.topology import CUDA, Placement
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 BCAST, ALLREDUCE = Collective.BCAST, Collective.ALLREDUCE
 ENGINES = pytest.mark.parametrize("engine", ["fast", "events"])

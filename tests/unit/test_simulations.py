@@ -17,7 +17,7 @@ from tuner.sim import simulate, simulation_cache
 from tuner.sim.simulation_cache import Simulations
 from tuner.topology import CUDA, HOST, Placement
 from tuner.topology.readers import given_calibration
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 
 OPENMPI = "openmpi 5.0.11"
 SIZES = (8, 40_000, 500_000, 2 << 20, 4 << 20)

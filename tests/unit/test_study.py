@@ -42,7 +42,7 @@ from tuner.topology import (
     Topology,
 )
 from tuner.topology.readers import given_calibration, topology_record
-from tuner.topology.readers.short import topology_from
+from tuner.topology.readers.yaml_topology import topology_from
 from tuner.whatif import study_runner, study_spec, study_tasks
 from tuner.whatif.axes import placed, varied
 from tuner.whatif.study_candidates import (

@@ -10,9 +10,9 @@ from tuner.machines import Machine
 from tuner.machines.topology_files import load_topology, read_text, recognised
 from tuner.machines.yaml_machines import PREFIX, machine_from, preset_reference
 from tuner.topology import Topology
-from tuner.topology.readers.calibrated import given_calibration
-from tuner.topology.readers.record import topology_from_record
+from tuner.topology.readers.probed_topology import given_calibration
 from tuner.topology.readers.safe_yaml import parse_yaml
+from tuner.topology.readers.serialization import topology_from_record
 
 
 def load_machine(reference: str | Path, beside: Path = Path(), node: Path | None = None) -> Machine:

@@ -6,9 +6,9 @@ from typing import Any
 
 from tuner.base.errors import InputError, quoted
 from tuner.machines import Machine, preset, with_gpu, with_nics, with_taper
-from tuner.topology.readers.calibrated import given_calibration
-from tuner.topology.readers.short import topology_from
-from tuner.topology.readers.written import name_from, number_from, require_keys, whole
+from tuner.topology.readers.probed_topology import given_calibration
+from tuner.topology.readers.yaml_fields import name_from, number_from, require_keys, whole
+from tuner.topology.readers.yaml_topology import topology_from
 
 PREFIX = "preset:"
 PRESET_KEYS = {"name", "preset", "nodes", "gpu", "nics", "taper"}

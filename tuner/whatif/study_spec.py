@@ -45,7 +45,7 @@ from tuner.sim import simulate
 from tuner.topology import CUDA, Topology
 from tuner.topology.readers import topology_record
 from tuner.topology.readers.safe_yaml import MOST_CHARACTERS, parse_yaml
-from tuner.topology.readers.written import require_keys
+from tuner.topology.readers.yaml_fields import require_keys
 from tuner.whatif.axes import AXES, MOST_NODES, MOST_RANKS, Place, Value, placed, varied
 from tuner.whatif.values import axes_from, collectives_from, names_from, sizes_from
 

@@ -9,7 +9,7 @@ from tuner.base.units import parse_size
 from tuner.core.collective import Collective
 from tuner.sim.transfers import LARGEST
 from tuner.topology import CUDA, GPU, HOST, Topology
-from tuner.topology.readers.written import require_keys
+from tuner.topology.readers.yaml_fields import require_keys
 from tuner.whatif.axes import AXES, Value
 
 

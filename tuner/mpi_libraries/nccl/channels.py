@@ -32,7 +32,7 @@ from tuner.mpi_libraries.nccl.constants import (
     SOCKET,
 )
 from tuner.topology import CPU, GPU, SWITCH, Interior, Link
-from tuner.topology.readers.interiors import nvlink_bandwidth
+from tuner.topology.readers.node_builder import nvlink_bandwidth
 
 MOST_EXTENSIONS = 200_000  # of partial rings: a bound on the time a search takes
 PRODUCTS = {"K80": 37, "P100": 60, "V100": 70, "A100": 80, "A800": 80, "H100": 90, "H200": 90,

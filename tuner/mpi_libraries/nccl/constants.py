@@ -133,7 +133,7 @@ TREE_CORRECTION_284 = {
              .9),
 }  # fmt: skip
 
-# topo.h; what it has for NVLink and PCIe is in tuner.topology.readers.interiors
+# topo.h; what it has for NVLink and PCIe is in tuner.topology.readers.node_builder
 NET_SHARE = 12 / 12.5  # of a NIC's nominal bandwidth: a 100 Gb/s one counts for 12 GB/s
 NIC_RATES = (10, 25, 40, 56, 100, 200, 400, 800)  # Gb/s of the ports that are made
 INTEL_PEER_SHARE = 5 / 6  # what GPUs behind an Intel CPU get of the way between them

@@ -24,8 +24,8 @@ from typing import Any
 from tuner.base.errors import InputError, quoted
 from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topology import NIC, Link, Node, Topology
-from tuner.topology.readers.short import local_from
-from tuner.topology.readers.written import name_from, names_from, require_keys, whole
+from tuner.topology.readers.yaml_fields import name_from, names_from, require_keys, whole
+from tuner.topology.readers.yaml_topology import local_from
 
 KEYS = {"fabric", "node", "nodes", "rails", "latency", "bandwidth", "offers"}
 MOST_RAILS = 64

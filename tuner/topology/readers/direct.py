@@ -9,7 +9,7 @@ from itertools import product
 
 from tuner.base.errors import InputError
 from tuner.topology import Link
-from tuner.topology.readers.wires import Ends, Wire, Wiring, flat, require_room
+from tuner.topology.readers.cabling import Ends, Wire, Wiring, flat, require_room
 
 
 @dataclass(frozen=True)

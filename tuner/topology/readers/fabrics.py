@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.topology import Link, Node, Topology
+from tuner.topology.readers.cabling import Ends, Wire, Wiring, ends_of, flat, require_room
 from tuner.topology.readers.direct import Dragonfly, Torus
-from tuner.topology.readers.wires import Ends, Wire, Wiring, ends_of, flat, require_room
 
 __all__ = [
     "Dragonfly", "Ends", "Fabric", "FatTree", "OneSwitch", "Torus", "Wire", "Wiring",

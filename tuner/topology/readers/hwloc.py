@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tuner.base.errors import InputError, quoted
 from tuner.topology import CPU, GPU, NIC, Node, Topology
-from tuner.topology.readers.interiors import (
+from tuner.topology.readers.node_builder import (
     PCIE_UNKNOWN,
     UNNAMED,
     Branch,

@@ -30,7 +30,7 @@ from tuner.topology import (
     Node,
     Topology,
 )
-from tuner.topology.readers.written import MOST_NODES
+from tuner.topology.readers.yaml_fields import MOST_NODES
 
 # Bytes per second of one lane, as a link of four is named: data rates of the InfiniBand
 # Architecture Specification, volume 1 (8b/10b up to QDR, then 64b/66b; PAM4 with FEC from HDR on).

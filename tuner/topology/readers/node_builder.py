@@ -12,7 +12,7 @@ from math import inf
 
 from tuner.base.errors import InputError
 from tuner.topology import GPU, NVSWITCH_REDUCTION, SWITCH, Device, Interior, Link
-from tuner.topology.readers.written import MOST_DEVICES
+from tuner.topology.readers.yaml_fields import MOST_DEVICES
 
 UNNAMED = "computer"  # a node whose file does not say what it is called
 NVSWITCH = "NVSwitch"  # the product

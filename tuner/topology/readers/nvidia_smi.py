@@ -19,7 +19,14 @@ from itertools import combinations
 
 from tuner.base.errors import InputError, quoted
 from tuner.topology import CPU, GPU, NIC, Interior, Node, Topology
-from tuner.topology.readers.interiors import NVLINK, PCIE_UNKNOWN, SOCKET_BUS, UNNAMED, Branch, Plan
+from tuner.topology.readers.node_builder import (
+    NVLINK,
+    PCIE_UNKNOWN,
+    SOCKET_BUS,
+    UNNAMED,
+    Branch,
+    Plan,
+)
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 GPU_NAME = re.compile(r"GPU[0-9]{1,4}")

@@ -14,7 +14,7 @@ from typing import Any
 from tuner.base.atomic_io import finite, from_record
 from tuner.base.errors import InputError
 from tuner.topology import Device, Interior, Link, Node, Topology
-from tuner.topology.readers.written import MOST_DEVICES, MOST_NODES
+from tuner.topology.readers.yaml_fields import MOST_DEVICES, MOST_NODES
 
 FORMAT_VERSION = 2
 MOST_PAIRS = 2 * MOST_DEVICES**2  # of devices in all interiors: their routes take seconds to find

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from tuner.base.errors import InputError, quoted
 from tuner.base.hostlist import expanded
 from tuner.topology import Link, Node, Topology
-from tuner.topology.readers.written import MOST_NODES
+from tuner.topology.readers.yaml_fields import MOST_NODES
 
 CABLE = 12.5e9  # bytes per second
 KEY = re.compile(r"([A-Za-z]+)\s*=\s*(\S*)")

@@ -39,9 +39,9 @@ from typing import Any
 
 from tuner.base.units import parse_bandwidth, parse_time
 from tuner.topology import Interior, Link, Node, Topology
+from tuner.topology.readers.cabling import ends_of, flat
 from tuner.topology.readers.fabrics import fabric_topology
-from tuner.topology.readers.wires import ends_of, flat
-from tuner.topology.readers.written import (
+from tuner.topology.readers.yaml_fields import (
     LINK_KEYS,
     fabric_from,
     interior_from,
