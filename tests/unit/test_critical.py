@@ -18,8 +18,8 @@ from tuner.base.errors import InputError
 from tuner.core.calibration import FREE_REDUCTION, Calibration, Estimate, PathCost, ReductionCost
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, schedule
-from tuner.sim import critical_path, simulate
-from tuner.sim.critical_path import PARTS, critical_path, explain
+from tuner.sim import critical_paths, simulate
+from tuner.sim.critical_paths import PARTS, critical_path, explain
 from tuner.sim.reference_engine import finish_times, trace
 from tuner.sim.transfers import traffic
 from tuner.topology import Placement
@@ -145,7 +145,7 @@ def test_the_path_is_whole_and_its_parts_are_the_time(data: st.DataObject) -> No
     made, nbytes = data.draw(calls(placement.p) | tangles(placement.p))
     calibration, memory = data.draw(calibrations()), data.draw(memories(placement))
     priced = traffic(made, placement, calibration, nbytes, memory=memory)
-    path = critical_path(priced, trace(priced))
+    path = critical_paths(priced, trace(priced))
     end = float(finish_times(priced).max())
     assert all(before.end == after.begin for before, after in pairwise(path))
     if path:
@@ -157,6 +157,6 @@ def test_the_path_is_whole_and_its_parts_are_the_time(data: st.DataObject) -> No
 
 
 def test_too_much_to_trace_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(critical_path, "MOST_TRANSFERS", 10)
+    monkeypatch.setattr(critical_paths, "MOST_TRANSFERS", 10)
     with pytest.raises(InputError, match="more than 10 transfers, too many to trace: take fewer"):
         parts(ALLREDUCE, "ring", 8, 800)

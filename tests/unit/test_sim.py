@@ -22,7 +22,7 @@ from tuner.core.collective import Collective
 from tuner.core.schedule import Round, schedule
 from tuner.machines import PRESETS, preset
 from tuner.sim import engine, event_engine, finish_times, reference_engine, simulate
-from tuner.sim.critical_path import explain
+from tuner.sim.critical_paths import explain
 from tuner.sim.transfers import traffic
 from tuner.topology import CUDA, Placement
 from tuner.topology.readers import given_calibration

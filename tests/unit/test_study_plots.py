@@ -24,7 +24,7 @@ from tuner.report import study_gantt, study_plots
 from tuner.report.figures import STYLE
 from tuner.report.study_map import CrossoverMap, Look, crossover_maps, draw_map, looks
 from tuner.report.time_breakdown import Bill, draw_bills
-from tuner.sim.critical_path import PARTS
+from tuner.sim.critical_paths import PARTS
 from tuner.whatif.study_spec import Files, study_from
 
 FLAT = {"name": "flat", "nodes": 16, "latency": "2us", "bandwidth": "12.5GB/s", "cores": 8,

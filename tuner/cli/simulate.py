@@ -22,7 +22,7 @@ from tuner.core.table import LIBRARY, SCHEDULE, Choice
 from tuner.machines.loader import caution, load_machine, nominal
 from tuner.mpi_libraries.schedules import schedule_of
 from tuner.sim import simulate
-from tuner.sim.critical_path import MEANING, PARTS, Explained, explain
+from tuner.sim.critical_paths import MEANING, PARTS, Explained, explain
 from tuner.topology import CUDA, HOST, Placement
 from tuner.whatif.study_candidates import Candidate, candidates
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.report.figures import COLOURS
-from tuner.sim.critical_path import NONE, Span, Visits
+from tuner.sim.critical_paths import NONE, Span, Visits
 from tuner.sim.reference_engine import Bar
 
 SENDING, RECEIVING, WORKING = COLOURS[0], COLOURS[3], COLOURS[8]

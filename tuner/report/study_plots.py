@@ -17,7 +17,7 @@ from tuner.report.figures import STYLE
 from tuner.report.study_gantt import draw_gantt, require_drawable
 from tuner.report.study_map import crossover_maps, draw_map, looks
 from tuner.report.time_breakdown import Bill, bills_width, draw_bills
-from tuner.sim.critical_path import Explained, explain
+from tuner.sim.critical_paths import Explained, explain
 from tuner.whatif import Study, StudyPoint, StudyResult, placed, varied
 from tuner.whatif.axes import FORMATS
 from tuner.whatif.study_candidates import build, transfers

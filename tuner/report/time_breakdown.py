@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from tuner.base.units import format_size, format_time
 from tuner.report.figures import COLOURS
-from tuner.sim.critical_path import MEANING, PARTS
+from tuner.sim.critical_paths import MEANING, PARTS
 
 LOOK = dict(zip(PARTS, ((COLOURS[3], ""), (COLOURS[0], ""), (COLOURS[1], "///"), (COLOURS[8], ""),
                         (COLOURS[2], "xxx"), ("#bbbbbb", "...")), strict=True))  # fmt: skip
