@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tuner.machines import GPUS, PRESETS, Design, Sourced, machine_spec
+from tuner.machines import GPUS, PRESETS, Design, Sourced, design
 
 COMMON = 5  # numbers that so many machines share are listed once
 HEAD = """# Machines known by name
@@ -33,7 +33,7 @@ Row = tuple[str, str, str, str]
 
 def page() -> str:
     """The whole text."""
-    designs = [machine_spec(name) for name in PRESETS]
+    designs = [design(name) for name in PRESETS]
     rows = {known.name: list(_rows(known)) for known in designs}
     often = Counter(row for own in rows.values() for row in dict.fromkeys(own))
     common = [row for row, number in often.items() if number >= COMMON]

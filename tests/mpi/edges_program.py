@@ -143,13 +143,13 @@ def check_pickle() -> Iterator[str]:
     if pickle.loads(pickle.dumps(tuned)) != WORLD or tuned != WORLD:
         yield "the world is another one"
     tuned.finalize()
-    private_comm = tune(WORLD.Dup(), table())
+    private = tune(WORLD.Dup(), table())
     try:
-        pickle.dumps(private_comm)
+        pickle.dumps(private)
         yield "a private communicator travels"
     except ValueError:  # as mpi4py's
         pass
-    private_comm.Free()
+    private.Free()
 
 
 def check_users_attributes() -> Iterator[str]:

@@ -265,7 +265,9 @@ FAILURES: dict[str, Failure] = {
     "no memory for what is bound": raising("tuner.runtime.schedule_cache.Bound", MemoryError()),
     "no memory for times": raising("tuner.runtime.dispatcher.Ring", MemoryError()),
     "no communicator": lambda: patch("tuner.runtime.private_comm.MOST", 0),
-    "a communicator that is lost": lambda: patch("tuner.runtime.algorithm_control._duplicate", lost),
+    "a communicator that is lost": lambda: patch(
+        "tuner.runtime.algorithm_control._duplicate", lost
+    ),
     "a split that fails": lambda: patch("tuner.runtime.private_comm.made_of", made_and_lost),
     "no datatype": raising("tuner.runtime.schedule_call._reduces", KeyError("datatype")),
     "no description of a buffer": raising("tuner.runtime.schedule_call.contiguous", TypeError("?")),

@@ -21,7 +21,10 @@ from tuner.launch import Launcher
 from tuner.probe.driver import LAUNCHES, Progress, carry_out, plan_here, probe
 from tuner.probe.machine import local_cluster
 
-UNDECIDED = "import mpi4py.MPI, tuner.runtime.override_check; tuner.runtime.override_check.require_undecided('openmpi')"
+UNDECIDED = (
+    "import mpi4py.MPI; from tuner.runtime.override_check import require_undecided;"
+    " require_undecided('openmpi')"
+)
 QUICK: dict[str, Any] = {"ranks": 3, "budget": 40.0, "sizes": [64], "target": 0.5}
 
 

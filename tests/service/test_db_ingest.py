@@ -24,14 +24,14 @@ SERIES, PIECE = 25, 4
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.db.ingest.CHUNK", PIECE)
+    monkeypatch.setattr("tuner.db.ingestion.CHUNK", PIECE)
     monkeypatch.setattr("tuner.db.measurements.MANY", 7)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Authors are dead as soon as they are silent."""
-    monkeypatch.setattr("tuner.db.ingest.LEASE", timedelta(0))
+    monkeypatch.setattr("tuner.db.ingestion.LEASE", timedelta(0))
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_cut_off_anywhere_it_is_invisible_and_resumed(
 def test_two_that_send_the_same_do_not_both_store(
     engine: Engine, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.db.ingest.PATIENCE", 0.1)
+    monkeypatch.setattr("tuner.db.ingestion.PATIENCE", 0.1)
     refused = []
 
     def second() -> None:
@@ -234,7 +234,7 @@ def test_what_nobody_resumed_for_long_goes(
     other = measurements_file(tmp_path / "other.ndjson", probe(1))
     db.ingest(engine, other)
     assert count(engine, "probes") == 2
-    monkeypatch.setattr("tuner.db.ingest.ABANDONED", timedelta(0))
+    monkeypatch.setattr("tuner.db.ingestion.ABANDONED", timedelta(0))
     db.ingest(engine, other)
     assert (count(engine, "probes"), count(engine, "series")) == (1, 1)
 

@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from tuner import db
-from tuner.db import ingest, queue
+from tuner.db import ingestion, queue
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.support.children"])
@@ -76,7 +76,7 @@ def ingest_files(
                 such a piece of a file whose earlier pieces are committed; 1 for the first one, 0
                 for none
     """
-    ingest.CHUNK, ingest.LEASE = chunk, timedelta(seconds=0.2)
+    ingestion.CHUNK, ingestion.LEASE = chunk, timedelta(seconds=0.2)
     engine = db.open_database(url)
     if pause_at:
         _pause_before_piece(engine, mouth, pause_at)

@@ -98,7 +98,7 @@ from tuner.core.collective import Collective
 from tuner.core.path_classes import HOST
 from tuner.sim import warmup
 from tuner.sim.jit import nothing_compiled
-from tuner.sim.engine import Call
+from tuner.sim.fast_engine import Call
 from tuner.topology import Placement
 
 placement = Placement.consecutive(warmup._topology(), warmup.PPN)

@@ -145,7 +145,7 @@ def test_the_path_is_whole_and_its_parts_are_the_time(data: st.DataObject) -> No
     made, nbytes = data.draw(calls(placement.p) | tangles(placement.p))
     calibration, memory = data.draw(calibrations()), data.draw(memories(placement))
     priced = traffic(made, placement, calibration, nbytes, memory=memory)
-    path = critical_paths(priced, trace(priced))
+    path = critical_path(priced, trace(priced))
     end = float(finish_times(priced).max())
     assert all(before.end == after.begin for before, after in pairwise(path))
     if path:

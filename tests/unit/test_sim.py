@@ -21,7 +21,7 @@ from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCos
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, schedule
 from tuner.machines import PRESETS, preset
-from tuner.sim import engine, event_engine, finish_times, reference_engine, simulate
+from tuner.sim import event_engine, fast_engine, finish_times, reference_engine, simulate
 from tuner.sim.critical_paths import explain
 from tuner.sim.transfers import traffic
 from tuner.topology import CUDA, Placement
@@ -52,9 +52,9 @@ def test_the_engines_agree(data: st.DataObject) -> None:
     calibration, memory = data.draw(calibrations()), data.draw(memories(placement))
     sizes = [nbytes, nbytes // 3, 2 * nbytes]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(engine, "FEW", 0)
-        patched.setattr(engine, "MARGIN", 1)
-        ours = engine.finish_times(made, placement, calibration, sizes, memory=memory)
+        patched.setattr(fast_engine, "FEW", 0)
+        patched.setattr(fast_engine, "MARGIN", 1)
+        ours = fast_engine.finish_times(made, placement, calibration, sizes, memory=memory)
     for row, size in zip(ours, sizes, strict=True):
         played = traffic(made, placement, calibration, size, memory=memory)
         reference = reference_engine.finish_times(played)
@@ -76,7 +76,7 @@ def test_the_engines_agree_on_presets(name: str, algorithm: str) -> None:
     made = algorithms.build(ALLREDUCE, algorithm, placement.p, nbytes=1 << 20,
                             params={"group": 4} if "group" in known else {})  # fmt: skip
     sizes = [1000, 1 << 20]
-    ours = engine.finish_times(made, placement, machine.calibration, sizes, memory=CUDA)
+    ours = fast_engine.finish_times(made, placement, machine.calibration, sizes, memory=CUDA)
     for row, size in zip(ours, sizes, strict=True):
         played = traffic(made, placement, machine.calibration, size, memory=CUDA)
         np.testing.assert_allclose(row, reference_engine.finish_times(played), rtol=1e-12, atol=0.0)

@@ -17,7 +17,7 @@ from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCos
 from tuner.core.collective import Collective
 from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
 from tuner.machines import preset
-from tuner.sim import engine, event_engine, finish_times, simulate
+from tuner.sim import event_engine, fast_engine, finish_times, simulate
 from tuner.sim.contention import meeting_links, narrowest
 from tuner.sim.heap import empty_heap, pop, put
 from tuner.sim.transfers import Traffic, traffic
@@ -102,7 +102,7 @@ def test_segments_that_a_path_lacks_are_no_free_ones() -> None:
     wide = replace(placement.topology, links=tuple(
         replace(link, capacity=2e9) for link in placement.topology.links
     ))  # fmt: skip
-    call = engine.Call(made, replace(placement, topology=wide), costs, 1, "host")
+    call = fast_engine.Call(made, replace(placement, topology=wide), costs, 1, "host")
     assert len(call._prepared[2].slot) == 0
 
 
@@ -187,7 +187,7 @@ def test_more_than_can_be_played_event_by_event_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Messages that share ports are never played round by round."""
-    monkeypatch.setattr(engine, "MOST_EVENTS", 10)
+    monkeypatch.setattr(fast_engine, "MOST_EVENTS", 10)
     made = algorithms.build(ALLREDUCE, "ring", 8, nbytes=800)
     costs = given_calibration(star(8).topology)
     assert simulate(made, star(8), costs, 800) > 0.0
@@ -212,8 +212,8 @@ def test_an_irregular_beginning_alone_is_played_event_by_event(
 
     original = event_engine.outcome
     monkeypatch.setattr(event_engine, "outcome", outcome)
-    monkeypatch.setattr(engine, "FEW", 0)
-    ours = engine.finish_times(made, placement, machine.calibration, [1000], memory=CUDA)[0]
+    monkeypatch.setattr(fast_engine, "FEW", 0)
+    ours = fast_engine.finish_times(made, placement, machine.calibration, [1000], memory=CUDA)[0]
     assert len(parts) == 1
     assert parts[0] < len(played.src) / 4
     np.testing.assert_allclose(ours, whole, rtol=1e-12)

@@ -214,7 +214,7 @@ def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
     write_calibration(Calibration("x", "any", paths, shared_from=0.0), shared)
     words = ("--sizes", "64KiB", "--calibration", str(shared), "--via", "schedule")
     every = simulated(capsys, flat, *words)
-    monkeypatch.setattr("tuner.sim.engine.MOST_EVENTS", 100)
+    monkeypatch.setattr("tuner.sim.fast_engine.MOST_EVENTS", 100)
     some = simulated(capsys, flat, *words)
     assert {record["algorithm"] for record in every if record not in some} >= {"ring"}
     asked = ["simulate", "--topology", str(flat), "--collective", "allreduce", *words]
@@ -222,7 +222,7 @@ def test_what_is_too_large_is_left_out_unless_it_was_asked_for(
     assert "left out, too large to be simulated: " in capsys.readouterr().err
     assert main([*asked, "--algorithm", "ring"]) == 1
     assert large in capsys.readouterr().err
-    monkeypatch.setattr("tuner.sim.engine.MOST_EVENTS", 0)
+    monkeypatch.setattr("tuner.sim.fast_engine.MOST_EVENTS", 0)
     assert main(asked) == 1
     assert "nothing is left to be simulated: ask for fewer ranks" in capsys.readouterr().err
 

@@ -36,8 +36,9 @@ from tuner.algorithms.registry import (
 )
 
 __all__ = [
-    "NEEDS", "Algorithm", "allgather", "allreduce", "bcast", "bine", "build", "chunked", "describe",
+    "NEEDS", "Algorithm", "allgather", "allreduce", "bcast", "bine", "build", "describe",
     "double_tree", "facts_of", "gather", "hierarchical", "k_ring", "multicast", "names", "nccl",
     "nvls", "offered", "pat", "recursive_multiplying", "reduce", "reduce_scatter",
-    "require_offered", "scatter", "segmented", "shared_memory", "staged", "swing", "two_level",
+    "require_offered", "scatter", "segmented",
+    "segmented_chains", "shared_memory", "staged", "swing", "two_level",
 ]  # fmt: skip

@@ -89,8 +89,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--parts", type=argument_types.names, default=probe_spec.PARTS,
-        help=f"what to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared and"
-        " sweep)",
+        help=f"what to measure (default: {','.join(probe_spec.PARTS)}; on this computer no shared"
+        " and sweep)",
     )  # fmt: skip
     host_options.arguments(parser.add_argument_group("several hosts"))
     add_json(parser)

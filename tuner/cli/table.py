@@ -293,7 +293,8 @@ def _prove_logged(table: TuningTable, options: argparse.Namespace) -> int:
     proofs, replaced = logged_validation.prove(held, options)
     every = proofs_of(held, [*proofs, *replaced], logged_validation.LEFT)
     emit(options, every, lambda: _print_proofs(
-        table, proofs, every, "not seen in the logs.", logged_validation.PASSED, ("operators", "executed")
+        table, proofs, every, "not seen in the logs.", logged_validation.PASSED,
+        ("operators", "executed"),
     ))  # fmt: skip
     return 0 if proofs and all(proof["confirmed"] for proof in proofs) else 1
 

@@ -11,7 +11,7 @@ from tuner.base.errors import InputError
 from tuner.cli import argument_types
 from tuner.cli.machine_view import machine_record, print_machine
 from tuner.cli.output import add_action, emit, print_table, warn
-from tuner.machines import PRESETS, Design, Machine, machine_spec, with_nodes
+from tuner.machines import PRESETS, Design, Machine, design, with_nodes
 from tuner.machines.loader import caution, load_machine
 from tuner.machines.yaml_machines import PREFIX
 from tuner.topology import GPU
@@ -56,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_list(options: argparse.Namespace) -> None:
     """One line per preset."""
-    records = [_listed(machine_spec(name)) for name in PRESETS]
+    records = [_listed(design(name)) for name in PRESETS]
     columns = ("name", "gpus", "nodes", "nics", "fabric", "source")
     emit(options, records, lambda: print_table(
         "machines known by name",

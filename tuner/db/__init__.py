@@ -34,7 +34,7 @@ from tuner.db.feedback import (
     staleness,
     store_feedback,
 )
-from tuner.db.ingest import ingest
+from tuner.db.ingestion import ingest
 from tuner.db.jobs import (
     STATES,
     Job,

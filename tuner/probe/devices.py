@@ -1,7 +1,7 @@
 """Copies, kernels and messages of GPUs as arms (rank side).
 
-Everything goes through `tuner.runtime.device_protocol.Device`, as the dispatcher's calls do: what is timed
-is what a program will get. Calls return when the GPU is done.
+Everything goes through `tuner.runtime.device_protocol.Device`, as the dispatcher's calls do: what
+is timed is what a program will get. Calls return when the GPU is done.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
-from tuner.sim import engine, reference_engine
+from tuner.sim import fast_engine, reference_engine
 from tuner.sim.blocked_signals import undisturbed
 from tuner.sim.simulation_cache import Simulations
 from tuner.sim.transfers import traffic
@@ -37,7 +37,7 @@ def finish_times(
         raise InputError(f"there is no engine {engine!r}; known: {', '.join(ENGINES)}")
     if engine == "fast":
         with undisturbed():
-            times = engine.finish_times(
+            times = fast_engine.finish_times(
                 schedule, placement, calibration, [nbytes], itemsize, memory
             )[0]
     else:
@@ -77,4 +77,4 @@ def sweep(
     memory: str = HOST,
 ) -> list[float]:
     """`simulate` for every one of `sizes`, bytes, in one pass; of a schedule that fits them all."""
-    return engine.Call(schedule, placement, calibration, itemsize, memory).seconds(sizes)
+    return fast_engine.Call(schedule, placement, calibration, itemsize, memory).seconds(sizes)

@@ -21,7 +21,7 @@ class Rows:
 
     cuda        the buffers are in device memory
     staging     a local row that moves between host and device
-    manner      how it meets the others of its round (`tuner.sim.traffic_pattern`); ALONE in the first one
+    manner      traffic pattern of the row (`tuner.sim.traffic_pattern`); ALONE in the first round
     """
 
     src: Ints

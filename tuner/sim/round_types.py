@@ -54,7 +54,7 @@ def patterns(
     node        that each rank is on, shape (p,)
     cuda        the user's buffers are in device memory
     staged      chunks from `scratch` on are in host memory all the same
-    meeting     rounds after the first have the manners of `tuner.sim.traffic_pattern`, not all ALONE
+    meeting     rounds after the first have patterns of `tuner.sim.traffic_pattern`, not all ALONE
 
     Raises TooLargeError where rounds hardly ever share their pairs, and those are too many.
     """

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from tuner.base.errors import UnpricedError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
-from tuner.sim.engine import Call
+from tuner.sim.fast_engine import Call
 from tuner.topology import HOST, Placement
 
 KEPT = 128  # calls that are kept prepared: the algorithms of a few shapes

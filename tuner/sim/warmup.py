@@ -19,7 +19,7 @@ from tuner.core.calibration import Calibration, Estimate, PathCost, ReductionCos
 from tuner.core.collective import Collective
 from tuner.core.path_classes import EXCHANGE, HOST, NETWORK, NODE, RING
 from tuner.core.schedule import Schedule
-from tuner.sim.engine import Call
+from tuner.sim.fast_engine import Call
 from tuner.sim.jit import NotCompiledError, nothing_compiled
 from tuner.topology import Link, Node, Placement, Topology
 

@@ -210,8 +210,10 @@ class _Play:
             least, most = self._range(r.reduce)
             own = self._range(r.count) == (1, 1) and (least > 0) == (most > 0)
             if alone and pattern.ring and own:
-                uncontended_rounds.play_ring(self.state, self.machine, self.sizes, prices, groups.rows,
-                                pattern.lane, r.first, most > 0)  # fmt: skip
+                uncontended_rounds.play_ring(
+                    self.state, self.machine, self.sizes, prices, groups.rows, pattern.lane,
+                    r.first, most > 0,
+                )  # fmt: skip
             else:
                 uncontended_rounds.play_plain(
                     self.state, self.machine, self.sizes, prices, groups, r.src, r.dst,
