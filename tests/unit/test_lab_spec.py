@@ -150,7 +150,7 @@ def test_words_that_start_ranks() -> None:
 
 def test_the_environment_sends_launchers_through_enter(tmp_path: Path) -> None:
     made = environment(Path("/run/tuner-lab/tlx"), tmp_path)
-    enter = str(tmp_path / "enter")
+    enter = str(tmp_path / "netns_exec")
     assert made["PRTE_MCA_plm_ssh_agent"] == made["HYDRA_LAUNCHER_EXEC"] == enter
     assert made["TUNER_LAB"] == "/run/tuner-lab/tlx"
     assert not any("\n" in value for value in made.values())
@@ -160,10 +160,10 @@ def test_the_environment_sends_launchers_through_enter(tmp_path: Path) -> None:
 def test_programs_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path))
     made = build_c.directory()
-    assert sorted(path.name for path in made.iterdir()) == ["enter", "idle.so", "switch"]
+    assert sorted(path.name for path in made.iterdir()) == ["netns_exec", "netns_hold.so", "switch"]
     monkeypatch.setenv("PATH", "")  # no compiler
     assert build_c.directory() == made
-    (made / "enter").unlink()
+    (made / "netns_exec").unlink()
     with pytest.raises(InputError, match="a lab needs a C compiler: install gcc or clang"):
         build_c.directory()
 

@@ -22,7 +22,7 @@ def display(*, terminal: bool) -> tuple[Display, io.StringIO]:
 
 
 def test_a_pipe_gets_lines_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_EVERY", 0.0)
+    monkeypatch.setattr("tuner.cli.progress.LINE_EVERY", 0.0)
     shown, screen = display(terminal=False)
     with shown.stage("probing", 30.0) as report:
         report(0.5, 15.0, "bcast [4 ranks]")

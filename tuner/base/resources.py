@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tuner.base.errors import InputError
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def directory(name: str) -> Path:

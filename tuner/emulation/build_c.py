@@ -17,7 +17,7 @@ from tuner.base.errors import InputError
 from tuner.runtime import table_cache
 
 SOURCES = Path(__file__).parent
-PROGRAMS = {"switch": (), "enter": (), "idle.so": ("-shared", "-fPIC")}
+PROGRAMS = {"switch": (), "netns_exec": (), "netns_hold.so": ("-shared", "-fPIC")}
 COMPILERS = ("cc", "gcc", "clang")
 PATIENCE = 120.0  # s that compiling one of them may take
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 def environment(directory: Path, programs: Path) -> dict[str, str]:
     """The same for all hosts; `directory` is the lab's, `programs` where the compiled ones are."""
-    enter = str(programs / "enter")
-    return {"TUNER_LAB": str(directory), "LD_PRELOAD": str(programs / "idle.so"),
+    enter = str(programs / "netns_exec")
+    return {"TUNER_LAB": str(directory), "LD_PRELOAD": str(programs / "netns_hold.so"),
             **open_mpi(enter), **mpich(enter)}  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def open_mpi(enter: str) -> dict[str, str]:
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "tcp,sm,self",
         "OMPI_MCA_btl_tcp_if_include": "eth0",
-        "OMPI_MCA_mpi_yield_when_idle": "1",  # what idle.c makes a sleep of
+        "OMPI_MCA_mpi_yield_when_idle": "1",  # what netns_hold.c makes a sleep of
     }
 
 
@@ -43,6 +43,6 @@ def mpich(enter: str) -> dict[str, str]:
         "MPIR_CVAR_CH4_NETMOD": "ofi",
         "FI_PROVIDER": "tcp",
         "FI_TCP_IFACE": "eth0",
-        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",  # what idle.c makes a sleep of
+        "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",  # what netns_hold.c makes a sleep of
         "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "1",
     }

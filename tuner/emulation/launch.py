@@ -33,7 +33,7 @@ def on_host(lab: Lab, host: str) -> list[str]:
     if host not in lab.emulation.hosts:
         raise InputError(f"the lab {lab.prefix} has no host {host}; it has"
                          f" {', '.join(lab.emulation.hosts)}")  # fmt: skip
-    return [str(build_c.directory() / "enter"), "--lab", str(lab.directory), host]
+    return [str(build_c.directory() / "netns_exec"), "--lab", str(lab.directory), host]
 
 
 def words(lab: Lab, library: str, launcher: Path, ranks: int, ppn: int = 1) -> list[str]:

@@ -86,7 +86,7 @@ def explain(
 ) -> str:
     """What happened and what to do about it. `several`: the ranks ran on more than one host."""
     text = run.stderr + run.stdout
-    own = re.findall(r"tuner\.errors\.\w+: (.+)$", text, re.MULTILINE)
+    own = re.findall(r"tuner\.base\.errors\.\w+: (.+)$", text, re.MULTILINE)
     if own:
         return str(own[-1])
     flat = " ".join(text.split())  # launchers wrap their sentences

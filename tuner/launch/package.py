@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tuner.base.errors import InputError, ProbeError
 
-PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a preloaded watcher sees of calls in Open MPI (interpose.c)."""
+"""What a preloaded watcher sees of calls in Open MPI (openmpi_trace.c)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.core.table import Choice
 from tuner.mpi_libraries.openmpi import COLLECTIVE_IDS, choice_of
 from tuner.validation.validation import Answer
 
-SOURCE = Path(__file__).with_name("interpose.c")
+SOURCE = Path(__file__).with_name("openmpi_trace.c")
 WATCHED = (Collective.BCAST, Collective.ALLREDUCE)  # what the watcher stands before
 
 

@@ -32,7 +32,7 @@ from tuner.validation.validation import (
     sizes_of,
 )
 
-SOURCE = Path(__file__).with_name("watch.c")
+SOURCE = Path(__file__).with_name("intelmpi_trace.c")
 OWN = None  # in the place of a preset: the library's own decision
 _Entered = Mapping[tuple[Rule, int], Answer]
 

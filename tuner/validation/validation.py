@@ -106,7 +106,7 @@ class Trial:
 class Answer:
     """What the ranks said about a trial: MPI error class, and what a watcher saw.
 
-    executed    the calls that Open MPI's watcher saw (`struct call` of openmpi/interpose.c)
+    executed    the calls that Open MPI's watcher saw (`struct call` of openmpi_trace.c)
     entered     the functions that Intel MPI's watcher saw, by name
     """
 

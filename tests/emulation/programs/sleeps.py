@@ -6,7 +6,7 @@ import time
 
 from mpi4py import MPI
 
-LOOKS = 2  # of idle.c: before the first sleep
+LOOKS = 2  # of netns_hold.c: before the first sleep
 SLEEPS = 12
 
 MPI.COMM_WORLD.Barrier()  # the library's descriptors are known now
