@@ -13,7 +13,6 @@ import pytest
 from tests.support.ladders import table_of
 from tests.support.trees import GENERIC, Node
 from tuner.base.errors import InputError, ProbeError, UnendedError
-from tuner.cli import native_options
 from tuner.cli.main import main
 from tuner.core.collective import Collective
 from tuner.core.table import Choice, TuningTable, write_table
@@ -24,7 +23,7 @@ from tuner.launch import CompletedRun
 from tuner.report.summary import UNPROVED
 from tuner.validation.validate_mpich import UNMADE, UNSAID, prove
 from tuner.validation.validation import NO_SIZE, RuleProof
-from tuner.workflows import validation
+from tuner.workflows import native_files, validation
 
 BCAST = Collective.BCAST
 FILE = "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE"
@@ -222,7 +221,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
     monkeypatch.setattr(mpich, "generic_tuning", lambda *_: GENERIC)
     monkeypatch.setattr(mpich, "own_trees", lambda _: OwnTrees(GENERIC))
     monkeypatch.setattr(validation, "launcher", lambda *_: Ranks())
-    for place in (validation, native_options):
+    for place in (validation, native_files):
         monkeypatch.setattr(place, "libmpi", lambda *_: Path("libmpi.so"))
     file = tmp_path / "t.json"
 
@@ -254,7 +253,7 @@ def test_a_rule_that_the_file_cannot_hold_is_not_confirmed(
 def test_nothing_is_started_where_a_variable_names_another_file(
     command: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(native_options, "libmpi")
+    monkeypatch.delattr(native_files, "libmpi")
     monkeypatch.setenv(FILE, "/nothere")
     assert command(table_of({(BCAST, 2): [(0, Choice())]}, library="mpich 5.0.2")) == 1
     said = " ".join(capsys.readouterr().err.split())

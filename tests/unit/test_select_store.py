@@ -97,8 +97,8 @@ def forged(kept: Path, content: object) -> Path:
     [
         (b"no archive", "is no trained selector"),
         (Counter("aab"), r"names .*, which no selector needs: not loaded"),
-        (LinearRegression(), "columns do not fit together"),
-        ({"group": 1}, "columns do not fit together"),
+        (LinearRegression(), "is no trained selector"),
+        ({"group": 1}, "is no trained selector"),
         (replace(TRAINED, nodes=TRAINED.nodes[1:]), "columns do not fit together"),
         (replace(TRAINED, nodes=TRAINED.nodes * 0), "columns do not fit together"),
         (replace(TRAINED, seconds=TRAINED.seconds * np.nan), "columns do not fit together"),

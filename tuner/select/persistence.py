@@ -2,8 +2,8 @@
 
 A Gaussian process is what it was trained on, so that is what is kept: the typical time of every
 choice at every call, with its interval. The matrices, many times as large, are made again when
-they are asked for, and give the same answers. skops keeps it, which runs nothing that a file says;
-the one class that a file may name is `Trained`.
+they are asked for, and give the same answers. skops keeps the columns, which runs nothing that a
+file says; of classes a file may name none but numpy's arrays.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from tuner.select.dataset import Point, Row, Simulate
 from tuner.select.selector import Selector, train
 
 FILE, MANIFEST = "selector.skops", "manifest.json"
-TRUSTED = ("tuner.select.persistence.Trained",)
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "skops")  # whose versions a manifest tells
 MOST_BYTES = 256 << 20  # unpacked
-VERSION = 1
+_SCHEMA = "schema.json"  # of skops: what is in a file, and of which classes
+VERSION = 2
+OBJECTS = 1  # version whose file holds an object of a class instead of its columns
 # What zipfile, zlib, numpy and skops raise for a file that is not theirs.
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, tokenize.TokenError, ArithmeticError, AttributeError, EOFError,
@@ -134,7 +135,7 @@ def versions() -> dict[str, str]:
 
 def write_trained(trained: Trained, manifest: Manifest, directory: Path) -> None:
     """Both files. Raises InputError where they cannot be written, or without skops."""
-    data = _skops().dumps(trained, compression=zipfile.ZIP_DEFLATED, compresslevel=9)
+    data = _skops().dumps(vars(trained), compression=zipfile.ZIP_DEFLATED, compresslevel=9)
     record = {**asdict(manifest), "selector": sha256(data).hexdigest()}
     text = json.dumps({"kind": "selector", "version": VERSION, **finite(record)}, indent=1)
     write_atomically(directory / FILE, data)
@@ -160,7 +161,7 @@ def read_trained(directory: Path) -> tuple[Trained, Manifest]:
 def _manifest(path: Path) -> Manifest:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        if (record.pop("kind"), record.pop("version")) != ("selector", VERSION):
+        if record.pop("kind") != "selector" or record.pop("version") not in (OBJECTS, VERSION):
             raise ValueError("of another kind or version")
         return from_record(Manifest, record)
     except OSError as reason:
@@ -175,17 +176,35 @@ def _loaded(data: bytes) -> Trained:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
-        if size > MOST_BYTES:
-            raise InputError(f"would unpack to {size} bytes, more than {MOST_BYTES}")
-        foreign = set(skops.get_untrusted_types(data=data)) - set(TRUSTED)
+            if size > MOST_BYTES:
+                raise InputError(f"would unpack to {size} bytes, more than {MOST_BYTES}")
+            data = _of_columns(data, archive)
+        foreign = skops.get_untrusted_types(data=data)
         if foreign:
             raise InputError(f"names {sorted(foreign)[0]}, which no selector needs: not loaded")
-        found = skops.loads(data, trusted=list(TRUSTED))
+        found = Trained(**skops.loads(data))
     except _DAMAGED as reason:
         raise InputError(f"is no trained selector: {reason}") from None
-    if not isinstance(found, Trained) or not _sound(found):
+    if not _sound(found):
         raise InputError("is no trained selector: its columns do not fit together")
     return found
+
+
+def _of_columns(data: bytes, archive: zipfile.ZipFile) -> bytes:
+    """Return a file of the columns alone, of one that holds an object with these columns.
+
+    Files of version 1 name the class and the module that it was in.
+    """
+    schema = json.loads(archive.read(_SCHEMA))
+    if not isinstance(schema, dict) or schema.get("__class__") != "Trained":
+        return data
+    plain = {**schema["content"], **{name: schema[name] for name in ("protocol", "_skops_version")}}
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as copy:
+        for entry in archive.infolist():
+            content = json.dumps(plain) if entry.filename == _SCHEMA else archive.read(entry)
+            copy.writestr(entry.filename, content)
+    return written.getvalue()
 
 
 def _sound(trained: Trained) -> bool:
