@@ -24,20 +24,20 @@ TESTS = (  # the quick ones first
     "tests/unit/test_devices.py",
     "tests/gpu/test_cuda.py",
     "tests/gpu/test_collectives.py -k rounds|schedules|collectives_on_device|fails_in_nccl|versions"
-    "|gives_what",
+    "|gives_what|describe",
 )
 CUDA, STAGING, DEVICES, FOLDING, METHODS, MEMORY, EXECUTOR, NCCL, SCHEDULED, BUFFERS = (
     f"tuner/runtime/{name}.py"
     for name in (
         "cuda",
         "staging",
-        "devices",
-        "folding",
+        "device_protocol",
+        "device_reduction",
         "methods",
         "memory",
         "executor",
         "nccl",
-        "scheduled",
+        "schedule_call",
         "buffers",
     )
 )

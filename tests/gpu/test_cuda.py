@@ -51,6 +51,28 @@ def content(dtype: str, count: int, seed: int) -> np.ndarray[Any, Any]:
     return np.frombuffer(rng.bytes(count * kind.itemsize), dtype).copy()
 
 
+def test_what_was_copied_to_the_device_is_there_for_every_stream(device: Device) -> None:
+    import cupy
+
+    numbers, found = np.arange(1000.0), np.zeros(1000)
+    with cupy.cuda.Stream(non_blocking=True):
+        copy = device.copied(numbers)
+    with cupy.cuda.Stream(non_blocking=True) as other:
+        copy.data.copy_to_host_async(found.ctypes.data, found.nbytes)
+        other.synchronize()
+    assert found.tolist() == numbers.tolist()
+
+
+def test_what_is_fetched_waits_for_the_stream_that_computes_it(device: Device) -> None:
+    import cupy
+
+    array, found = cupy.zeros(1000), np.zeros(1000)
+    with cupy.cuda.Stream(non_blocking=True):
+        array[...] = 7
+        device.fetch(array, found)
+    assert set(found) == {7}
+
+
 def test_the_driver_tells_memory_apart(device: Device) -> None:
     import cupy
 
