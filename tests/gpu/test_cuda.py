@@ -66,8 +66,9 @@ def test_what_was_copied_to_the_device_is_there_for_every_stream(device: Device)
 def test_what_is_fetched_waits_for_the_stream_that_computes_it(device: Device) -> None:
     import cupy
 
-    array, found = cupy.zeros(1000), np.zeros(1000)
+    found = np.zeros(1000)
     with cupy.cuda.Stream(non_blocking=True):
+        array = cupy.zeros(1000)
         array[...] = 7
         device.fetch(array, found)
     assert set(found) == {7}
