@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray
 from tuner.cli.output import print_table
 from tuner.core.table import Choice
 from tuner.importers import read_results
@@ -38,8 +39,6 @@ from tuner.select.cases import NODES, Case, cases_of_results, folds, sets
 from tuner.select.dataset import Point
 from tuner.select.evaluate import blind, is_slower, with_choice
 from tuner.select.selector import train
-
-Array = NDArray[np.float64]
 
 DEFAULT = Choice()
 GAINS = (0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
@@ -104,7 +103,7 @@ def above(found: Sequence[Guess]) -> tuple[float, float, float]:
     sums = np.array([np.sum(own, axis=0) for own in calls.values()])
     counts = np.array([len(own) for own in calls.values()])
 
-    def more(drawn: NDArray[np.intp]) -> Array:
+    def more(drawn: NDArray[np.intp]) -> FloatArray:
         means = sums[drawn].sum(axis=-2) / counts[drawn].sum(axis=-1)[..., None]
         return np.asarray(means[..., 0] - means[..., 1:].min(axis=-1))
 
@@ -168,7 +167,7 @@ def print_repeated(named: Mapping[str, Sequence[Guess]]) -> None:
     print_table("calls with several runs: regret, % (mean/p95)", columns, rows, right=columns[1:])
 
 
-def _mean(own: Array) -> str:
+def _mean(own: FloatArray) -> str:
     return f"{100 * own.mean():.2f}/{100 * np.quantile(own, 0.95):.1f}"
 
 

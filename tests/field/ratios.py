@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from math import exp, sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import stats
+
+from tuner.base.arrays import BoolArray, FloatArray
 
 LEVEL = 0.95
 
@@ -48,7 +50,7 @@ def estimate(logs: ArrayLike, conditions: int = 1) -> Estimate:
     return Estimate(exp(mean), exp(mean - half), exp(mean + half), p)
 
 
-def level_out(logs: NDArray[np.float64], far: NDArray[np.bool_]) -> NDArray[np.float64]:
+def level_out(logs: FloatArray, far: BoolArray) -> FloatArray:
     """Return the logarithms, by pair, without the difference between near and far pairs.
 
     Their mean over all pairs stays.

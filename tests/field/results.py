@@ -7,19 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tests.field.calls import Call
 from tests.field.launches import PATTERNS, Launch
 from tests.field.ratios import Estimate, by_chance, estimate, holm, level_out
 from tests.field.record import FAR, Pair
 from tests.field.tables import Comparison, Library
+from tuner.base.arrays import BoolArray, FloatArray
 
 ALL = "all"  # the four patterns together: the mean of their logarithms
 COLUMNS = (*PATTERNS, ALL)
-
-Times = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,9 @@ class _Measured:
     library: Library
     call: Call
     pairs: list[Pair]
-    far: Flags
-    logs: Times
-    default_logs: Times
+    far: BoolArray
+    logs: FloatArray
+    default_logs: FloatArray
 
     @property
     def conditions(self) -> int:
@@ -130,19 +127,19 @@ def _measured(library: Library, call: Call, pairs: list[Pair]) -> _Measured:
     return _Measured(library, call, pairs, _far(pairs), default - tuned, default)
 
 
-def _far(pairs: list[Pair]) -> Flags:
+def _far(pairs: list[Pair]) -> BoolArray:
     """Return in which pairs the cores were far apart, none where all are alike or one differs."""
     distances = np.array([pair.distance or 1.0 for pair in pairs])
     if distances.max() <= FAR * distances.min():
         return np.zeros(len(pairs), dtype=bool)
-    far: Flags = distances > np.sqrt(distances.min() * distances.max())
+    far: BoolArray = distances > np.sqrt(distances.min() * distances.max())
     return far if 1 < far.sum() < len(far) - 1 else np.zeros_like(far)
 
 
-def _logs(call: Call, launches: list[Launch]) -> Times:
+def _logs(call: Call, launches: list[Launch]) -> FloatArray:
     """Return logarithms of times, shape (launches, patterns)."""
     times = [[launch.seconds[call.word, pattern] for pattern in PATTERNS] for launch in launches]
-    logs: Times = np.log(np.array(times, dtype=np.float64))
+    logs: FloatArray = np.log(np.array(times, dtype=np.float64))
     return logs
 
 

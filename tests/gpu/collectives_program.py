@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
 from tests.support.cuda_messages import open_during_messages
 from tests.support.device import FakeDevice, resident
 from tuner import algorithms
+from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.core.measurement import Cluster
 from tuner.core.path_classes import CUDA
@@ -29,7 +29,6 @@ from tuner.runtime import device_protocol
 from tuner.runtime.agreement import library_name
 
 WORLD = MPI.COMM_WORLD
-Array = NDArray[Any]
 NUMBERS = (MPI.SUM, MPI.PROD, MPI.MIN, MPI.MAX)
 OPERATORS: dict[str, tuple[MPI.Op, ...]] = {
     "i": (*NUMBERS, MPI.BAND, MPI.BXOR, MPI.LAND, MPI.LXOR), "h": NUMBERS, "l": NUMBERS,
@@ -39,7 +38,7 @@ COUNTS = (0, 5, 1003)
 FROM = 4096  # bytes: without CUDA-aware MPI the library's choice runs from here on
 EVERYWHERE, BY_RANK, MIXED = "on all ranks", "on every other rank", "for some of the buffers"
 PLACES = (EVERYWHERE, BY_RANK, MIXED)
-Case = tuple[str, list[Array | None], tuple[Any, ...]]  # method, buffers, other arguments
+Case = tuple[str, list[AnyArray | None], tuple[Any, ...]]  # method, buffers, other arguments
 
 
 def keep_first(_first: Any, _second: Any, _: MPI.Datatype) -> None:
@@ -65,7 +64,7 @@ def table(number: int, upto: float) -> TuningTable:
     return TuningTable(Cluster("here", 1, 2, "any", 1 << 30), library_name(), tuple(rules))
 
 
-def numbers(count: int, dtype: str) -> Array:
+def numbers(count: int, dtype: str) -> AnyArray:
     """Differs from rank to rank."""
     return ((np.arange(count) + WORLD.rank) % 3 + 1).astype(dtype)
 
@@ -95,7 +94,7 @@ def movements(count: int) -> Iterator[Case]:
             yield "Scatter", [shared if is_root else None, result], (root,)
 
 
-def place(buffers: list[Array | None], where: str, put: Any) -> list[Any]:
+def place(buffers: list[AnyArray | None], where: str, put: Any) -> list[Any]:
     """Copies, `where` on the device."""
 
     def on_device(i: int) -> bool:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner import algorithms
+from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.core.interpret import Operator
 from tuner.core.schedule import Schedule
 
-Buffer = NDArray[Any]
 MODULUS = 10007
 ALL = [(c, name) for c in Collective for name in algorithms.names(c)]
 EVERYTHING = [(c, name) for c in Collective for name in algorithms.names(c, algorithms.NEEDS)]
 
 
-def matrix_product(left: Buffer, right: Buffer) -> Buffer:
+def matrix_product(left: AnyArray, right: AnyArray) -> AnyArray:
     """Elements are 2x2 integer matrices modulo 10007, flattened: associative, not commutative."""
     a, b = left.reshape(-1, 2, 2), right.reshape(-1, 2, 2)
-    product: Buffer = (a @ b % MODULUS).reshape(left.shape).astype(left.dtype)
+    product: AnyArray = (a @ b % MODULUS).reshape(left.shape).astype(left.dtype)
     return product
 
 
@@ -46,15 +44,15 @@ def every_schedule(
             yield algorithms.build(collective, name, p, root=root, nbytes=nbytes, params=params)
 
 
-def inputs(p: int, count: int, seed: int = 0) -> list[Buffer]:
+def inputs(p: int, count: int, seed: int = 0) -> list[AnyArray]:
     """One random buffer of `count` 2x2 matrices per rank."""
     rng = np.random.default_rng(seed)
     return list(rng.integers(0, MODULUS, (p, count, 4), dtype=np.int64))
 
 
 def outputs(
-    schedule: Schedule, buffers: list[Buffer], op: Operator = matrix_product
-) -> list[tuple[slice, Buffer]]:
+    schedule: Schedule, buffers: list[AnyArray], op: Operator = matrix_product
+) -> list[tuple[slice, AnyArray]]:
     """Per rank: which elements the collective defines there, and their values."""
     collective, p, count = schedule.collective, schedule.p, len(buffers[0])
     everything, nothing = slice(0, count), slice(0, 0)

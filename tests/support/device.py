@@ -15,6 +15,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.base.arrays import AnyArray
 from tuner.runtime.device_protocol import NO_DEVICE, Kernel, PointerCache
 
 
@@ -26,7 +27,7 @@ class Resident(np.ndarray[Any, np.dtype[Any]]):
         return {**self.__array_interface__, "version": 3, "stream": None}
 
 
-def resident(content: NDArray[Any]) -> Resident:
+def resident(content: AnyArray) -> Resident:
     """The same memory, said to be the device's."""
     return content.view(Resident)
 
@@ -70,22 +71,22 @@ class FakeDevice:
     def opened(self, handle: bytes, nbytes: int) -> NDArray[np.uint8]:
         return np.memmap(Path(handle.decode()), np.uint8, "r+", shape=(nbytes,))
 
-    def over(self, elements: NDArray[Any]) -> NDArray[Any]:
+    def over(self, elements: AnyArray) -> AnyArray:
         return resident(elements)
 
     def scratch(self, nbytes: int) -> NDArray[np.uint8]:
         return np.full(nbytes, 0xA5, np.uint8)
 
-    def copy(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+    def copy(self, source: AnyArray, target: AnyArray) -> None:
         self._pending.append(lambda: np.copyto(target, source))
 
-    def empty(self, like: NDArray[Any]) -> NDArray[Any]:
+    def empty(self, like: AnyArray) -> AnyArray:
         return np.empty_like(like)
 
-    def copied(self, array: NDArray[Any]) -> NDArray[Any]:
+    def copied(self, array: AnyArray) -> AnyArray:
         return resident(array.copy())
 
-    def fetch(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+    def fetch(self, source: AnyArray, target: AnyArray) -> None:
         self.synchronise()
         target[...] = source
 
@@ -93,11 +94,11 @@ class FakeDevice:
         self.allocated.append(nbytes)
         return np.full(nbytes, 0xA5, np.uint8)
 
-    def to_host(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+    def to_host(self, source: AnyArray, target: AnyArray) -> None:
         self.brought_to_host += 1
         self._pending.append(lambda: np.copyto(target, source))
 
-    def to_device(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+    def to_device(self, source: AnyArray, target: AnyArray) -> None:
         self._pending.append(lambda: np.copyto(target, source))
 
     def synchronise(self) -> None:
@@ -114,6 +115,10 @@ class FakeDevice:
     def kernel(self, op: MPI.Op, dtype: np.dtype[Any]) -> Kernel | None:
         return self._add if op == MPI.SUM and dtype.kind in "iuf" else None
 
-    def _add(self, first: NDArray[Any], second: NDArray[Any]) -> None:
+    def _add(self, first: AnyArray, second: AnyArray) -> None:
         self.kernels_run += 1
-        self._pending.append(lambda: np.add(first, second, out=second))
+
+        def add() -> None:
+            np.add(first, second, out=second)
+
+        self._pending.append(add)

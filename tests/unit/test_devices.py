@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from mpi4py import MPI
-from numpy.typing import NDArray
 
 from tests.support.device import FakeDevice, Resident, resident
+from tuner.base.arrays import AnyArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Estimate, ReductionCost
 from tuner.core.path_classes import CUDA, HOST
@@ -457,7 +457,7 @@ def test_the_user_may_know_better(
 class OnStream:
     """Another library's array, filled on a stream of its own."""
 
-    def __init__(self, array: NDArray[Any], stream: int) -> None:
+    def __init__(self, array: AnyArray, stream: int) -> None:
         self.array = array
         interface = {**array.__array_interface__, "version": 3, "stream": stream}
         self.__cuda_array_interface__ = interface

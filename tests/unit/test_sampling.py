@@ -5,17 +5,15 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray
 from tuner.base.statistics import median_interval, midmean, relative_half_width
 from tuner.core.speedup import over_launches, paired_gain, separate_gain
 from tuner.probe.probe_plan import FEWEST
 from tuner.probe.sampling import MOST, Account, next_look, order, settled
 
 
-def noisy(
-    rng: np.random.Generator, seconds: float, spread: float, count: int = 60
-) -> NDArray[np.float64]:
+def noisy(rng: np.random.Generator, seconds: float, spread: float, count: int = 60) -> FloatArray:
     return seconds * rng.lognormal(sigma=spread, size=count)
 
 

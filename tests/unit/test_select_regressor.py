@@ -4,15 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.utils.estimator_checks import check_estimator
 
+from tuner.base.arrays import FloatArray
 from tuner.select.regressor import ResidualRegressor
 
-Array = NDArray[np.float64]
 
-
-def predicted(regressor: ResidualRegressor, features: Array) -> tuple[Array, Array]:
+def predicted(regressor: ResidualRegressor, features: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Expected values and their deviations."""
     expected, covariance = regressor.predict_joint(features)
     return expected, np.sqrt(np.diag(covariance))

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.stats import norm, t
 from threadpoolctl import threadpool_info
 
+from tuner.base.arrays import FloatArray
 from tuner.base.statistics import midmean
 from tuner.core.speedup import BETWEEN_LAUNCHES, RESAMPLES, SEED, paired_gain
 from tuner.select import regressor
@@ -30,7 +30,7 @@ def test_blas_has_one_thread_meanwhile() -> None:
 def test_fitting_and_predicting_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def watched(features: NDArray[np.float64]) -> NDArray[np.float64]:
+    def watched(features: FloatArray) -> FloatArray:
         seen.append(threads())
         return places(features)
 

@@ -8,8 +8,8 @@ from itertools import pairwise, zip_longest
 import numpy as np
 
 from tuner.algorithms.butterfly import Butterfly, near_first
-from tuner.algorithms.power_of_two import Ranks
 from tuner.algorithms.round_columns import together
+from tuner.base.arrays import IntArray
 from tuner.core.schedule import DST_OP_ARRIVING, NO_REDUCTION, Round
 
 
@@ -34,7 +34,7 @@ class Runs:
         """Ranks in the largest run: also the places that the vector is cut into."""
         return len(self.parts[0].ranks)
 
-    def halving(self, bounds: Ranks) -> list[Round]:
+    def halving(self, bounds: IntArray) -> list[Round]:
         """Each run halves; then the smallest adds its result to the next larger one, and so on.
 
         The largest run has the result, place i chunks from bounds[i] to bounds[i + 1].
@@ -46,7 +46,7 @@ class Runs:
         ]
         return [*_at_once(inside), *upward]
 
-    def doubling(self, bounds: Ranks) -> list[Round]:
+    def doubling(self, bounds: IntArray) -> list[Round]:
         """Halving turned round: everybody gets what the largest run has."""
         inside = [part.doubling(self._coarse(part, bounds))[::-1] for part in self.parts]
         downward = [
@@ -55,10 +55,10 @@ class Runs:
         ]
         return [*downward, *_at_once(inside)[::-1]]
 
-    def _coarse(self, part: Butterfly, bounds: Ranks) -> Ranks:
+    def _coarse(self, part: Butterfly, bounds: IntArray) -> IntArray:
         return bounds[:: self.largest // len(part.ranks)]
 
-    def _between(self, small: Butterfly, large: Butterfly, bounds: Ranks, folds: bool) -> Round:
+    def _between(self, small: Butterfly, large: Butterfly, bounds: IntArray, folds: bool) -> Round:
         """Each rank of the larger run meets the one of the smaller that has its places."""
         bounds = self._coarse(large, bounds)
         place = np.arange(len(large.ranks))

@@ -13,9 +13,10 @@ import numpy as np
 from tuner.algorithms.allgather import gathered
 from tuner.algorithms.allreduce import halved_and_doubled
 from tuner.algorithms.butterfly import Butterfly, swinging
-from tuner.algorithms.power_of_two import Groups, Ranks
+from tuner.algorithms.power_of_two import Groups
 from tuner.algorithms.reduce_scatter import scattered
 from tuner.algorithms.registry import algorithm
+from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import (
     DST_OP_ARRIVING,
@@ -30,7 +31,7 @@ from tuner.core.schedule import (
 BCAST, SCATTER = Collective.BCAST, Collective.SCATTER
 
 
-def tree(q: int) -> Iterator[tuple[Ranks, Ranks]]:
+def tree(q: int) -> Iterator[tuple[IntArray, IntArray]]:
     """Who serves whom in each round, q a power of two: the furthest first (distance halving)."""
     holders = np.zeros(1, dtype=np.int64)
     for partner in reversed(swinging(q)):

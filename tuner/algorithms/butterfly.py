@@ -12,7 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.algorithms.power_of_two import Ranks, in_rank_order
+from tuner.algorithms.power_of_two import in_rank_order
+from tuner.base.arrays import IntArray
 from tuner.core.schedule import Round
 
 
@@ -23,11 +24,11 @@ class Butterfly:
     Whom two players meet after they have met must be disjoint: nobody hears anything twice.
     """
 
-    ranks: Ranks
-    partners: Sequence[Ranks]
+    ranks: IntArray
+    partners: Sequence[IntArray]
 
     @cached_property
-    def place(self) -> Ranks:
+    def place(self) -> IntArray:
         """The place in the vector, 0..q-1, that each player keeps after halving, shape (q,).
 
         Of two partners, the one that will meet the lowest player keeps the lower half. All whom a
@@ -40,7 +41,7 @@ class Butterfly:
             lowest = np.minimum(lowest, lowest[partner])
         return place
 
-    def halving(self, bounds: Ranks) -> list[Round]:
+    def halving(self, bounds: IntArray) -> list[Round]:
         """Partners fold the half of what is left that they keep; place i is chunks from bounds[i]
         to bounds[i + 1]."""
         return [
@@ -48,14 +49,16 @@ class Butterfly:
             for s, partner in enumerate(self.partners)
         ]
 
-    def doubling(self, bounds: Ranks) -> list[Round]:
+    def doubling(self, bounds: IntArray) -> list[Round]:
         """In opposite order, partners exchange all they have, at first their own place."""
         return [
             self._round(s, partner, bounds, self.place, reduces=False)
             for s, partner in enumerate(self.partners)
         ][::-1]
 
-    def _round(self, s: int, partner: Ranks, bounds: Ranks, place: Ranks, reduces: bool) -> Round:
+    def _round(
+        self, s: int, partner: IntArray, bounds: IntArray, place: IntArray, reduces: bool
+    ) -> Round:
         """Everybody sends the run of places, as long as in round s, that has this place."""
         length = len(self.ranks) >> (s + 1)
         low = place // length * length
@@ -72,7 +75,7 @@ class Butterfly:
             for to in (self.ranks[partner] for partner in self.partners)
         ]
 
-    def scatter(self, bounds: Ranks) -> list[Round]:
+    def scatter(self, bounds: IntArray) -> list[Round]:
         """Player 0 and, after it, whoever has something gives the partner the run that it keeps."""
         rounds, holders = [], np.zeros(1, dtype=np.int64)
         for s, partner in enumerate(self.partners):
@@ -81,7 +84,7 @@ class Butterfly:
             holders = np.concatenate([holders, partner[holders]])
         return rounds
 
-    def homeward(self, bounds: Ranks) -> tuple[Ranks, Ranks]:
+    def homeward(self, bounds: IntArray) -> tuple[IntArray, IntArray]:
         """Who has chunk c after halving, and c, for each chunk that rank c does not have itself."""
         chunk = np.arange(bounds[-1])
         holder = self.ranks[np.argsort(self.place)]
@@ -90,12 +93,12 @@ class Butterfly:
         return holder[away], chunk[away]
 
 
-def near_first(q: int) -> list[Ranks]:
+def near_first(q: int) -> list[IntArray]:
     """Partners 1, 2, 4, ... q/2 apart: runs of players double."""
     return [np.arange(q) ^ (1 << bit) for bit in range(q.bit_length() - 1)]
 
 
-def swinging(q: int, direction: int = 1) -> list[Ranks]:
+def swinging(q: int, direction: int = 1) -> list[IntArray]:
     """Partners +-1, -+1, +-3, -+5, ... apart on a ring: even players go one way, odd the other.
 
     rho(s) = (1 - (-2)^(s+1)) / 3 (Swing, arXiv 2401.09356; the butterfly of Bine trees, arXiv

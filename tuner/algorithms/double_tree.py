@@ -8,6 +8,7 @@ import numpy as np
 from tuner.algorithms import trees
 from tuner.algorithms.power_of_two import in_rank_order
 from tuner.algorithms.registry import algorithm, segments
+from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import Schedule, concat
 
@@ -39,7 +40,7 @@ def _up(p: int, half: int) -> trees.Hops:
     return down.backwards(in_rank_order(down.dst, down.src))
 
 
-def _turns(hops: trees.Hops) -> trees.Array:
+def _turns(hops: trees.Hops) -> IntArray:
     """0 or 1 for each hop, so that no rank sends two or receives two with the same number.
 
     Every rank has at most two of each, so hops that share a port form lines and even circles: the

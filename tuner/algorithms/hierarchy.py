@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tuner.algorithms import trees
-from tuner.algorithms.power_of_two import Ranks
 from tuner.algorithms.round_columns import together
+from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.core.schedule import Round, Schedule, relabel
 
@@ -34,9 +34,9 @@ class Levels:
     rank_of         the rank that plays each role, shape (p,)
     """
 
-    start: Ranks
-    size: Ranks
-    rank_of: Ranks
+    start: IntArray
+    size: IntArray
+    rank_of: IntArray
 
     @classmethod
     def of(cls, p: int, group: int, root: int = 0) -> Levels:
@@ -73,9 +73,9 @@ class Levels:
                 " messages at once: use smaller groups"
             )
 
-    def group_of(self, role: ArrayLike) -> Ranks:
+    def group_of(self, role: ArrayLike) -> IntArray:
         """The number of the group that a role belongs to."""
-        group: Ranks = np.searchsorted(self.start, role, side="right") - 1
+        group: IntArray = np.searchsorted(self.start, role, side="right") - 1
         return group
 
     def among_leaders(self, part: Schedule) -> Schedule:

@@ -14,8 +14,9 @@ import numpy as np
 from tuner.algorithms import rings
 from tuner.algorithms.registry import algorithm
 from tuner.algorithms.round_columns import Wheel, column
+from tuner.base.arrays import Int32Array
 from tuner.core.collective import Collective
-from tuner.core.schedule import Ints, Round, Schedule, concat
+from tuner.core.schedule import Round, Schedule, concat
 
 ALLGATHER, REDUCE_SCATTER = Collective.ALLGATHER, Collective.REDUCE_SCATTER
 
@@ -38,14 +39,14 @@ class KRing:
         return [(group, member) for group in range(self.groups)
                 for member in range(self.members)][1:]  # fmt: skip
 
-    def way(self, turn: tuple[int, int]) -> tuple[Ints, Ints]:
+    def way(self, turn: tuple[int, int]) -> tuple[Int32Array, Int32Array]:
         """To whom every rank gives in this turn, and which chunk."""
         group, member = turn
         if member == 0:
             return self.onward, self._chunk(group - 1, 0)
         return self.inside, self._chunk(group, member - 1)
 
-    def _chunk(self, group: int, member: int) -> Ints:
+    def _chunk(self, group: int, member: int) -> Int32Array:
         """The chunk that is this far from home, per rank."""
         return self._chunks[member].at(-group * self.members)
 

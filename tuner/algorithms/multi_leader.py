@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from tuner.algorithms.hierarchy import Levels
-from tuner.algorithms.power_of_two import Ranks
 from tuner.algorithms.round_columns import column
+from tuner.base.arrays import IntArray
 from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, NO_REDUCTION, Round, Schedule
 
 
@@ -36,10 +36,12 @@ class Shares:
         return self.parts * self.chunks
 
     @cached_property
-    def leader(self) -> Ranks:
+    def leader(self) -> IntArray:
         """The role that leads each part in each group, shape (groups, parts)."""
         part = np.arange(self.parts)
-        leader: Ranks = self.levels.start[:, None] + part * self.levels.size[:, None] // self.parts
+        leader: IntArray = (
+            self.levels.start[:, None] + part * self.levels.size[:, None] // self.parts
+        )
         return leader
 
     def reduced(self) -> Round:
@@ -98,7 +100,7 @@ class Shares:
             yield Round(src, dst, first, into, count, reduce)
 
     @cached_property
-    def _pairs(self) -> tuple[Ranks, Ranks, Ranks]:
+    def _pairs(self) -> tuple[IntArray, IntArray, IntArray]:
         """(member, leader, part) for every rank and every part that another one leads.
 
         Raises InputError for groups whose ranks cannot all exchange at once.
@@ -111,21 +113,23 @@ class Shares:
         return member[other], leader[other], part[other]
 
     @property
-    def _others(self) -> tuple[Ranks, Ranks]:
+    def _others(self) -> tuple[IntArray, IntArray]:
         """(leader, part) for every part that a group's first rank does not lead."""
         group, part = np.nonzero(self.leader != self.levels.start[:, None])
         return self.leader[group, part], part
 
-    def _first(self, role: Ranks) -> Ranks:
-        first: Ranks = self.levels.start[self.levels.group_of(role)]
+    def _first(self, role: IntArray) -> IntArray:
+        first: IntArray = self.levels.start[self.levels.group_of(role)]
         return first
 
-    def _distance(self, src: Ranks, dst: Ranks) -> Ranks:
+    def _distance(self, src: IntArray, dst: IntArray) -> IntArray:
         """Ranks from `src` down to `dst`, round its group."""
-        distance: Ranks = (src - dst) % self.levels.size[self.levels.group_of(src)]
+        distance: IntArray = (src - dst) % self.levels.size[self.levels.group_of(src)]
         return distance
 
-    def _rows(self, src: Ranks, dst: Ranks, part: Ranks, reduce: int = NO_REDUCTION) -> Round:
+    def _rows(
+        self, src: IntArray, dst: IntArray, part: IntArray, reduce: int = NO_REDUCTION
+    ) -> Round:
         return Round.of(src, dst, part * self.chunks, count=self.chunks, reduce=reduce)
 
     def _round_of_rings(self, shift: int, t: int, reduce: int) -> Round:

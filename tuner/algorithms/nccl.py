@@ -21,7 +21,8 @@ from tuner.algorithms import trees
 from tuner.algorithms.hierarchy import Levels
 from tuner.algorithms.registry import algorithm, segments
 from tuner.algorithms.round_columns import Wheel, column
-from tuner.algorithms.trees import Array, Hops, join, pipelined
+from tuner.algorithms.trees import Hops, join, pipelined
+from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.schedule import (
@@ -39,17 +40,17 @@ MOST_MESSAGES = 1 << 22
 SLOT = 1 << 19  # bytes: what one slot of NCCL's buffers holds in Simple
 
 
-def ring_order(levels: Levels, channel: int) -> Array:
+def ring_order(levels: Levels, channel: int) -> IntArray:
     """The ranks in the order of a channel's ring."""
     start, size = levels.start, levels.size
     node = np.repeat(np.arange(len(start)), size)
     place = np.arange(levels.p) - start[node]
     local = np.where(node % 2, channel - 1 - place, channel + place) % size[node]
-    order: Array = start[node] + local
+    order: IntArray = start[node] + local
     return order
 
 
-def _orders(p: int, group: int, channels: int) -> Array:
+def _orders(p: int, group: int, channels: int) -> IntArray:
     """One ring per channel, shape (channels, p)."""
     levels = Levels.of(p, group)
     return np.stack([ring_order(levels, channel) for channel in range(channels)])
@@ -113,13 +114,13 @@ def combined_round_rings(p: int, group: int = 8, channels: int = 1) -> Schedule:
     )
 
 
-def hops(src: Array, dst: Array, delay: Array | int, reduce: int = NO_REDUCTION) -> Hops:
+def hops(src: IntArray, dst: IntArray, delay: IntArray | int, reduce: int = NO_REDUCTION) -> Hops:
     """Hops of chunk 0."""
     none = np.zeros(len(src), dtype=np.int64)
     return Hops(src, dst, none + reduce, none + delay, none)
 
 
-def _lines(orders: Array, number: int, reduce: int) -> Hops:
+def _lines(orders: IntArray, number: int, reduce: int) -> Hops:
     """Along each order from its first rank to its last, `number` chunks per order."""
     channels, length = len(orders), orders.shape[1] - 1
     delay = np.tile(np.arange(length), channels)
@@ -128,7 +129,7 @@ def _lines(orders: Array, number: int, reduce: int) -> Hops:
     return hops(src, dst, delay, reduce)._replace(first=first)
 
 
-def _from(orders: Array, rank: int) -> Array:
+def _from(orders: IntArray, rank: int) -> IntArray:
     """The same rings, each written from one rank on."""
     return np.stack([np.roll(order, -int(np.flatnonzero(order == rank)[0])) for order in orders])
 
@@ -189,8 +190,8 @@ def tree(p: int, nbytes: int, group: int = 8, channels: int = 2, segment: int = 
     return pipelined(ALLREDUCE, p, channels * number, join(*ways), number)
 
 
-def entered_at(levels: Levels, channel: int) -> Array:
+def entered_at(levels: Levels, channel: int) -> IntArray:
     """The rank in each role when a channel's leaders are the GPUs number `channel` of the nodes."""
     start, size = (np.repeat(part, levels.size) for part in (levels.start, levels.size))
-    rank: Array = start + (np.arange(levels.p) - start + channel) % size
+    rank: IntArray = start + (np.arange(levels.p) - start + channel) % size
     return rank

@@ -20,7 +20,8 @@ from tuner.algorithms import trees
 from tuner.algorithms.hierarchy import Levels
 from tuner.algorithms.nccl import entered_at, hops
 from tuner.algorithms.registry import algorithm, segments
-from tuner.algorithms.trees import Array, Hops, join, pipelined
+from tuner.algorithms.trees import Hops, join, pipelined
+from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import DST_OP_ARRIVING, Round, Schedule, schedule
 
@@ -107,7 +108,7 @@ def nvls(p: int, nbytes: int, segment: int = PART) -> Schedule:
     return _there_and_back(p, nbytes, p, segment, at_once, double_tree)
 
 
-def _pairs(p: int) -> tuple[Array, Array]:
+def _pairs(p: int) -> tuple[IntArray, IntArray]:
     """Everybody with everybody else."""
     Levels.of(p, p).require_few(p)
     src, dst = np.nonzero(~np.eye(p, dtype=bool))

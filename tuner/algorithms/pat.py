@@ -17,16 +17,16 @@ import numpy as np
 
 from tuner.algorithms.registry import algorithm
 from tuner.algorithms.round_columns import Wheel, column
-from tuner.algorithms.trees import Array
+from tuner.base.arrays import Int32Array, IntArray
 from tuner.core.collective import Collective
-from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round, Schedule
+from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
 
 
-def spread(p: int, aggregate: int) -> list[tuple[int, Array]]:
+def spread(p: int, aggregate: int) -> list[tuple[int, IntArray]]:
     """(distance, offsets) per round: shares `offset` ranks from home go `distance` ranks on."""
-    rounds: list[tuple[int, Array]] = []
+    rounds: list[tuple[int, IntArray]] = []
 
-    def go_on(offsets: Array, distance: int) -> None:
+    def go_on(offsets: IntArray, distance: int) -> None:
         if distance == 0:
             return
         sent = offsets[offsets + distance < p]
@@ -40,14 +40,14 @@ def spread(p: int, aggregate: int) -> list[tuple[int, Array]]:
     return rounds
 
 
-def _rounds(p: int, hops: Iterable[tuple[int, Array]], reduce: int) -> Iterator[Round]:
+def _rounds(p: int, hops: Iterable[tuple[int, IntArray]], reduce: int) -> Iterator[Round]:
     """One per hop: every rank sends all its shares. With a reduction, receivers send instead.
 
     Hops of the same distance share ranks; with the same offsets from the first one on, they share
     shares, too, which turn.
     """
     rank = np.arange(p)[:, None]
-    ends: dict[tuple[int, int], tuple[Ints, ...]] = {}
+    ends: dict[tuple[int, int], tuple[Int32Array, ...]] = {}
     shares: dict[bytes, Wheel] = {}
     for distance, offsets in hops:
         way, apart = (distance, len(offsets)), offsets - offsets[0]

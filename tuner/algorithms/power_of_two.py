@@ -11,11 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import IntArray
 from tuner.core.schedule import ARRIVING_OP_DST, DST_OP_ARRIVING, Round
-
-Ranks = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -31,18 +29,18 @@ class Groups:
         return cls(p, 1 << (p.bit_length() - 1))
 
     @property
-    def bounds(self) -> Ranks:
+    def bounds(self) -> IntArray:
         """First rank of every group, its leader, and p; shape (q + 1,)."""
         group = np.arange(self.q + 1)
         return group + np.minimum(group, self.p - self.q)
 
     @property
-    def leaders(self) -> Ranks:
+    def leaders(self) -> IntArray:
         """First rank of every group, shape (q,)."""
         return self.bounds[:-1]
 
     @property
-    def paired(self) -> Ranks:
+    def paired(self) -> IntArray:
         """The leaders of the pairs; their partners are the next ranks."""
         return 2 * np.arange(self.p - self.q)
 
@@ -55,6 +53,6 @@ class Groups:
         return Round.of(self.paired, self.paired + 1, 0, count=n_chunks)
 
 
-def in_rank_order(src: Ranks, dst: Ranks) -> NDArray[np.int64]:
+def in_rank_order(src: IntArray, dst: IntArray) -> IntArray:
     """The reduction that keeps the lower rank's operand on the left."""
     return np.where(src < dst, ARRIVING_OP_DST, DST_OP_ARRIVING)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.algorithms.power_of_two import Groups, Ranks, in_rank_order
+from tuner.algorithms.power_of_two import Groups, in_rank_order
 from tuner.algorithms.registry import algorithm
+from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import Round, Schedule, schedule
 
@@ -36,7 +37,7 @@ class Factors:
         rest = p // q
         return cls((*radices, *([rest] if rest > 1 else [])), Groups(p, q * rest))
 
-    def exchanges(self) -> Iterator[tuple[int, Ranks, Ranks]]:
+    def exchanges(self) -> Iterator[tuple[int, IntArray, IntArray]]:
         """Per round: how far partners are apart, who sends, to whom; each partner in its turn.
 
         In a turn everybody sends one message and gets one, so that no port is fought for.

@@ -9,16 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.algorithms.round_columns import Wheel, column
-from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Ints, Round
+from tuner.base.arrays import Int32Array
+from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round
 
 
 class Ring(NamedTuple):
     """The columns that all rounds of a ring share; row r is rank r."""
 
-    rank: Ints
-    successor: Ints
-    plain: Ints
-    fold: Ints
+    rank: Int32Array
+    successor: Int32Array
+    plain: Int32Array
+    fold: Int32Array
 
 
 @lru_cache(maxsize=8)

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tuner.core.schedule import Ints, Round
+from tuner.base.arrays import Int32Array
+from tuner.core.schedule import Round
 
 
-def column(values: ArrayLike, length: int = -1) -> Ints:
+def column(values: ArrayLike, length: int = -1) -> Int32Array:
     """A column of a round; a single value is repeated `length` times."""
     made = np.array(values, dtype=np.int32) if length < 0 else np.full(length, values, np.int32)
     made.setflags(write=False)
@@ -28,7 +29,7 @@ class Wheel:
         self._length = len(once)
         self._twice = column(np.concatenate([once, once]))
 
-    def at(self, turn: int) -> Ints:
+    def at(self, turn: int) -> Int32Array:
         """Shape (n,)."""
         start = turn % self._length
         return self._twice[start : start + self._length]

@@ -11,15 +11,14 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.algorithms.power_of_two import in_rank_order
 from tuner.algorithms.round_columns import column
+from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
 from tuner.core.schedule import NO_REDUCTION, Round, Schedule
 
 Tree = Sequence[Sequence[int]]
-Array = NDArray[np.int64]
 
 
 def linear(p: int) -> Tree:
@@ -113,11 +112,11 @@ class Hops(NamedTuple):
     first               the chunk that is segment 0
     """
 
-    src: Array
-    dst: Array
-    reduce: Array
-    delay: Array
-    first: Array
+    src: IntArray
+    dst: IntArray
+    reduce: IntArray
+    delay: IntArray
+    first: IntArray
 
     @property
     def rounds(self) -> int:
@@ -128,7 +127,7 @@ class Hops(NamedTuple):
         """The same after a number of rounds."""
         return self._replace(delay=self.delay + rounds)
 
-    def backwards(self, reduce: Array | int) -> Hops:
+    def backwards(self, reduce: IntArray | int) -> Hops:
         """The same turned round in time and direction, with this reduction."""
         kinds = np.zeros_like(self.reduce) + reduce
         return Hops(self.dst, self.src, kinds, self.rounds - 1 - self.delay, self.first)

@@ -12,13 +12,15 @@ from functools import cache
 from math import comb
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from tuner.base.arrays import FloatArray
 
 LEVEL = 0.95
 NORMAL_95 = 1.959963984540054  # two-sided 95 % quantile of the standard normal distribution
 
 
-def midmean(samples: ArrayLike) -> NDArray[np.float64]:
+def midmean(samples: ArrayLike) -> FloatArray:
     """What is typical of timings, along the last axis: the mean of their middle half.
 
     An outlier does not move it, be it any of a quarter of the samples. And where a call takes one

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tuner.calibrate.bootstrap import QUARTILES, Floats
+from tuner.base.arrays import BoolArray, FloatArray
+from tuner.calibrate.bootstrap import QUARTILES
 from tuner.calibrate.host_distances import Distances
 from tuner.calibrate.latency_curve import Ladder, drawn_at
 from tuner.calibrate.piecewise import SHORTEST, fit_lines
@@ -23,7 +23,6 @@ from tuner.calibrate.sync_send import PAIR, acknowledged
 from tuner.topology import EXCHANGE, NETWORK, RING
 
 AROUND = {EXCHANGE: 0, RING: 1}  # path class -> `ring` of its exchanges
-Flags = NDArray[np.bool_]
 
 
 def meetings(
@@ -70,7 +69,7 @@ def _latency(distances: Distances, ring: int, turns: int, memory: str) -> float:
     return max(distances.between(*pair, memory).latency for pair in met)
 
 
-def _following(series: Series, memory: str, ring: int) -> dict[int, Floats]:
+def _following(series: Series, memory: str, ring: int) -> dict[int, FloatArray]:
     """Size -> drawn seconds of an exchange that follows another one."""
     rows: dict[int, dict[int, Launches]] = {}
     turns = 0 if ring else _turns(series, memory)
@@ -83,12 +82,12 @@ def _following(series: Series, memory: str, ring: int) -> dict[int, Floats]:
     }
 
 
-def _each(series: Series, taken: Mapping[int, Launches]) -> Floats:
+def _each(series: Series, taken: Mapping[int, Launches]) -> FloatArray:
     few, many = min(taken), max(taken)
     return (series.midmean(taken[many]) - series.median(taken[few])) / (many - few)
 
 
-def _ladder(name: str, alone: Fitted, drawn: Mapping[int, Floats], farther: float) -> Ladder:
+def _ladder(name: str, alone: Fitted, drawn: Mapping[int, FloatArray], farther: float) -> Ladder:
     """With `farther` seconds more of links than lone messages had."""
     near = alone.ladder
     sizes = np.array([float(nbytes) for nbytes in drawn])
@@ -98,14 +97,14 @@ def _ladder(name: str, alone: Fitted, drawn: Mapping[int, Floats], farther: floa
     return Ladder(name, near.memory, sizes, times, spread, lines, near.steepest)
 
 
-def _spread(times: Floats, answered: Flags) -> Floats:
+def _spread(times: FloatArray, answered: BoolArray) -> FloatArray:
     """Relative standard error of drawn times, by their quartiles.
 
     How many messages of a row wait for an answer is chance, and its samples may all have seen the
     same by chance: sizes whose messages are answered are trusted equally.
     """
     low, high = np.quantile(times[1:], [0.25, 0.75], axis=0)
-    error: Floats = (high - low) / QUARTILES / times[0]
+    error: FloatArray = (high - low) / QUARTILES / times[0]
     if answered.any():
         error[answered] = np.sqrt(np.mean(error[answered] ** 2))
     return error

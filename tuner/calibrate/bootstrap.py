@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.statistics import midmean
 from tuner.core.calibration import Estimate
 from tuner.core.measurement import Measurement
 from tuner.core.speedup import widening
-
-Floats = NDArray[np.float64]
 
 RESAMPLES = 400
 AT_ONCE = 1 << 22  # samples that are drawn together; a file may have series of millions
@@ -40,19 +38,19 @@ class Draws:
 
     drift: float = 0.0
 
-    def median(self, launches: Sequence[Measurement]) -> Floats:
+    def median(self, launches: Sequence[Measurement]) -> FloatArray:
         """Of one point: seconds, the geometric mean of the launches' medians.
 
         Student's t widens what is drawn of few samples or launches.
         """
         return self._drawn(launches, _logs(launches))
 
-    def midmean(self, launches: Sequence[Measurement]) -> Floats:
+    def midmean(self, launches: Sequence[Measurement]) -> FloatArray:
         """The same of the means of the middle half of the samples: where a few times are possible
         and chance decides among them, a median is one of them and a mean lies between."""
         return self._drawn(launches, _logs(launches, midmean))
 
-    def _drawn(self, launches: Sequence[Measurement], logs: Floats) -> Floats:
+    def _drawn(self, launches: Sequence[Measurement], logs: FloatArray) -> FloatArray:
         value = float(logs[:, 0].mean())
         if len(launches) > 1:
             chosen = _launches(len(launches))
@@ -60,7 +58,7 @@ class Draws:
             drawn = value + (drawn - value) * widening(len(launches))
         else:
             drawn = value + (logs[0, 1:] - value) * widening(len(launches[0].samples))
-        seconds: Floats = np.exp(np.concatenate([[value], drawn + self.common]))
+        seconds: FloatArray = np.exp(np.concatenate([[value], drawn + self.common]))
         return seconds
 
     def error(self, launches: Sequence[Measurement]) -> float:
@@ -72,11 +70,11 @@ class Draws:
         return float(np.sqrt(np.sum(((high - low) / QUARTILES) ** 2)) / len(launches))
 
     @property
-    def common(self) -> Floats:
+    def common(self) -> FloatArray:
         """Logarithm of how much slower everything was in each resample."""
         return np.random.default_rng(SEED).normal(0.0, self.drift, RESAMPLES)
 
-    def scattered(self, times: Floats, scatter: Floats, name: str) -> Floats:
+    def scattered(self, times: FloatArray, scatter: FloatArray, name: str) -> FloatArray:
         """Resamples of shape (1 + RESAMPLES, k) with `scatter`, shape (k,), on top; relative."""
         generator = np.random.default_rng([SEED, crc32(name.encode())])
         noise = np.exp(scatter * generator.standard_normal((RESAMPLES, len(scatter))))
@@ -97,31 +95,35 @@ def drift_of(sentinels: Sequence[Sequence[Measurement]]) -> float:
     return math.sqrt(max(float(np.mean(beyond)), 0.0)) if beyond else 0.0
 
 
-def estimate(drawn: Floats) -> Estimate:
+def estimate(drawn: FloatArray) -> Estimate:
     """The value and the middle 95 % of the resamples, which it is always within."""
     value = float(drawn[0])
     low, high = np.quantile(drawn[1:], [0.025, 0.975])
     return Estimate(value, float(min(value, low)), float(max(value, high)))
 
 
-def _median(samples: Floats) -> Floats:
+def _median(samples: FloatArray) -> FloatArray:
     return np.asarray(np.median(samples, axis=-1))
 
 
-def _logs(launches: Sequence[Measurement], typical: Callable[[Floats], Floats] = _median) -> Floats:
+def _logs(
+    launches: Sequence[Measurement], typical: Callable[[FloatArray], FloatArray] = _median
+) -> FloatArray:
     """Logarithms of the medians of a point, shape (launches, 1 + RESAMPLES); always the same."""
     *point, _placement = launches[0].point  # messages have none, and keep their seeds
     seed = crc32(repr(tuple(point)).encode())
     seed ^= crc32(repr(sorted(launches[0].params.items())).encode())
     generator = np.random.default_rng([SEED, seed])
     each = np.array([_resampled(one.samples, generator, typical) for one in launches])
-    logs: Floats = np.log(np.maximum(each, INSTANT))
+    logs: FloatArray = np.log(np.maximum(each, INSTANT))
     return logs
 
 
 def _resampled(
-    samples: Sequence[float], generator: np.random.Generator, typical: Callable[[Floats], Floats]
-) -> Floats:
+    samples: Sequence[float],
+    generator: np.random.Generator,
+    typical: Callable[[FloatArray], FloatArray],
+) -> FloatArray:
     """What is typical of the samples and of RESAMPLES draws of runs of them, which wrap round."""
     taken = np.asarray(samples, dtype=float)
     count = len(taken)
@@ -134,7 +136,7 @@ def _resampled(
     return np.concatenate(found)
 
 
-def _launches(count: int) -> NDArray[np.int64]:
+def _launches(count: int) -> IntArray:
     """Which launches each resample takes, the same for all series: a slow launch is slow in all."""
     generator = np.random.default_rng([SEED, count])
     return generator.integers(0, count, (RESAMPLES, count))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
+from tuner.base.arrays import FloatArray
+from tuner.calibrate.bootstrap import INSTANT, estimate
 from tuner.calibrate.piecewise import SHORTEST, fit_line
 from tuner.calibrate.series_index import Launches, Series, nbytes
 from tuner.core.calibration import Estimate, PathCost, ReductionCost, Segment
@@ -81,7 +82,7 @@ def _reduction(series: Series, subject: str, memory: str) -> ReductionCost | Non
     rest = [one for one in points if one[0].nbytes > 0]
     if len(rest) < SHORTEST or (memory == "host" and not empty):
         return None
-    nothing: Floats | float = series.median(empty[0]) if memory == "host" else 0.0
+    nothing: FloatArray | float = series.median(empty[0]) if memory == "host" else 0.0
     launch, gamma = _line(series, rest, nothing)
     kernel = series.of("launch", "kernel", memory)
     if memory != "host" and kernel:
@@ -89,18 +90,20 @@ def _reduction(series: Series, subject: str, memory: str) -> ReductionCost | Non
     return ReductionCost(estimate(launch), estimate(gamma))
 
 
-def _copy(series: Series, subject: str) -> tuple[Floats, Floats] | None:
+def _copy(series: Series, subject: str) -> tuple[FloatArray, FloatArray] | None:
     points = series.of("copy", subject, "cuda")
     return _line(series, points, 0.0) if len(points) >= SHORTEST else None
 
 
-def _line(series: Series, points: list[Launches], base: Floats | float) -> tuple[Floats, Floats]:
+def _line(
+    series: Series, points: list[Launches], base: FloatArray | float
+) -> tuple[FloatArray, FloatArray]:
     """Drawn alpha and beta of the times beyond `base`."""
     raw = np.stack([series.median(one) for one in points], axis=1)
     times = np.maximum(raw - np.asarray(base)[..., None], INSTANT)
     return fit_line(nbytes(points), times)
 
 
-def _path(alpha: Floats, beta: Floats) -> PathCost:
+def _path(alpha: FloatArray, beta: FloatArray) -> PathCost:
     whole = Segment(0.0, float("inf"), estimate(alpha), estimate(beta))
     return PathCost((whole,), 0.0, Estimate.exact(0.0))

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
+from tuner.base.arrays import FloatArray
+from tuner.calibrate.bootstrap import INSTANT, estimate
 from tuner.calibrate.host_distances import Distances, Way
 from tuner.calibrate.latency_curve import Ladder, busy, drawn_at, ladder, parameters
 from tuner.calibrate.point_to_point import Fitted, fitted
@@ -22,7 +23,9 @@ from tuner.topology import NETWORK
 
 WHOLE = 8  # sizes among which protocols can be found; fewer only show what another distance adds
 
-Shift = tuple[Floats, Floats]  # drawn seconds, and seconds per byte, more than the reference takes
+Shift = tuple[
+    FloatArray, FloatArray
+]  # drawn seconds, and seconds per byte, more than the reference takes
 
 
 def network(
@@ -92,9 +95,9 @@ def _others(
     return prices, gaps
 
 
-def _swept(series: Series, distances: Distances, memory: str) -> dict[Way, dict[int, Floats]]:
+def _swept(series: Series, distances: Distances, memory: str) -> dict[Way, dict[int, FloatArray]]:
     """Distance -> size -> drawn seconds, of the middle one of its pairs."""
-    times: dict[Way, dict[int, list[Floats]]] = defaultdict(lambda: defaultdict(list))
+    times: dict[Way, dict[int, list[FloatArray]]] = defaultdict(lambda: defaultdict(list))
     for one in series.of("sweep", NETWORK, memory):
         way = distances.between(params(one, "first"), params(one, "second"), memory)
         times[way][one[0].nbytes].append(series.median(one))
@@ -105,20 +108,23 @@ def _swept(series: Series, distances: Distances, memory: str) -> dict[Way, dict[
 
 
 def _by_size(
-    series: Series, pairs: dict[Way, list[Launches]], swept: dict[Way, dict[int, Floats]], way: Way
-) -> dict[int, Floats]:
+    series: Series,
+    pairs: dict[Way, list[Launches]],
+    swept: dict[Way, dict[int, FloatArray]],
+    way: Way,
+) -> dict[int, FloatArray]:
     if way not in pairs:
         return swept[way]
     return {one[0].nbytes: series.median(one) for one in pairs[way]}
 
 
-def _lined(near: Ladder, sizes: Sequence[int]) -> dict[int, Floats]:
+def _lined(near: Ladder, sizes: Sequence[int]) -> dict[int, FloatArray]:
     """What the lines of a ladder say about sizes."""
     drawn = drawn_at(near, np.array(sizes, dtype=float))
     return {nbytes: drawn[:, k] for k, nbytes in enumerate(sizes)}
 
 
-def _shift(here: dict[int, Floats], there: dict[int, Floats]) -> Shift | None:
+def _shift(here: dict[int, FloatArray], there: dict[int, FloatArray]) -> Shift | None:
     """The line through the differences at the sizes of both, with relative weights."""
     both = sorted(set(here) & set(there))
     if len(both) < 2:

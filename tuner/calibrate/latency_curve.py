@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
+from tuner.base.arrays import FloatArray
+from tuner.calibrate.bootstrap import INSTANT, estimate
 from tuner.calibrate.piecewise import MISFIT, SHORTEST, Line, fit_lines, refit
 from tuner.calibrate.series_index import Launches, Series, nbytes, params
 from tuner.topology import CROSS_SOCKET, NODE, NODE_OVERSUBSCRIBED
@@ -35,9 +36,9 @@ class Ladder:
 
     path: str
     memory: str
-    sizes: Floats
-    times: Floats
-    spread: Floats
+    sizes: FloatArray
+    times: FloatArray
+    spread: FloatArray
     lines: tuple[Line, ...]
     steepest: float = math.inf
 
@@ -46,15 +47,15 @@ class Ladder:
         """As sentences call it."""
         return self.path if self.memory == "host" else f"{self.path} ({self.memory})"
 
-    def fitted(self) -> Floats:
+    def fitted(self) -> FloatArray:
         """What the lines say, shape (n,)."""
         return np.concatenate(
             [line.alpha + line.beta * self.sizes[line.span] for line in self.lines]
         )
 
-    def residuals(self) -> Floats:
+    def residuals(self) -> FloatArray:
         """Relative deviation of each measured time from its line, shape (n,)."""
-        off: Floats = self.times[0] / self.fitted() - 1
+        off: FloatArray = self.times[0] / self.fitted() - 1
         return off
 
     def outliers(self) -> list[int]:
@@ -113,7 +114,7 @@ def eager(series: Series, subject: str, memory: str) -> list[Launches]:
     return found or series.of("eager", ALIKE.get(subject, subject), memory)
 
 
-def marginal(series: Series, subject: str, memory: str) -> dict[int, Floats]:
+def marginal(series: Series, subject: str, memory: str) -> dict[int, FloatArray]:
     """Size -> drawn seconds of a further message in a burst of one pair."""
     by_size: dict[int, list[Launches]] = {}
     for one in series.of("burst", subject, memory):
@@ -139,7 +140,7 @@ def _steepest(series: Series, subject: str, memory: str) -> float:
     return most if most > 0.0 else math.inf
 
 
-def _scatter(one: Ladder) -> Floats:
+def _scatter(one: Ladder) -> FloatArray:
     """By how much sizes of each line deviate from it beyond their own errors, relative.
 
     It moves whatever the lines say, however often each size was sampled.
@@ -153,18 +154,18 @@ def _scatter(one: Ladder) -> Floats:
     return np.concatenate(parts)
 
 
-def parameters(one: Ladder, floor: Floats | float = 0.0) -> tuple[Floats, Floats]:
+def parameters(one: Ladder, floor: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray]:
     """Drawn alpha and beta of its lines, shape (1 + RESAMPLES, lines); alpha at least `floor`."""
     return refit(one.lines, one.sizes, one.times, floor)
 
 
-def busy(one: Ladder, slopes: Floats) -> Floats:
+def busy(one: Ladder, slopes: FloatArray) -> FloatArray:
     """What of drawn slopes keeps a port busy, s per byte; the rest is lag. Shapes as they are."""
-    found: Floats = np.minimum(slopes, np.maximum(slopes[:, -1:], one.steepest))
+    found: FloatArray = np.minimum(slopes, np.maximum(slopes[:, -1:], one.steepest))
     return found
 
 
-def drawn_at(one: Ladder, sizes: Floats) -> Floats:
+def drawn_at(one: Ladder, sizes: FloatArray) -> FloatArray:
     """Drawn seconds that its lines say for other sizes, shape (1 + RESAMPLES, sizes)."""
     alpha, beta = parameters(one)
     first = [one.sizes[line.first] for line in one.lines[1:]]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
+
+from tuner.base.arrays import FloatArray
 
 SHORTEST = 3  # sizes in the first and the last line: two would fit any noise exactly
 BETWEEN = 2  # sizes in the others: two that lie far off together are no outliers
@@ -26,8 +27,6 @@ MOST_LOSS = (
     REACH**2 / 3
 )  # of one size; a line of its own must cost more, or outliers would have one
 ABSOLUTE, BIWEIGHT = 6, 12  # rounds of reweighting: towards absolute deviations, then Tukey's
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,11 @@ class Line:
 
 
 def fit_line(
-    sizes: Floats, times: Floats, weights: Floats | None = None, floor: float | Floats = 0.0
-) -> tuple[Floats, Floats]:
+    sizes: FloatArray,
+    times: FloatArray,
+    weights: FloatArray | None = None,
+    floor: float | FloatArray = 0.0,
+) -> tuple[FloatArray, FloatArray]:
     """alpha >= floor and beta >= 0 with the least weighted squares of relative errors.
 
     times       seconds, shape (..., sizes); the result has shape (...)
@@ -70,8 +72,8 @@ def fit_line(
     one, slope = 1 / times, sizes / scale / times
     goal = 1 - known[..., None] * one
 
-    def dot(a: Floats, b: Floats) -> Floats:
-        total: Floats = np.sum(weight * a * b, axis=-1)
+    def dot(a: FloatArray, b: FloatArray) -> FloatArray:
+        total: FloatArray = np.sum(weight * a * b, axis=-1)
         return total
 
     aa, ab, bb = dot(one, one), dot(one, slope), dot(slope, slope)
@@ -85,7 +87,9 @@ def fit_line(
     return alpha, np.where(beta > ROUNDING * alpha, beta, 0.0) / scale
 
 
-def robust_line(first: int, sizes: Floats, times: Floats, noise: Floats) -> tuple[Line, float]:
+def robust_line(
+    first: int, sizes: FloatArray, times: FloatArray, noise: FloatArray
+) -> tuple[Line, float]:
     """The line from size number `first` on, and its loss: squared deviations in units of `noise`,
     bounded for sizes far off.
 
@@ -109,7 +113,7 @@ def robust_line(first: int, sizes: Floats, times: Floats, noise: Floats) -> tupl
 
 
 def fit_lines(
-    sizes: Floats, times: Floats, spread: Floats, likely: Sequence[float] = ()
+    sizes: FloatArray, times: FloatArray, spread: FloatArray, likely: Sequence[float] = ()
 ) -> tuple[Line, ...]:
     """The lines that minimise the Bayesian information criterion (Schwarz, 1978).
 
@@ -147,20 +151,20 @@ def fit_lines(
     return min(whole, key=lambda entry: entry[0])[1]
 
 
-def _within(sizes: Floats, first: int, likely: Sequence[float]) -> bool:
+def _within(sizes: FloatArray, first: int, likely: Sequence[float]) -> bool:
     """Some likely size lies between size number `first` and the one before it."""
     return any(sizes[first - 1] < size <= sizes[first] for size in likely)
 
 
-def _meet(left: Line, right: Line, sizes: Floats) -> bool:
+def _meet(left: Line, right: Line, sizes: FloatArray) -> bool:
     """Somewhere between them the right line is not below the left one."""
     between = (sizes[right.first - 1], sizes[right.first])
     return any(right.at(nbytes) >= left.at(nbytes) for nbytes in between)
 
 
 def refit(
-    lines: Sequence[Line], sizes: Floats, times: Floats, floor: float | Floats = 0.0
-) -> tuple[Floats, Floats]:
+    lines: Sequence[Line], sizes: FloatArray, times: FloatArray, floor: float | FloatArray = 0.0
+) -> tuple[FloatArray, FloatArray]:
     """alpha and beta, shape (..., lines), of other times, shape (..., sizes), of the same lines."""
     fitted = [
         fit_line(sizes[line.span], times[..., line.span], np.array(line.weights), floor)
@@ -170,7 +174,7 @@ def refit(
     return alpha, beta
 
 
-def breaks(lines: Sequence[Line], sizes: Floats, likely: Sequence[float]) -> list[float]:
+def breaks(lines: Sequence[Line], sizes: FloatArray, likely: Sequence[float]) -> list[float]:
     """Where each line but the first begins, in bytes.
 
     Between the last size of one line and the first of the next nothing was measured. In order: a

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
+from tuner.base.arrays import FloatArray
+from tuner.calibrate.bootstrap import INSTANT, estimate
 from tuner.calibrate.latency_curve import ALIKE, Ladder, busy, drawn_at, eager, parameters
 from tuner.calibrate.piecewise import breaks
 from tuner.calibrate.series_index import Launches, Series, params
@@ -126,7 +127,9 @@ def _bursts(series: Series, subject: str, memory: str) -> list[Launches]:
     return ordered if len(ordered) > 1 else []
 
 
-def _overhead(series: Series, subject: str, ladder: Ladder, beta: Floats) -> tuple[Floats, str]:
+def _overhead(
+    series: Series, subject: str, ladder: Ladder, beta: FloatArray
+) -> tuple[FloatArray, str]:
     """Drawn seconds a port is busy per further message of a burst, beyond the flow of its bytes.
 
     beta    of long messages: that of short ones contains what is looked for here

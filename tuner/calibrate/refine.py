@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.base.progress import Counted, quietly
 from tuner.base.statistics import NORMAL_95
 from tuner.calibrate.accuracy import Case, Errors, Ranking, by_algorithm, errors, ranking
-from tuner.calibrate.bootstrap import Floats
 from tuner.calibrate.measured_collectives import Call, calls, predict, thinned
 from tuner.core.calibration import Calibration, Estimate, PathCost
 from tuner.core.measurement import Measurements
@@ -187,7 +187,7 @@ class _Factors:
             },
         )  # fmt: skip
 
-    def _with(self, logs: Floats, names: Sequence[str]) -> Calibration:
+    def _with(self, logs: FloatArray, names: Sequence[str]) -> Calibration:
         factor = dict(zip(names, np.exp(logs).tolist(), strict=True))
         return self._of(lambda name, one: _scaled(one, factor.get(name, 1.0)))
 
@@ -198,12 +198,12 @@ class _Factors:
         names = [name for name in self._prior if self._matters(name, own, base)]
         prior = np.array([self._prior[name] for name in names])
 
-        def off(logs: Floats) -> Floats:
+        def off(logs: FloatArray) -> FloatArray:
             cases = predict(own, self._with(logs, names))
             misses = np.log([case.predicted / case.measured for case in cases]) / PRECISION
             return np.concatenate([misses, logs / prior])
 
-        def slopes(logs: Floats) -> Floats:
+        def slopes(logs: FloatArray) -> FloatArray:
             here, nudges = off(logs), NUDGE * np.eye(len(logs))
             return np.stack([(off(logs + nudge) - here) / NUDGE for nudge in nudges], axis=1)
 
@@ -214,7 +214,7 @@ class _Factors:
         factors = dict(zip(names, np.exp(found.x).tolist(), strict=True))
         return self._with(found.x, names), factors
 
-    def _matters(self, name: str, own: Sequence[Call], base: Floats) -> bool:
+    def _matters(self, name: str, own: Sequence[Call], base: FloatArray) -> bool:
         cases = predict(own, self._with(np.array([UNDER_LOAD]), [name]))
         return bool(np.any(np.abs([case.predicted for case in cases] / base - 1) > 1e-4))
 

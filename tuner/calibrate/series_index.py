@@ -10,7 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.calibrate.bootstrap import Draws, Floats, drift_of
+from tuner.base.arrays import FloatArray
+from tuner.calibrate.bootstrap import Draws, drift_of
 from tuner.core.measurement import Measurement, Measurements
 from tuner.core.speedup import BETWEEN_LAUNCHES
 from tuner.core.table import RUNNER
@@ -60,16 +61,16 @@ class Series:
         launches = {one.launch for one in self.measurements.series if one.kind not in RUNNER}
         return Draws(math.hypot(drift, BETWEEN_LAUNCHES if len(launches) == 1 else 0.0))
 
-    def median(self, launches: Launches) -> Floats:
+    def median(self, launches: Launches) -> FloatArray:
         """Seconds, drawn."""
         return self.draws.median(launches)
 
-    def midmean(self, launches: Launches) -> Floats:
+    def midmean(self, launches: Launches) -> FloatArray:
         """Seconds, drawn."""
         return self.draws.midmean(launches)
 
     @cached_property
-    def call(self) -> Floats | float:
+    def call(self) -> FloatArray | float:
         """Seconds of a call that sends nothing, drawn; 0 where nobody measured it."""
         found = [
             launches for subject in self.subjects("call") for launches in self.of("call", subject)
@@ -107,6 +108,6 @@ def params(launches: Launches, name: str, default: int = 0) -> int:
     return launches[0].params.get(name, default)
 
 
-def nbytes(found: list[Launches]) -> Floats:
+def nbytes(found: list[Launches]) -> FloatArray:
     """Sizes of points."""
     return np.array([float(one[0].nbytes) for one in found])

@@ -10,7 +10,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from tuner.calibrate.bootstrap import INSTANT, Floats, estimate
+from tuner.base.arrays import FloatArray
+from tuner.calibrate.bootstrap import INSTANT, estimate
 from tuner.calibrate.latency_curve import Ladder, parameters
 from tuner.calibrate.series_index import Launches, Series, params
 from tuner.core.calibration import Estimate
@@ -93,7 +94,7 @@ def _by_pairs(found: list[Launches]) -> Crowds:
     return dict(crowds)
 
 
-def _seconds_per_byte(series: Series, crowd: list[Launches], alone: Ladder) -> Floats:
+def _seconds_per_byte(series: Series, crowd: list[Launches], alone: Ladder) -> FloatArray:
     """Drawn, of each pair: what its longest messages take beyond the alpha of a lone pair.
 
     The median over those sizes that are mostly flow; with none, of the largest.
@@ -105,7 +106,7 @@ def _seconds_per_byte(series: Series, crowd: list[Launches], alone: Ladder) -> F
         / max(one[0].nbytes, 1)
         for one in long
     ]
-    beta: Floats = np.maximum(np.median(flows, axis=0), FASTEST)
+    beta: FloatArray = np.maximum(np.median(flows, axis=0), FASTEST)
     return beta
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import AnyArray
 from tuner.base.errors import ScheduleError
 from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Schedule
 
-Buffer = NDArray[Any]
-Operator = Callable[[Buffer, Buffer], Buffer]
+Operator = Callable[[AnyArray, AnyArray], AnyArray]
 
 
-def interpret(schedule: Schedule, buffers: Sequence[Buffer], op: Operator = np.add) -> list[Buffer]:
+def interpret(
+    schedule: Schedule, buffers: Sequence[AnyArray], op: Operator = np.add
+) -> list[AnyArray]:
     """Every rank's buffer after the call.
 
     buffers     one per rank, each of shape (count, ...): an element may have inner dimensions

@@ -16,15 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from tuner.base.arrays import AnyArray, Int32Array, IntArray
 from tuner.base.errors import ScheduleError
 from tuner.core.collective import Collective
-
-Ints = NDArray[np.int32]
 
 NO_REDUCTION = 0
 DST_OP_ARRIVING = 1
@@ -42,12 +40,12 @@ class Round:
     reduce      NO_REDUCTION, DST_OP_ARRIVING or ARRIVING_OP_DST
     """
 
-    src: Ints
-    dst: Ints
-    first: Ints
-    into: Ints
-    count: Ints
-    reduce: Ints
+    src: Int32Array
+    dst: Int32Array
+    first: Int32Array
+    into: Int32Array
+    count: Int32Array
+    reduce: Int32Array
 
     @classmethod
     def of(
@@ -71,7 +69,7 @@ class Round:
         return len(self.src)
 
     @property
-    def columns(self) -> tuple[Ints, ...]:
+    def columns(self) -> tuple[Int32Array, ...]:
         """The six columns in the order of the constructor."""
         return (self.src, self.dst, self.first, self.into, self.count, self.reduce)
 
@@ -81,7 +79,7 @@ class Round:
         return Round(*(_fixed(column[rows]) for column in self.columns))
 
 
-def _column(values: NDArray[Any]) -> Ints:
+def _column(values: AnyArray) -> Int32Array:
     flags = values.flags
     if values.dtype == np.int32 and values.ndim == 1 and flags.c_contiguous and not flags.writeable:
         return values  # a column already: engines know it again
@@ -91,7 +89,7 @@ def _column(values: NDArray[Any]) -> Ints:
     return _fixed(column)
 
 
-def _fixed(column: Ints) -> Ints:
+def _fixed(column: Int32Array) -> Int32Array:
     column.setflags(write=False)
     return column
 
@@ -138,7 +136,7 @@ class Schedule:
         """The rounds in order, without empty ones; each call starts afresh."""
         return (r for r in self.make() if len(r))
 
-    def offsets(self, count: int) -> NDArray[np.int64]:
+    def offsets(self, count: int) -> IntArray:
         """Element offsets of the chunks, shape (n_chunks + 1,), of a buffer of `count` elements.
 
         The first `count mod n_chunks` chunks hold one element more than the others.
@@ -147,7 +145,7 @@ class Schedule:
         chunk = np.arange(self.n_chunks + 1)
         return chunk * share + np.minimum(chunk, longer)
 
-    def owner(self, chunk: NDArray[np.int64]) -> NDArray[np.int64]:
+    def owner(self, chunk: IntArray) -> IntArray:
         """The ranks that chunks belong to in a divided collective."""
         return chunk * self.p // self.n_chunks
 
@@ -200,11 +198,11 @@ def relabel(part: Schedule, rank_of: ArrayLike, p: int | None = None, root: int 
 class _Renamed:
     """The last column that was renamed, and what it became."""
 
-    def __init__(self, ranks: Ints) -> None:
+    def __init__(self, ranks: Int32Array) -> None:
         self._ranks = ranks
         self._old = self._new = np.empty(0, np.int32)
 
-    def of(self, column: Ints) -> Ints:
+    def of(self, column: Int32Array) -> Int32Array:
         if column is not self._old:
             self._old, self._new = column, _column(self._ranks[column])
         return self._new

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
+from tuner.base.arrays import FloatArray
 from tuner.base.statistics import LEVEL, NORMAL_95, midmean
 
 # Relative standard deviation of what a launch measures, times and gains alike. Measured on emulated
@@ -168,7 +169,7 @@ def _alone(samples: tuple[float, ...], level: float) -> tuple[float, float, floa
 
 
 def _around(
-    value: float, drawn: NDArray[np.float64], count: int, level: float
+    value: float, drawn: FloatArray, count: int, level: float
 ) -> tuple[float, float, float]:
     """A number given by its logarithm, and the interval of its resamples of `count` samples."""
     ordered, wider = np.sort(drawn) - value, widening(count, level)
@@ -177,7 +178,7 @@ def _around(
     return math.exp(value), math.exp(value + low), math.exp(value + high)
 
 
-def _quantile_of(ordered: NDArray[np.float64], share: float) -> float:
+def _quantile_of(ordered: FloatArray, share: float) -> float:
     """As `numpy.quantile`, which takes six times as long."""
     at = share * (len(ordered) - 1)
     below = math.floor(at)
@@ -185,7 +186,7 @@ def _quantile_of(ordered: NDArray[np.float64], share: float) -> float:
     return float(ordered[below] + (at - below) * (ordered[above] - ordered[below]))
 
 
-def _geometric(logs: NDArray[np.float64], level: float) -> tuple[float, float, float]:
+def _geometric(logs: FloatArray, level: float) -> tuple[float, float, float]:
     """Geometric mean and Student's interval of numbers given by their logarithms."""
     spread = logs.std(ddof=1) / math.sqrt(len(logs))
     half = float(stdtrit(len(logs) - 1, (1 + level) / 2) * spread)
@@ -210,7 +211,7 @@ def _quantile(level: float) -> float:
 
 
 @lru_cache(_KEPT)
-def _typical(samples: tuple[float, ...]) -> NDArray[np.float64]:
+def _typical(samples: tuple[float, ...]) -> FloatArray:
     """Of all resamples, which are the same ones of all series of a length, (RESAMPLES,)."""
     return midmean(np.asarray(samples)[_draws(len(samples))])
 

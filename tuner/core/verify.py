@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, IntArray
 from tuner.base.errors import ScheduleError
 from tuner.core.collective import Collective
 from tuner.core.schedule import ARRIVING_OP_DST, NO_REDUCTION, Round, Schedule
-
-Array = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class _Contributors:
         self._numbers: dict[int, int] = {}
         self._unions: dict[tuple[int, int], int] = {}
 
-    def run(self, lo: Array, hi: Array) -> Array:
+    def run(self, lo: IntArray, hi: IntArray) -> IntArray:
         """The numbers of runs."""
         return lo * self.base + hi
 
@@ -61,7 +58,7 @@ class _Contributors:
         """Whether all ranks have contributed."""
         return self._set(number) == (1 << self.base - 1) - 1
 
-    def combine(self, left: Array, right: Array) -> Array:
+    def combine(self, left: IntArray, right: IntArray) -> IntArray:
         """The numbers of `left op right`; -1 where a rank would contribute twice."""
         first, meeting = np.divmod(left, self.base)
         after, last = np.divmod(right, self.base)
@@ -145,7 +142,7 @@ class _Replay:
         self.moved |= r.into is not r.first and bool(((r.first - r.into) % n).any())
         self.scratch |= bool(max(r.first.max(), r.into.max()) >= n)
 
-    def _slots(self, r: Round) -> tuple[Array, Array, Array]:
+    def _slots(self, r: Round) -> tuple[IntArray, IntArray, IntArray]:
         """Slots read and written, and the kind of reduction, of every chunk of every row."""
         read, written = (
             rank.astype(np.int64) * self.slots + start
@@ -157,7 +154,7 @@ class _Replay:
         within = np.arange(len(row)) - np.repeat(np.cumsum(r.count) - r.count, r.count)
         return read[row] + within, written[row] + within, r.reduce[row].astype(np.int64)
 
-    def _check_hazards(self, read: Array, written: Array, plain: Flags) -> None:
+    def _check_hazards(self, read: IntArray, written: IntArray, plain: BoolArray) -> None:
         row = np.arange(len(written))
         self.writer[written] = row
         again = self.writer[written] != row  # all but the last write to a slot
@@ -170,7 +167,7 @@ class _Replay:
         if clash.any():
             raise self.reject(f"{self.describe(written[clash][0])} is overwritten while it is sent")
 
-    def _reduce(self, slot: Array, reduce: Array, origin: Array, who: Array) -> None:
+    def _reduce(self, slot: IntArray, reduce: IntArray, origin: IntArray, who: IntArray) -> None:
         """The first arrivals of all slots, then the second ones, and so on: row order."""
         if (self.origin[slot] != origin).any():
             wrong = slot[self.origin[slot] != origin][0]
@@ -208,7 +205,7 @@ class _Replay:
                 raise self.reject(f"at the end {self.describe(lacking)} lacks contributions")
         return bool((numbers == schedule.p).all())  # the run from 0 to p
 
-    def _check_sources(self, slot: Array, chunk: Array) -> None:
+    def _check_sources(self, slot: IntArray, chunk: IntArray) -> None:
         """Data that is only moved must come from the rank whose data it is."""
         schedule = self.schedule
         from_owner = schedule.collective in (Collective.ALLGATHER, Collective.GATHER)
@@ -218,7 +215,7 @@ class _Replay:
             raise self.reject(f"at the end {self.describe(slot[wrong][0])} is from a wrong rank")
 
 
-def _occurrence(values: Array) -> Array:
+def _occurrence(values: IntArray) -> IntArray:
     """How often each value has come before, at each place."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
@@ -230,13 +227,13 @@ def _occurrence(values: Array) -> Array:
     return before
 
 
-def _owned(schedule: Schedule) -> Flags:
+def _owned(schedule: Schedule) -> BoolArray:
     owner = schedule.owner(np.arange(schedule.n_chunks))
-    mine: Flags = owner == np.arange(schedule.p)[:, None]
+    mine: BoolArray = owner == np.arange(schedule.p)[:, None]
     return mine
 
 
-def _initially_held(schedule: Schedule) -> Flags:
+def _initially_held(schedule: Schedule) -> BoolArray:
     """Which rank holds which chunks of the buffer, shape (p, n_chunks)."""
     if schedule.collective in (Collective.ALLGATHER, Collective.GATHER):
         return _owned(schedule)
@@ -245,7 +242,7 @@ def _initially_held(schedule: Schedule) -> Flags:
     return held
 
 
-def _finally_held(schedule: Schedule) -> Flags:
+def _finally_held(schedule: Schedule) -> BoolArray:
     """Which rank must hold which chunks at the end, shape (p, n_chunks)."""
     if schedule.collective in (Collective.SCATTER, Collective.REDUCE_SCATTER):
         return _owned(schedule)

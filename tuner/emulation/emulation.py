@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.topology import Link, Topology
@@ -110,7 +110,7 @@ def _require_possible(where: str, link: Link) -> None:
 def _routes(topology: Topology) -> dict[tuple[int, int], tuple[int, ...]]:
     """The routes that the topology takes, so that a simulation and the lab mean the same ones."""
     hosts = np.arange(len(topology.nodes))
-    pairs: NDArray[np.int64] = np.array([(a, b) for a in hosts for b in hosts if a != b])
+    pairs: IntArray = np.array([(a, b) for a in hosts for b in hosts if a != b])
     found = topology.graph.routes(pairs[:, 0], pairs[:, 1])
     return {
         (int(a), int(b)): tuple(int(link) for link in route if link >= 0)

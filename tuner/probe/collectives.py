@@ -14,6 +14,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.base.arrays import AnyArray, Int32Array
 from tuner.core.collective import Collective
 from tuner.runtime.dispatch_table import METHODS
 from tuner.runtime.staging import READ, WRITE, Access
@@ -43,10 +44,10 @@ class Buffers(Protocol):
     def ones(self, nbytes: int) -> Any:
         """A buffer of float32, for many calls."""
 
-    def put(self, values: NDArray[Any]) -> Any:
+    def put(self, values: AnyArray) -> Any:
         """A buffer with these values."""
 
-    def get(self, buffer: Any) -> NDArray[Any]:
+    def get(self, buffer: Any) -> AnyArray:
         """The values of a buffer."""
 
     def bound(
@@ -62,11 +63,11 @@ class HostBuffers:
         """See Buffers."""
         return aligned(nbytes)
 
-    def put(self, values: NDArray[Any]) -> NDArray[Any]:
+    def put(self, values: AnyArray) -> AnyArray:
         """See Buffers."""
         return values
 
-    def get(self, buffer: NDArray[Any]) -> NDArray[Any]:
+    def get(self, buffer: AnyArray) -> AnyArray:
         """See Buffers."""
         return buffer
 
@@ -169,7 +170,7 @@ def matrix_product(arriving: Any, inout: Any, _datatype: MPI.Datatype) -> None:
         right[some] = _product(left[some], right[some])
 
 
-def _product(left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int32]:
+def _product(left: Int32Array, right: Int32Array) -> Int32Array:
     """Of matrices (n, 4), row after row. Written out: numpy multiplies whole numbers slowly."""
     (a, b, c, d), (e, f, g, h) = left.T, right.T
     return np.stack([a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h], axis=1) % MODULUS

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import AnyArray
 from tuner.core.collective import Collective
 from tuner.runtime.device_protocol import Device, DeviceArray
 from tuner.runtime.dispatch_table import METHODS
@@ -25,11 +25,11 @@ class DeviceBuffers:
         """See Buffers."""
         return self._device.copied(np.ones(nbytes // 4, np.float32))
 
-    def put(self, values: NDArray[Any]) -> DeviceArray:
+    def put(self, values: AnyArray) -> DeviceArray:
         """See Buffers."""
         return self._device.copied(values)
 
-    def get(self, buffer: DeviceArray) -> NDArray[Any]:
+    def get(self, buffer: DeviceArray) -> AnyArray:
         """See Buffers."""
         values = np.empty(buffer.size, buffer.dtype)
         self._device.fetch(buffer, values)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.base.units import plural
 from tuner.topology import HOST, Paths, Placement, Topology, paths
@@ -23,7 +23,6 @@ MOST_UNLIKE = 256  # sets of hosts that may lie otherwise before no more are loo
 SAME = 12  # decimals of a second in which two latencies are one
 
 Pair = tuple[int, int]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Reach:
     hosts: Sequence[str]
 
     @cached_property
-    def _nodes(self) -> Indices:
+    def _nodes(self) -> IntArray:
         numbers = node_numbers(self.topology, self.hosts)
         if len(numbers) < len(self.hosts):
             raise InputError(
@@ -47,7 +46,7 @@ class Reach:
         return np.array(numbers[: len(self.hosts)])
 
     @cached_property
-    def _pairs(self) -> tuple[Indices, Indices]:
+    def _pairs(self) -> tuple[IntArray, IntArray]:
         """All pairs in both directions, or some by chance, among them all with the first host."""
         first, second = np.triu_indices(len(self.hosts), 1)
         if len(first) > MOST_PAIRS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray
 from tuner.base.statistics import median_interval, relative_half_width
 from tuner.probe.probe_plan import FEWEST
 
@@ -22,9 +23,7 @@ def order(seed: int, repetition: int, arms: int) -> NDArray[np.intp]:
     return drawn[::-1] if repetition % 2 else drawn
 
 
-def settled(
-    samples: NDArray[np.float64], target: float, compete: bool = True, fewest: int = FEWEST
-) -> bool:
+def settled(samples: FloatArray, target: float, compete: bool = True, fewest: int = FEWEST) -> bool:
     """Whether the medians are known well enough to choose between the arms.
 
     samples     (repetitions, arms) in seconds; arm 0 is the reference everything is compared with

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.core.collective import Collective
 from tuner.core.measurement import WRONG, Measurement, series_line
@@ -34,7 +34,7 @@ HALVED = ("pingpong", "call", "pairs", "sentinel")  # a call there and back give
 LADDER = 0.5  # of the time that is left, for one ladder of sizes at most
 
 
-def lines(point: Point, arms: Iterable[Arm], samples: NDArray[np.float64]) -> str:
+def lines(point: Point, arms: Iterable[Arm], samples: FloatArray) -> str:
     """One finished point as it is written: a line for each arm."""
     series = (
         point.series(arm, column.tolist()) for arm, column in zip(arms, samples.T, strict=True)

@@ -18,8 +18,8 @@ from itertools import cycle, islice
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray
 from tuner.probe.clock import Clock
 from tuner.probe.probe_plan import FEWEST, WARM_UP
 from tuner.probe.sampling import MOST, next_look, order, settled
@@ -81,7 +81,7 @@ class Stopwatch:
         seed: int,
         compete: bool = True,
         fewest: int = FEWEST,
-    ) -> NDArray[np.float64]:
+    ) -> FloatArray:
         """(repetitions, arms) seconds per call, the latest rank's.
 
         In each repetition every arm runs once, in random order, so a drift hits all alike. It ends
@@ -91,7 +91,7 @@ class Stopwatch:
         lap = self._warm_up(arms)
         if lap is None:
             return np.zeros((0, len(arms)))
-        done, rows = np.zeros((0, 2, len(arms))), list[NDArray[np.float64]]()
+        done, rows = np.zeros((0, 2, len(arms))), list[FloatArray]()
         begin = time.monotonic()
         look, enough = next_look(0, fewest), False
         while True:
@@ -188,7 +188,7 @@ class Stopwatch:
         """Whether something that takes so many seconds would end too late."""
         return time.monotonic() + needed > self._end
 
-    def _latest(self, rows: list[NDArray[np.float64]], arms: int) -> NDArray[np.float64]:
+    def _latest(self, rows: list[FloatArray], arms: int) -> FloatArray:
         """The rows with the latest rank's numbers; one exchange for all of them."""
         together = np.array(rows).reshape(-1, 2, arms)
         self._comm.Allreduce(MPI.IN_PLACE, together, MPI.MAX)

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from tuner.base.arrays import FloatArray
 from tuner.base.units import format_size, format_time
 from tuner.calibrate import Fit
-from tuner.calibrate.bootstrap import Floats
 from tuner.calibrate.latency_curve import Ladder
 from tuner.core.calibration import Calibration, PathCost
 from tuner.report.study_plots import save
@@ -81,7 +81,7 @@ def _draw(
 
 
 def _draw_lines(
-    axes: Axes, ladder: Ladder, shown: Floats, cost: PathCost, after: PathCost | None
+    axes: Axes, ladder: Ladder, shown: FloatArray, cost: PathCost, after: PathCost | None
 ) -> None:
     """Those of the ping-pongs, and what a refinement made of them.
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.base.units import format_time
 from tuner.report.figures import COLOURS
@@ -62,8 +62,8 @@ def draw_gantt(
 
 def _boxes(
     axes: Axes,
-    rank: NDArray[np.int64],
-    times: NDArray[np.float64],
+    rank: IntArray,
+    times: FloatArray,
     height: tuple[float, float],
     colour: str,
 ) -> None:

@@ -16,6 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, IntArray
 from tuner.base.units import format_size
 from tuner.core.collective import Collective
 from tuner.report.figures import COLOURS, INK
@@ -111,7 +112,7 @@ def _boundaries(best: NDArray[np.str_]) -> list[list[tuple[float, float]]]:
     return lines
 
 
-def _write_inside(axes: Axes, inside: NDArray[np.bool_], name: str) -> None:
+def _write_inside(axes: Axes, inside: BoolArray, name: str) -> None:
     """The name where its region is widest, on several lines if need be, if there is room."""
     rows, columns = inside.shape
     wide = np.array([_run_lengths(row) for row in inside])
@@ -140,7 +141,7 @@ def _folded(name: str, letters: int) -> str:
     return "\n".join(lines)
 
 
-def _run_lengths(cells: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _run_lengths(cells: BoolArray) -> IntArray:
     """Of each cell how long the run of true ones is that it belongs to."""
     lengths = np.zeros(len(cells), dtype=np.int64)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], cells.astype(np.int8), [0]])))

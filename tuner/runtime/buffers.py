@@ -21,6 +21,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.base.arrays import AnyArray
 from tuner.runtime.compatibility import (
     DATATYPES,
     NO_NUMBER,
@@ -49,7 +50,7 @@ class View:
     nbytes      of the type signature: count times the datatype's size
     """
 
-    array: NDArray[Any]
+    array: AnyArray
     count: int
     datatype: MPI.Datatype
     nbytes: int
@@ -114,7 +115,7 @@ def contiguous(spec: Any, *, writable: bool, padded: bool = False) -> View | Non
     return _of_elements(described)
 
 
-def elements_of(memory: Bytes, count: int, datatype: MPI.Datatype) -> NDArray[Any]:
+def elements_of(memory: Bytes, count: int, datatype: MPI.Datatype) -> AnyArray:
     """The elements that fill `memory`, as an array like a View's."""
     dtype = np.dtype(code_of(datatype) if datatype.is_predefined else NO_NUMBER)
     if dtype.kind not in _NUMBERS or dtype.itemsize != datatype.extent:
@@ -170,7 +171,7 @@ def moved(spec: Any, memory: Bytes) -> Any:
     return memory.view(code) if DATATYPES.get(code) == datatype else [memory, datatype]
 
 
-def _of_array(array: NDArray[Any], writable: bool) -> View | None:
+def _of_array(array: AnyArray, writable: bool) -> View | None:
     """A plain array, the common case: no list to take apart."""
     if writable and not array.flags.writeable:
         return None

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
+from tuner.base.arrays import IntArray
 from tuner.core.path_classes import CONSECUTIVE, CYCLIC
 from tuner.runtime.consensus import Consensus
 from tuner.runtime.private_comm import made_of
@@ -21,7 +21,7 @@ class Layout(NamedTuple):
     placement: str = CONSECUTIVE
 
 
-def nodes_of(consensus: Consensus) -> NDArray[np.int64]:
+def nodes_of(consensus: Consensus) -> IntArray:
     """Return a number for the node of each rank, equal for ranks on the same one; collective.
 
     Raises ObjectionError where the library makes no more communicators.
@@ -37,9 +37,7 @@ def nodes_of(consensus: Consensus) -> NDArray[np.int64]:
     return firsts
 
 
-def nodes_within(
-    comm: MPI.Intracomm, part: MPI.Intracomm, nodes: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def nodes_within(comm: MPI.Intracomm, part: MPI.Intracomm, nodes: IntArray) -> IntArray:
     """Return the numbers for the ranks of `part`, all of which are in `comm`, from those of `comm`.
 
     Local: no rank waits for another.
@@ -51,13 +49,13 @@ def nodes_within(
     return nodes[places]
 
 
-def layout_on(nodes: NDArray[np.int64]) -> Layout | None:
+def layout_on(nodes: IntArray) -> Layout | None:
     """Return the layout of ranks on these nodes."""
     _, first, place = np.unique(nodes, return_index=True, return_inverse=True)
     return regular(first[place])
 
 
-def regular(firsts: NDArray[np.int64]) -> Layout | None:
+def regular(firsts: IntArray) -> Layout | None:
     """Of the lowest rank on the node of every rank; None for any other placement. Where two are
     the same it is the first of `tuner.core.path_classes.PLACEMENTS`.
     """

@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.base.arrays import AnyArray
 from tuner.base.errors import InputError
 from tuner.runtime.buffers import Bytes
 from tuner.runtime.compatibility import handle_of
@@ -99,7 +100,7 @@ class CupyDevice:
             "nccl": self.nccl or "none",
         }
 
-    def over(self, elements: NDArray[Any]) -> DeviceArray:
+    def over(self, elements: AnyArray) -> DeviceArray:
         """See Device."""
         return _wrap(elements.ctypes.data, elements.shape, elements.dtype, elements)
 
@@ -135,13 +136,13 @@ class CupyDevice:
         """See Device."""
         target.data.copy_from_device_async(source.data, source.nbytes)
 
-    def copied(self, array: NDArray[Any]) -> DeviceArray:
+    def copied(self, array: AnyArray) -> DeviceArray:
         """See Device."""
         copy = cupy.array(array)
         self.synchronise()
         return copy
 
-    def fetch(self, source: DeviceArray, target: NDArray[Any]) -> None:
+    def fetch(self, source: DeviceArray, target: AnyArray) -> None:
         """See Device."""
         self.synchronise()
         source.data.copy_to_host(target.ctypes.data, source.nbytes)
@@ -151,11 +152,11 @@ class CupyDevice:
         memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
         return np.frombuffer(memory, np.uint8, nbytes)
 
-    def to_host(self, source: DeviceArray, target: NDArray[Any]) -> None:
+    def to_host(self, source: DeviceArray, target: AnyArray) -> None:
         """See Device."""
         source.data.copy_to_host_async(target.ctypes.data, source.nbytes)
 
-    def to_device(self, source: NDArray[Any], target: DeviceArray) -> None:
+    def to_device(self, source: AnyArray, target: DeviceArray) -> None:
         """See Device."""
         target.data.copy_from_host_async(source.ctypes.data, source.nbytes)
 

@@ -19,6 +19,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from tuner.base.arrays import AnyArray
 from tuner.base.errors import InputError
 from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.buffers import Bytes
@@ -92,7 +93,7 @@ class Device(Protocol):
     def described(self) -> dict[str, str]:
         """What the GPU is and what drives it, for provenance: names and versions."""
 
-    def over(self, elements: NDArray[Any]) -> DeviceArray:
+    def over(self, elements: AnyArray) -> DeviceArray:
         """The device's array for a host array that holds but an address of the device."""
 
     def scratch(self, nbytes: int) -> Bytes:
@@ -116,22 +117,22 @@ class Device(Protocol):
     def copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Start copying all of `source` to as many bytes elsewhere on the device."""
 
-    def copied(self, array: NDArray[Any]) -> DeviceArray:
+    def copied(self, array: AnyArray) -> DeviceArray:
         """A new device array with the contents of a host array; waits for the copy."""
 
-    def fetch(self, source: DeviceArray, target: NDArray[Any]) -> None:
+    def fetch(self, source: DeviceArray, target: AnyArray) -> None:
         """Copy all of `source` to as many bytes of any host memory; waits for the copy."""
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Host memory that the device copies from and to at full speed."""
 
-    def to_host(self, source: DeviceArray, target: NDArray[Any]) -> None:
+    def to_host(self, source: DeviceArray, target: AnyArray) -> None:
         """Start copying all of `source` to as many bytes of the host.
 
         To memory that is not pinned it is slower, and may have ended when this returns.
         """
 
-    def to_device(self, source: NDArray[Any], target: DeviceArray) -> None:
+    def to_device(self, source: AnyArray, target: DeviceArray) -> None:
         """Start copying all of `source` to as many bytes of the device; pinned as for `to_host`."""
 
     def synchronise(self) -> None:

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
+from tuner.base.arrays import AnyArray
 from tuner.core.calibration import ReductionCost
 from tuner.core.path_classes import CUDA, HOST
 from tuner.runtime.compatibility import handle_of
@@ -135,7 +135,7 @@ class Folding:
         return min(times[1:])
 
 
-def _extremes(dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _extremes(dtype: np.dtype[Any]) -> tuple[AnyArray, AnyArray]:
     """Return operands that pair the largest, the smallest and some other elements with all."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)

@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
+from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError, quoted
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA, HOST
@@ -108,7 +107,7 @@ class Tuned(Methods, Twin):
 
     _terms = NOTHING
     _policy: Policy | None = None  # None until all ranks have looked at the rules
-    _nodes: NDArray[np.int64] | None = None  # of the ranks, where they are known
+    _nodes: IntArray | None = None  # of the ranks, where they are known
     _backend: Backend | None = None
     _pool: DispatchPool | None = None  # for the duplicates of this communicator
     _lender: DispatchPool | None = None  # where `_lent` and its backend came from

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.algorithms import facts_of
+from tuner.base.arrays import Int32Array, IntArray
 from tuner.base.errors import ScheduleError
 from tuner.core.collective import Collective
 from tuner.core.schedule import NO_REDUCTION, Schedule
@@ -91,7 +91,7 @@ class Outline:
     schedule: Schedule
     rank: int
     order_preserving: bool
-    rows: NDArray[np.int64]
+    rows: IntArray
     ends: tuple[int, ...]
     shifts: bool
 
@@ -127,7 +127,7 @@ class Outline:
         return Part(self.rank, count, self.order_preserving, tuple(filter(None, rounds)))
 
 
-def _tags(collective: Collective, src: NDArray[np.int32], dst: NDArray[np.int32]) -> list[int]:
+def _tags(collective: Collective, src: Int32Array, dst: Int32Array) -> list[int]:
     """How many rows between the same two ranks come before each, as tags that this collective alone
     uses: a message that nobody received, since a rank's arguments were refused, is not taken for
     one of another. MPI has 32768 tags at least.

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
 from tuner import mpi_libraries
 from tuner.algorithms import build
+from tuner.base.arrays import IntArray
 from tuner.core.collective import Collective
 from tuner.core.path_classes import CUDA
 from tuner.core.table import (
@@ -84,7 +84,7 @@ NO_RULES = Policy()
 
 
 def judge(
-    consensus: Consensus, table: TuningTable | None, memory: str, nodes: NDArray[np.int64] | None,
+    consensus: Consensus, table: TuningTable | None, memory: str, nodes: IntArray | None,
     backend: Backend,
 ) -> Policy:  # fmt: skip
     """Return the rules for a communicator that all its ranks can follow; collective.

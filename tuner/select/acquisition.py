@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray
 from tuner.core.table import Choice
 from tuner.select.dataset import Point
 from tuner.select.posterior_covariance import Influence
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,9 @@ class Offers:
     influence   of the points on one another; it is changed
     """
 
-    def __init__(self, options: Sequence[Option], regrets: Array, influence: Influence) -> None:
+    def __init__(
+        self, options: Sequence[Option], regrets: FloatArray, influence: Influence
+    ) -> None:
         self._options, self._regrets, self._influence = options, regrets, influence
         self._numbers = np.array([option.number for option in options], dtype=int)
         self._seconds = np.array([option.task.seconds for option in options])

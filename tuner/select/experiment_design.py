@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
+from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.core.table import Choice
 from tuner.select.acquisition import Offers, Option, Task
@@ -22,8 +22,6 @@ from tuner.select.posterior import Belief, variance
 from tuner.select.posterior_covariance import Influence
 from tuner.select.selector import Selector
 from tuner.select.value_of_information import Outlook
-
-Array = NDArray[np.float64]
 
 LEVEL = 0.95
 REPETITIONS, PER_CALL = 12, 1e-3  # of each choice; seconds beside those of the call itself
@@ -212,7 +210,7 @@ class Design:
         return row is None or row.high > row.low * (1 + 2 * _PRECISE)
 
 
-def _draws(seed: int, columns: int) -> Array:
+def _draws(seed: int, columns: int) -> FloatArray:
     """Of Student's distribution, every row with one scale: how far beliefs err is believed, too."""
     random = np.random.default_rng(seed)
     scale = np.sqrt(_FREEDOM / random.chisquare(_FREEDOM, (_DRAWS, 1)))

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from tuner.base.arrays import FloatArray
 from tuner.base.statistics import LEVEL
 from tuner.core.table import Choice
 from tuner.select.dataset import Point, Row, by_point
@@ -63,7 +63,7 @@ def best_way(rows: Sequence[Row], learn: Learn) -> Way:
         return PLAIN
     tested = {counts[n] for n in np.linspace(0, len(counts) - 1, _FOLDS).round().astype(int)}
 
-    def losses(way: Way) -> NDArray[np.float64]:
+    def losses(way: Way) -> FloatArray:
         return np.concatenate([_losses(rows, learn, way, nodes) for nodes in sorted(tested)])
 
     compared = {way: losses(way) for way in _compared(rows)}
@@ -79,7 +79,7 @@ def _compared(rows: Sequence[Row]) -> list[Way]:
     return [Way(per_node, told) for told in powers for per_node in (False, True)]
 
 
-def _losses(rows: Sequence[Row], learn: Learn, way: Way, nodes: int) -> NDArray[np.float64]:
+def _losses(rows: Sequence[Row], learn: Learn, way: Way, nodes: int) -> FloatArray:
     """Regrets at the calls on so many nodes of what is learned from the others."""
     choose = learn([row for row in rows if row.point.nodes != nodes], way)
     losses = []
@@ -90,7 +90,7 @@ def _losses(rows: Sequence[Row], learn: Learn, way: Way, nodes: int) -> NDArray[
     return np.array(losses)
 
 
-def _surely_less(losses: NDArray[np.float64], than: NDArray[np.float64]) -> bool:
+def _surely_less(losses: FloatArray, than: FloatArray) -> bool:
     saved = than - losses
     if len(saved) < 2:
         return False

@@ -9,24 +9,22 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from tuner.base.arrays import FloatArray
 from tuner.core.measurement import SHORTEST
 from tuner.core.table import Choice
 from tuner.select.dataset import Point, Row
 
-Array = NDArray[np.float64]
-
 _ALL = 0.1  # rows that the line of all choices counts as in that of each
 
 
-def terms(point: Point) -> Array:
+def terms(point: Point) -> FloatArray:
     """What alpha and beta are multiplied with, (2,): rounds of a tree, bytes."""
     return np.array([math.ceil(math.log2(max(point.p, 2))), float(point.nbytes)])
 
 
-def common_line(rows: Sequence[Row]) -> Array:
+def common_line(rows: Sequence[Row]) -> FloatArray:
     """Alpha (s) and beta (s/byte), (2,), for all choices alike; a second for each round of nothing
     measured.
     """
@@ -35,7 +33,7 @@ def common_line(rows: Sequence[Row]) -> Array:
     return _fitted(*_terms_and_times(rows), np.ones(len(rows)))
 
 
-def own_lines(rows: Sequence[Row], common: Array) -> Mapping[Choice, Array]:
+def own_lines(rows: Sequence[Row], common: FloatArray) -> Mapping[Choice, FloatArray]:
     """Alpha and beta of each choice, of one row at least, by its rows on all shapes; what these
     leave open is settled by the common line, as many times slower as this choice typically is.
     """
@@ -45,7 +43,7 @@ def own_lines(rows: Sequence[Row], common: Array) -> Mapping[Choice, Array]:
     for place, row in enumerate(rows):
         places[row.choice].append(place)
 
-    def fitted(own: list[int]) -> Array:
+    def fitted(own: list[int]) -> FloatArray:
         slower = np.exp(np.median(np.log(times[own] / usual[own])))
         weights = np.repeat([1.0, math.sqrt(_ALL / len(rows))], [len(own), len(rows)])
         seconds = np.concatenate([times[own], usual * slower])
@@ -54,10 +52,10 @@ def own_lines(rows: Sequence[Row], common: Array) -> Mapping[Choice, Array]:
     return {choice: fitted(own) for choice, own in places.items()}
 
 
-def _terms_and_times(rows: Sequence[Row]) -> tuple[Array, Array]:
+def _terms_and_times(rows: Sequence[Row]) -> tuple[FloatArray, FloatArray]:
     return np.array([terms(row.point) for row in rows]), np.array([row.typical for row in rows])
 
 
-def _fitted(known: Array, seconds: Array, weights: Array) -> Array:
+def _fitted(known: FloatArray, seconds: FloatArray, weights: FloatArray) -> FloatArray:
     """Least squares of relative errors, none of the numbers negative."""
     return np.asarray(nnls(known * (weights / seconds)[:, None], weights)[0])

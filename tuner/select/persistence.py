@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner import __version__
+from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.atomic_io import finite, from_record, write_atomically
 from tuner.base.errors import InputError, quoted
 from tuner.core.measurement import LONGEST, SHORTEST
@@ -60,14 +61,14 @@ class Trained:
 
     group: NDArray[np.str_]
     collective: NDArray[np.str_]
-    nodes: NDArray[np.int64]
-    ppn: NDArray[np.int64]
+    nodes: IntArray
+    ppn: IntArray
     memory: NDArray[np.str_]
-    nbytes: NDArray[np.int64]
+    nbytes: IntArray
     choice: NDArray[np.str_]
-    seconds: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    seconds: FloatArray
+    low: FloatArray
+    high: FloatArray
 
     @classmethod
     def on(cls, cases: Sequence[Case]) -> Trained:

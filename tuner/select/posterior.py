@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.base.statistics import NORMAL_95
 from tuner.core.measurement import SHORTEST
@@ -20,8 +20,6 @@ from tuner.select.dataset import Pair, Point, Row, Simulate
 from tuner.select.extrapolation import PLAIN, Way, is_power
 from tuner.select.hockney_baseline import common_line, own_lines, terms
 from tuner.select.regressor import ArmKernel, ResidualRegressor
-
-Array = NDArray[np.float64]
 
 _MOST = 800  # rows of one regressor: it inverts a matrix of as many rows
 _UNTRIED = ArmKernel(
@@ -39,8 +37,8 @@ class Belief:
     """Of the logarithms of the seconds of `choices`: their means (k,) and covariance (k, k)."""
 
     choices: tuple[Choice, ...]
-    mean: Array
-    covariance: Array
+    mean: FloatArray
+    covariance: FloatArray
 
     def gain(self, choice: Choice, over: Choice) -> tuple[float, float]:
         """Expected logarithm of the time of `over` over that of `choice`, and its deviation."""
@@ -99,7 +97,7 @@ class Beliefs:
         self._line = common_line(rows)
         self._fitted: dict[tuple[tuple[int, int], ...], ResidualRegressor] = {}
 
-    def joint(self, pairs: Sequence[Pair]) -> tuple[Array, Array]:
+    def joint(self, pairs: Sequence[Pair]) -> tuple[FloatArray, FloatArray]:
         """Means and covariance of the logarithms of the seconds of pairs of one shape."""
         for _, choice in pairs:
             self._numbers.setdefault(choice, len(self._numbers))
@@ -139,7 +137,7 @@ class Beliefs:
         return float(np.abs(self._measured[choice] - place).sum(axis=1).min() / math.log(2))
 
     @cached_property
-    def _measured(self) -> Mapping[Choice, Array]:
+    def _measured(self) -> Mapping[Choice, FloatArray]:
         """Where each choice was, (rows, 4)."""
         places: dict[Choice, list[list[float]]] = defaultdict(list)
         for rows in self._rows.values():
@@ -147,7 +145,7 @@ class Beliefs:
                 places[row.choice].append(self.place(row.point))
         return {choice: np.array(own) for choice, own in places.items()}
 
-    def _untried(self, pairs: Sequence[Pair]) -> tuple[Array, Array]:
+    def _untried(self, pairs: Sequence[Pair]) -> tuple[FloatArray, FloatArray]:
         """Of simulations alone; what they do not say is as fast as what they say, typically."""
         features = np.array([self._features(*pair) for pair in pairs])
         simulated = np.array([self._simulate(*pair) for pair in pairs])
@@ -196,7 +194,7 @@ class Beliefs:
         return max(float(terms(point) @ line), SHORTEST)
 
     @cached_property
-    def _own_lines(self) -> Mapping[Choice, Array]:
+    def _own_lines(self) -> Mapping[Choice, FloatArray]:
         if not self._way.lines:
             return {}
         return own_lines([row for rows in self._rows.values() for row, _ in rows], self._line)

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
+from tuner.base.arrays import FloatArray
 from tuner.select.dataset import Point
 from tuner.select.regressor import ArmKernel
-
-Array = NDArray[np.float64]
 
 _KNOWN = 1e-4  # variance that is left where a point was measured, of a prior one of 1
 _LEVEL = 0.05  # prior variance beside it that is the same everywhere among fellows
@@ -54,7 +53,7 @@ class Influence:
         """The numbers of the points that this one tells something about, itself among them."""
         return self._fellows[self._places[number][0]]
 
-    def spread(self, deviations: Array) -> float:
+    def spread(self, deviations: FloatArray) -> float:
         """Variance of the sum of what is not known of the points, each of such a deviation."""
         total = 0.0
         for fellows, covariance in zip(self._fellows, self._covariances, strict=True):
@@ -62,7 +61,7 @@ class Influence:
             total += float(scaled @ covariance @ scaled)
         return total
 
-    def shares(self, number: int) -> Array:
+    def shares(self, number: int) -> FloatArray:
         """Which fraction of what is not known of each of its fellows measuring this point would
         tell; all of itself.
         """
@@ -74,7 +73,7 @@ class Influence:
         shares[row] = 1.0
         return np.asarray(shares)
 
-    def reached(self, number: int, values: Array) -> Array:
+    def reached(self, number: int, values: FloatArray) -> FloatArray:
         """Of each of its fellows: what it tells of the `values` of all of them, `shares` @ values.
 
         A known point tells of itself alone.
@@ -86,12 +85,12 @@ class Influence:
         return np.asarray(np.where(unknown, told, own))
 
 
-def _prior(points: Sequence[Point]) -> Array:
+def _prior(points: Sequence[Point]) -> FloatArray:
     """In columns, so that it can be updated where it is."""
     places = np.array([(0.0, math.log(max(p.nbytes, 1)), math.log(p.nodes), math.log(p.ppn))
                        for p in points])  # fmt: skip
     return np.asfortranarray(ArmKernel(shared=0.0)(places) + _LEVEL)
 
 
-def _variances(covariance: Array) -> Array:
+def _variances(covariance: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(np.diag(covariance), 1e-12))

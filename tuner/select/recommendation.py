@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray
 from tuner.core.table import Choice
 from tuner.select.coverage import Support
 from tuner.select.dataset import NOISE, Point, Row, by_point
@@ -75,7 +75,7 @@ class Guess:
         )  # fmt: skip
         return next(known, ties[0] if ties else None)
 
-    def _place(self, point: Point) -> NDArray[np.float64]:
+    def _place(self, point: Point) -> FloatArray:
         return np.array(self._beliefs.place(point))
 
 

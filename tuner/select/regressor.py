@@ -10,9 +10,8 @@ from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from tuner.base.arrays import FloatArray
 from tuner.select.blas import on_one_thread
-
-Array = NDArray[np.float64]
 
 _OUTLIER = 4.0  # standardised errors count no more than this
 _TYPICAL = 3.0  # errors of a typical arm that every arm's scale starts with
@@ -50,21 +49,21 @@ class ArmKernel:
         self.own = own
         self.arms = arms
 
-    def __call__(self, X: Array, against: Array | None = None) -> Array:
+    def __call__(self, X: FloatArray, against: FloatArray | None = None) -> FloatArray:
         """(n, n) or (n, m)."""
         other = X if against is None else against
         return self.of(X, self.near(_distance(X, other)), _same(X, other))
 
-    def near(self, distance: Array) -> Array:
+    def near(self, distance: FloatArray) -> FloatArray:
         """How much of what belongs to a place holds at such an L1 distance."""
         return np.asarray(np.exp(distance / -self.length_scale))
 
-    def of(self, X: Array, near: Array, same: Array) -> Array:
+    def of(self, X: FloatArray, near: FloatArray, same: FloatArray) -> FloatArray:
         """Likewise, when it is known how `near` rows are, and which are of the same arm."""
         own = np.square(self._own(X))[:, None] * near + self.offset**2
         return np.asarray(self.shared**2 * near + same * own)
 
-    def _own(self, X: Array) -> Array:
+    def _own(self, X: FloatArray) -> FloatArray:
         arms, own = np.asarray(self.arms, float), np.asarray(self.own, float)
         at = np.searchsorted(arms, X[:, 0])
         known = np.append(arms, np.nan)[at] == X[:, 0]
@@ -136,12 +135,12 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
             scales = np.clip(_scales(scales, self.errors_, which), *_RANGE)
         return self
 
-    def predict(self, X: ArrayLike) -> Array:
+    def predict(self, X: ArrayLike) -> FloatArray:
         """Expected y, (n,)."""
         return self.predict_joint(X)[0]
 
     @on_one_thread
-    def predict_joint(self, X: ArrayLike) -> tuple[Array, Array]:
+    def predict_joint(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Expected y (n,), and its covariance (n, n)."""
         check_is_fitted(self)
         features = validate_data(self, X, reset=False)
@@ -155,14 +154,16 @@ class ResidualRegressor(RegressorMixin, BaseEstimator):
         expected = features[:, -1] + self.mean_ + self.weights_ @ against
         return expected, covariance * np.outer(scale, scale)
 
-    def _errors_nearby(self, distance: Array, same: Array) -> Array:
+    def _errors_nearby(self, distance: FloatArray, same: FloatArray) -> FloatArray:
         """Typical standardised error of the same arm around each place; 1 where there is none."""
         weight = same * np.exp(distance / -_NEARBY)
         squares = (self.errors_ @ weight + 1) / (weight.sum(axis=0) + 1)
         return np.asarray(np.sqrt(squares))
 
 
-def _merged(features: Array, target: Array, weight: Array) -> tuple[Array, Array, Array]:
+def _merged(
+    features: FloatArray, target: FloatArray, weight: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Rows of the same features as one: their mean, as sure as all of them."""
     used = weight > 0
     rows, which = np.unique(features[used], axis=0, return_inverse=True)
@@ -171,7 +172,7 @@ def _merged(features: Array, target: Array, weight: Array) -> tuple[Array, Array
     return rows, means, total
 
 
-def _errors(lower: Array, weights: Array) -> Array:
+def _errors(lower: FloatArray, weights: FloatArray) -> FloatArray:
     """Squares of the errors of predicting each value from all others, over their variances; of the
     covariance's Cholesky factor, and its inverse times the values.
     """
@@ -180,7 +181,7 @@ def _errors(lower: Array, weights: Array) -> Array:
     return np.asarray(np.minimum(np.square(weights) / diagonal, _OUTLIER**2))
 
 
-def _scales(used: Array, errors: Array, which: NDArray[np.intp]) -> Array:
+def _scales(used: FloatArray, errors: FloatArray, which: NDArray[np.intp]) -> FloatArray:
     """Of each arm: those that were used, corrected by the errors that came of it, (arms,).
 
     Geometric means, so that one jump does not hide how steady an arm is elsewhere; few errors are
@@ -192,18 +193,18 @@ def _scales(used: Array, errors: Array, which: NDArray[np.intp]) -> Array:
     return np.asarray(np.exp((count * logs + _TYPICAL * typical) / (count + _TYPICAL) / 2))
 
 
-def _same(some: Array, others: Array) -> Array:
+def _same(some: FloatArray, others: FloatArray) -> FloatArray:
     """Which are of the same arm, (n, m)."""
     return np.asarray(some[:, :1] == others[:, 0], float)
 
 
-def _distance(some: Array, others: Array) -> Array:
+def _distance(some: FloatArray, others: FloatArray) -> FloatArray:
     """Between places, (n, m)."""
     if some.shape[1] == 1:
         return np.zeros((len(some), len(others)))
     return np.asarray(cdist(some[:, 1:], others[:, 1:], "cityblock"))
 
 
-def _places(features: Array) -> Array:
+def _places(features: FloatArray) -> FloatArray:
     """Without the last column, as long as another one remains."""
     return features[:, :-1] if features.shape[1] > 1 else features

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cholesky
 
+from tuner.base.arrays import FloatArray
 from tuner.base.statistics import NORMAL_95
 from tuner.core.table import Choice
 from tuner.select.posterior import Belief
-
-Array = NDArray[np.float64]
 
 _ROUNDING = 1e-9  # variance; of that covariances may fall short of being positive
 _MOST = 20.0  # a call that much slower than the best one counts as so many times
@@ -53,7 +51,7 @@ class Outlook:
 
     belief: Belief
     noise: float
-    normal: Array
+    normal: FloatArray
     spoken: frozenset[Choice]
     tried: frozenset[Choice] = frozenset()
 
@@ -64,7 +62,7 @@ class Outlook:
         return Decision(choice, float(self._regrets.mean()), float(self._regrets.std()))
 
     @property
-    def chances(self) -> Array:
+    def chances(self) -> FloatArray:
         """The probability of each choice to be the fastest, (k,)."""
         fastest = self._draws.argmin(axis=1)
         return np.bincount(fastest, minlength=len(self.belief.choices)) / len(self.normal)
@@ -81,7 +79,7 @@ class Outlook:
         return float(np.mean(self._regrets - _regrets(self._draws, then)))
 
     @cached_property
-    def _draws(self) -> Array:
+    def _draws(self) -> FloatArray:
         """Logarithms of seconds, (draws, k)."""
         covariance = self.belief.covariance + _ROUNDING * np.eye(len(self.belief.choices))
         return np.asarray(
@@ -96,14 +94,18 @@ class Outlook:
         return int(_decided(belief, belief.mean[None], belief.covariance, self.noise, among)[0])
 
     @cached_property
-    def _regrets(self) -> Array:
+    def _regrets(self) -> FloatArray:
         """Of every draw, as things are now."""
         return _regrets(self._draws, np.full(len(self.normal), self._chosen))
 
 
 def _decided(
-    belief: Belief, means: Array, covariance: Array, noise: float, among: Collection[Choice]
-) -> Array:
+    belief: Belief,
+    means: FloatArray,
+    covariance: FloatArray,
+    noise: float,
+    among: Collection[Choice],
+) -> FloatArray:
     """The number of the choice taken, for every row of means."""
     known = [choice in among for choice in belief.choices]
     open_to = np.logical_and(_safe(belief, means, covariance, noise), known)
@@ -111,7 +113,7 @@ def _decided(
     return np.asarray(np.where(open_to, -means, -np.inf).argmax(axis=1))
 
 
-def _safe(belief: Belief, means: Array, covariance: Array, noise: float) -> Array:
+def _safe(belief: Belief, means: FloatArray, covariance: FloatArray, noise: float) -> FloatArray:
     """Which choices may replace the default, (rows of means, k)."""
     default, variance = belief.choices.index(Choice()), np.diag(covariance)
     spread = np.sqrt(np.maximum(variance + variance[default] - 2 * covariance[default], 0.0))
@@ -119,6 +121,6 @@ def _safe(belief: Belief, means: Array, covariance: Array, noise: float) -> Arra
     return np.asarray(gains > np.maximum(NORMAL_95 * spread, math.log1p(noise)))
 
 
-def _regrets(draws: Array, chosen: Array) -> Array:
+def _regrets(draws: FloatArray, chosen: FloatArray) -> FloatArray:
     times = np.take_along_axis(draws, chosen[:, None].astype(int), axis=1)[:, 0]
     return np.asarray(np.minimum(np.expm1(np.minimum(times - draws.min(axis=1), 50.0)), _MOST))

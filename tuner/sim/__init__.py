@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
+from tuner.base.arrays import FloatArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
@@ -27,7 +25,7 @@ def finish_times(
     itemsize: int = 1,
     engine: str = "fast",
     memory: str = HOST,
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """When each rank is done, in seconds, shape (p,), if all enter the collective at 0.
 
     nbytes is the user's buffer, in `memory`, in elements of `itemsize` bytes. Raises InputError
@@ -43,7 +41,7 @@ def finish_times(
     else:
         played = traffic(schedule, placement, calibration, nbytes, itemsize, memory)
         times = reference_engine.finish_times(played)
-    whole: NDArray[np.float64] = times + (calibration.pointer_query if memory == CUDA else 0.0)
+    whole: FloatArray = times + (calibration.pointer_query if memory == CUDA else 0.0)
     return whole
 
 

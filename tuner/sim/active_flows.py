@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.sim.heap import Heap, put
 from tuner.sim.jit import compiled
 from tuner.sim.transfers import Traffic
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Records = NDArray[np.void]
 NONE = -1
 
@@ -50,14 +48,14 @@ class Flows(NamedTuple):
     flow: Records
     slot: Records
     resource: Records
-    touched: Ints
-    group: Ints
-    growing: Ints
-    level: Floats
-    counts: Ints
+    touched: IntArray
+    group: IntArray
+    growing: IntArray
+    level: FloatArray
+    counts: IntArray
 
 
-def flows(traffic: Traffic, meeting: Flags, lonely: Floats) -> Flows:
+def flows(traffic: Traffic, meeting: BoolArray, lonely: FloatArray) -> Flows:
     """No flow yet; the first 4 p resources are ports, which matter where messages share them."""
     p, k = traffic.p, len(traffic.src)
     meets = np.append(meeting, False)[traffic.links] & (traffic.use > 0.0)
@@ -78,8 +76,8 @@ def flows(traffic: Traffic, meeting: Flags, lonely: Floats) -> Flows:
 
 @compiled()
 def _take_slots(
-    flow: Records, slot: Records, ports: Ints, port_use: Floats, links: Ints, use: Floats,
-    path: Ints,
+    flow: Records, slot: Records, ports: IntArray, port_use: FloatArray, links: IntArray,
+    use: FloatArray, path: IntArray,
 ) -> None:  # fmt: skip
     """One for each resource that a transfer uses: its ports, if they are shared, and its links."""
     at = 0

@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.base.errors import UnpricedError
 from tuner.base.units import format_time
 from tuner.core.calibration import Calibration, PathCost
@@ -33,9 +34,6 @@ from tuner.topology import (
     paths,
 )
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 
 PATHS_AT_ONCE = 1 << 16  # finding one takes much more memory than keeping it
@@ -53,19 +51,19 @@ class Lanes:
     capacity            bytes per second of every resource
     """
 
-    source: Ints
-    target: Ints
-    out: Ints
-    back: Ints
-    kind: Ints
+    source: IntArray
+    target: IntArray
+    out: IntArray
+    back: IntArray
+    kind: IntArray
     tariff: Tariff
     ways: dict[int, Paths]
-    capacity: Floats
+    capacity: FloatArray
 
 
 def lanes(
-    placement: Placement, calibration: Calibration, source: Ints, target: Ints, cuda: Flags,
-    manner: Ints,
+    placement: Placement, calibration: Calibration, source: IntArray, target: IntArray,
+    cuda: BoolArray, manner: IntArray,
 ) -> Lanes:  # fmt: skip
     """Price the lanes; shapes (n,); `cuda` says which have a buffer in device memory.
 
@@ -110,12 +108,12 @@ def charged(schedule: Schedule, calibration: Calibration) -> Calibration:
     return replace(calibration, paths=paths)
 
 
-def _pieces(lanes: Ints) -> list[Ints]:
+def _pieces(lanes: IntArray) -> list[IntArray]:
     """A few lanes at a time."""
     return [lanes[at : at + PATHS_AT_ONCE] for at in range(0, len(lanes), PATHS_AT_ONCE)]
 
 
-def _joined(parts: list[tuple[Ints, Paths]], n: int) -> Paths:
+def _joined(parts: list[tuple[IntArray, Paths]], n: int) -> Paths:
     """The pieces, and paths in host and device memory, back in the order of the lanes."""
     if len(parts) == 1:
         return parts[0][1]
@@ -133,7 +131,7 @@ def _joined(parts: list[tuple[Ints, Paths]], n: int) -> Paths:
     )
 
 
-def _woven(n: int, order: list[Ints], values: list[NDArray[T]], fill: int = 0) -> NDArray[T]:
+def _woven(n: int, order: list[IntArray], values: list[NDArray[T]], fill: int = 0) -> NDArray[T]:
     """The values of each part at its places; rows that are too short end in `fill`."""
     width = max(value.shape[1:] for value in values)
     whole = np.full((n, *width), fill, values[0].dtype)
@@ -145,7 +143,7 @@ def _woven(n: int, order: list[Ints], values: list[NDArray[T]], fill: int = 0) -
     return whole
 
 
-def _capacity(placement: Placement, calibration: Calibration) -> Floats:
+def _capacity(placement: Placement, calibration: Calibration) -> FloatArray:
     topology = placement.topology
     memory = calibration.capacities.get(MEMORY_BUS)
     bus = memory.value if memory else topology.memory_bandwidth
@@ -153,8 +151,12 @@ def _capacity(placement: Placement, calibration: Calibration) -> Floats:
 
 
 def _kinds(
-    placement: Placement, calibration: Calibration, straight: Paths, cuda: Flags, manner: Ints
-) -> tuple[Ints, list[Price]]:
+    placement: Placement,
+    calibration: Calibration,
+    straight: Paths,
+    cuda: BoolArray,
+    manner: IntArray,
+) -> tuple[IntArray, list[Price]]:
     """The kind of each lane, and the price of each kind."""
     figures = (straight.path_class, straight.hops, straight.latency, straight.bandwidth, cuda,
                manner)  # fmt: skip
@@ -200,7 +202,7 @@ def _cost(
     return Price(PathCost.line(topology.local_latency, 1.0 / topology.local_bandwidth))
 
 
-def table(priced: Lanes) -> tuple[Ints, Floats, Ints]:
+def table(priced: Lanes) -> tuple[IntArray, FloatArray, IntArray]:
     """Links and uses of all ways below one another, and the row at which each way begins."""
     there: list[Paths] = list(priced.ways.values())
     width = max(part.links.shape[1] for part in there)

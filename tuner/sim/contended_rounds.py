@@ -12,21 +12,16 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.sim.cost_arrays import segment_of, way_of
 from tuner.sim.jit import compiled
 from tuner.sim.maxmin import TOGETHER
 from tuner.sim.round_state import Groups
 
-Ints = NDArray[np.int64]
-Ints32 = NDArray[np.int32]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
 
 @compiled()
-def flow_together(state: Any, m: Any, z: int, groups: Any, lane: Ints) -> bool:
+def flow_together(state: Any, m: Any, z: int, groups: Any, lane: IntArray) -> bool:
     """From `flows` (when each row of the groups begins to flow) to `since` (when it has flowed).
 
     `since` is what it would be if each flowed alone. False where a resource still carries bytes of
@@ -154,7 +149,7 @@ def _level(state: Any, groups: Any, growing: int) -> float:
 
 
 @njit(cache=True)
-def groups_of(m: Any, lane: Ints, least: float, most: float) -> Groups:
+def groups_of(m: Any, lane: IntArray, least: float, most: float) -> Groups:
     """Rows that share a meeting resource, directly or through others, on any way that messages of
     `least` to `most` bytes take."""
     taken = _ways(m.tariff, m.slot_start.shape[0], least, most)
@@ -164,7 +159,7 @@ def groups_of(m: Any, lane: Ints, least: float, most: float) -> Groups:
 
 
 @njit(cache=True)
-def _joined(m: Any, lane: Ints, taken: Flags) -> tuple[Ints, Ints]:
+def _joined(m: Any, lane: IntArray, taken: BoolArray) -> tuple[IntArray, IntArray]:
     """`rows` and `start` of the groups."""
     parent = np.arange(len(lane))
     user = np.full(len(m.capacity), -1)
@@ -191,7 +186,9 @@ def _joined(m: Any, lane: Ints, taken: Flags) -> tuple[Ints, Ints]:
 
 
 @njit(cache=True)
-def _class_of_resources(m: Any, lane: Ints, rows: Ints, taken: Flags) -> tuple[Ints, Ints, Ints]:
+def _class_of_resources(
+    m: Any, lane: IntArray, rows: IntArray, taken: BoolArray
+) -> tuple[IntArray, IntArray, IntArray]:
     """The class of each resource; of each class how many rows use it, and its narrowest resource.
 
     The resources of a class have the same users, on the same ways, with the same use.
@@ -225,8 +222,14 @@ def _class_of_resources(m: Any, lane: Ints, rows: Ints, taken: Flags) -> tuple[I
 
 @njit(cache=True)
 def _shared(
-    m: Any, lane: Ints, rows: Ints, taken: Flags, own: Ints, users: Ints, narrowest: Ints
-) -> tuple[Ints, Ints, Floats]:
+    m: Any,
+    lane: IntArray,
+    rows: IntArray,
+    taken: BoolArray,
+    own: IntArray,
+    users: IntArray,
+    narrowest: IntArray,
+) -> tuple[IntArray, IntArray, FloatArray]:
     """`slot_start`, `slot` and `use` of `Groups`."""
     start = np.zeros((len(m.slot_start), len(rows) + 1), np.int64)
     kept = [0 for _ in range(0)]
@@ -244,7 +247,7 @@ def _shared(
 
 
 @njit(cache=True)
-def _ways(tariff: Any, ways: int, least: float, most: float) -> Flags:
+def _ways(tariff: Any, ways: int, least: float, most: float) -> BoolArray:
     """Which ways messages of `least` to `most` bytes take, shape (kinds, ways)."""
     taken = np.zeros((len(tariff.lo), ways), np.bool_)
     for kind in range(len(tariff.lo)):
@@ -256,7 +259,7 @@ def _ways(tariff: Any, ways: int, least: float, most: float) -> Flags:
 
 
 @njit(cache=True)
-def _root(parent: Ints, i: Any) -> Any:
+def _root(parent: IntArray, i: Any) -> Any:
     while parent[i] != i:
         parent[i] = parent[parent[i]]
         i = parent[i]

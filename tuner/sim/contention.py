@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.sim.unique import distinct
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 def meeting_links(
-    out: Ints, back: Ints, links: Ints, use: Floats, rate: Floats, capacity: Floats, *, shared: bool
-) -> Flags:
+    out: IntArray,
+    back: IntArray,
+    links: IntArray,
+    use: FloatArray,
+    rate: FloatArray,
+    capacity: FloatArray,
+    *,
+    shared: bool,
+) -> BoolArray:
     """Resources that several flows may fill at the same time, shape (resources,).
 
     out, back       the ports that each path joins, shape (paths,)
@@ -44,17 +47,17 @@ def meeting_links(
         return several & ~(ports * fastest <= capacity)
 
 
-def narrowest(links: Ints, use: Floats, capacity: Floats) -> Floats:
+def narrowest(links: IntArray, use: FloatArray, capacity: FloatArray) -> FloatArray:
     """Bytes per second that the narrowest resource of each path lets through."""
     width = np.append(capacity, np.inf)[links]
     with np.errstate(divide="ignore", invalid="ignore"):
         through = np.where(use > 0.0, width / use, np.inf)
-    narrow: Floats = through.min(axis=1, initial=np.inf)
+    narrow: FloatArray = through.min(axis=1, initial=np.inf)
     return narrow
 
 
 @njit(cache=True)
-def _several(port: Ints, links: Ints, resources: int) -> Flags:
+def _several(port: IntArray, links: IntArray, resources: int) -> BoolArray:
     """Whether paths of more than one of the ports cross a resource."""
     first = np.full(resources, -1)
     several = np.zeros(resources, np.bool_)

@@ -7,13 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.core.calibration import Calibration, PathCost
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 STRAIGHT, STAGED, STRIPED = range(3)  # the ways of a lane
 
@@ -40,23 +36,23 @@ class Tariff(NamedTuple):
     shared_from, envelope   of the calibration
     """
 
-    lo: Floats
-    alpha: Floats
-    beta: Floats
-    lag: Floats
-    way: Ints
-    overhead: Floats
-    eager_limit: Floats
-    awaited_from: Floats
-    acknowledged_from: Floats
-    acknowledgement: Floats
-    stripe_from: Floats
+    lo: FloatArray
+    alpha: FloatArray
+    beta: FloatArray
+    lag: FloatArray
+    way: IntArray
+    overhead: FloatArray
+    eager_limit: FloatArray
+    awaited_from: FloatArray
+    acknowledged_from: FloatArray
+    acknowledgement: FloatArray
+    stripe_from: FloatArray
     shared_from: float
     envelope: float
 
 
 @njit(cache=True)
-def segment_of(lo: Floats, kind: int, size: float) -> int:
+def segment_of(lo: FloatArray, kind: int, size: float) -> int:
     """The segment that a message of `size` bytes falls into, of `Tariff.lo`."""
     at = 0
     while at + 1 < lo.shape[1] and lo[kind, at + 1] <= size:
@@ -65,7 +61,7 @@ def segment_of(lo: Floats, kind: int, size: float) -> int:
 
 
 @njit(cache=True)
-def way_of(way: Ints, stripe_from: Floats, kind: int, segment: int, size: float) -> int:
+def way_of(way: IntArray, stripe_from: FloatArray, kind: int, segment: int, size: float) -> int:
     """Which way a message takes; what goes through host memory is not striped."""
     own = way[kind, segment]
     return STRIPED if own == STRAIGHT and size >= stripe_from[kind] else own
@@ -80,7 +76,7 @@ def acknowledgement_of(tariff: Tariff, kind: int, size: float) -> float:
     return -np.inf if size < tariff.awaited_from[kind] else 0.0
 
 
-def tariff_of(calibration: Calibration, prices: list[Price], between_nodes: Flags) -> Tariff:
+def tariff_of(calibration: Calibration, prices: list[Price], between_nodes: BoolArray) -> Tariff:
     """Prices as compiled code reads them; one kind for each."""
     most = max((len(price.cost.segments) for price in prices), default=1)
     lo = np.full((len(prices), most), math.inf)
@@ -105,7 +101,9 @@ def tariff_of(calibration: Calibration, prices: list[Price], between_nodes: Flag
 
 
 @njit(cache=True)
-def prices(tariff: Tariff, kind: Ints, size: Floats) -> tuple[Floats, Floats, Floats, Ints]:
+def prices(
+    tariff: Tariff, kind: IntArray, size: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
     """alpha with the lag, beta, acknowledgement and way of messages of these sizes and kinds."""
     alpha, beta, acknowledgement = np.empty((3, len(kind)))
     way = np.empty(len(kind), np.int64)

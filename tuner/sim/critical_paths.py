@@ -12,17 +12,14 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Schedule
 from tuner.sim.reference_engine import Bar, trace
 from tuner.sim.transfers import Traffic, traffic
 from tuner.topology import CUDA, HOST, Placement
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LATENCY, BANDWIDTH, CONTENTION, REDUCTION, COPYING, OVERHEAD = PARTS = (
     "latency", "bandwidth", "contention", "reduction", "copying", "overhead",
@@ -59,11 +56,11 @@ class Visits:
     what arrived was folded; shapes (visits,), in the order of the traffic.
     """
 
-    entered: Floats
-    copied: Floats
-    complete: Floats
-    left: Floats
-    rank: Ints
+    entered: FloatArray
+    copied: FloatArray
+    complete: FloatArray
+    left: FloatArray
+    rank: IntArray
 
 
 @dataclass(frozen=True)
@@ -248,11 +245,11 @@ class _Walk:
         return at_receiver if at_sender == number else at_sender
 
 
-def _seconds_alone(traffic: Traffic) -> Floats:
+def _seconds_alone(traffic: Traffic) -> FloatArray:
     """How long each transfer flows if it meets no other."""
     width = np.append(traffic.capacity, np.inf)[traffic.links]
     with np.errstate(divide="ignore", invalid="ignore"):
         per_byte = np.where(traffic.use > 0.0, traffic.use / width, 0.0).max(axis=1, initial=0.0)
     slowest = np.maximum(per_byte[traffic.path], traffic.beta * traffic.port_share.max(axis=1))
-    seconds: Floats = traffic.nbytes * slowest
+    seconds: FloatArray = traffic.nbytes * slowest
     return seconds

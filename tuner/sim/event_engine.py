@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.sim.active_flows import Flows, begin, end, flows
 from tuner.sim.contention import meeting_links, narrowest
 from tuner.sim.heap import Heap, empty_heap, pop, put
@@ -20,8 +21,6 @@ from tuner.sim.incremental_maxmin import ascend, share
 from tuner.sim.jit import compiled
 from tuner.sim.transfers import Traffic
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Records = NDArray[np.void]
 NONE = -1
 
@@ -57,13 +56,13 @@ class _Agenda(NamedTuple):
     call: Records
     rank: Records
     port: Records
-    post_start: Ints
-    posts: Ints
-    copying: Floats
-    folding: Floats
-    ready: Ints
-    heads: Ints
-    counts: Ints
+    post_start: IntArray
+    posts: IntArray
+    copying: FloatArray
+    folding: FloatArray
+    ready: IntArray
+    heads: IntArray
+    counts: IntArray
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,13 @@ class Outcome:
     busy        until when each resource carries bytes, shape (resources,)
     """
 
-    time: Floats
-    port_free: Floats
-    joined: Floats
-    busy: Floats
+    time: FloatArray
+    port_free: FloatArray
+    joined: FloatArray
+    busy: FloatArray
 
 
-def finish_times(traffic: Traffic) -> Floats:
+def finish_times(traffic: Traffic) -> FloatArray:
     """When each rank is done, in seconds, shape (p,); all ranks start at 0."""
     return _played(traffic).rank["done"].copy()
 
@@ -120,7 +119,7 @@ def _played(traffic: Traffic) -> _Agenda:
     return agenda
 
 
-def _meeting(traffic: Traffic) -> NDArray[np.bool_]:
+def _meeting(traffic: Traffic) -> BoolArray:
     """Resources for which flows compete."""
     if (traffic.port_share < 1.0).any():
         return np.isfinite(traffic.capacity)
@@ -133,14 +132,14 @@ def _meeting(traffic: Traffic) -> NDArray[np.bool_]:
     )  # fmt: skip
 
 
-def _lonely(traffic: Traffic, meeting: NDArray[np.bool_]) -> Floats:
+def _lonely(traffic: Traffic, meeting: BoolArray) -> FloatArray:
     """Bytes per second of a flow that meets no other, shape (k,); with its ports unless shared."""
     capacity = np.where(meeting, np.inf, traffic.capacity)
     narrow = narrowest(traffic.links, traffic.use, capacity)[traffic.path]
     if traffic.shared.any():
         return narrow
     with np.errstate(divide="ignore"):
-        rates: Floats = np.minimum(narrow, 1.0 / traffic.beta)
+        rates: FloatArray = np.minimum(narrow, 1.0 / traffic.beta)
     return rates
 
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.base.errors import TooLargeError
 from tuner.core.calibration import Calibration
 from tuner.core.schedule import Round, Schedule
@@ -35,9 +35,6 @@ from tuner.sim.traffic_pattern import told_apart
 from tuner.sim.transfers import Calls, copy_tariff, reduction_lines, require_call
 from tuner.topology import CUDA, HOST, Placement
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
 MOST_EVENTS = 1 << 23  # transfers that are played event by event: four gigabytes
 FEW = 1 << 15  # transfers that are played event by event without looking for a regular part
 MARGIN = 32  # rounds beyond the one that showed that ranks are out of step
@@ -50,7 +47,7 @@ def finish_times(
     sizes: Sequence[int],
     itemsize: int = 1,
     memory: str = HOST,
-) -> Floats:
+) -> FloatArray:
     """When each rank is done, in seconds, shape (sizes, p); all ranks start at 0.
 
     Raises InputError as `traffic` does, TooLargeError for more transfers than can be played event
@@ -71,7 +68,7 @@ class Call:
         self.itemsize, self.memory = itemsize, memory
         self.rounds = list(schedule.rounds())
 
-    def finish_times(self, sizes: Sequence[int]) -> Floats:
+    def finish_times(self, sizes: Sequence[int]) -> FloatArray:
         """As the function of this name."""
         for nbytes in sizes:
             require_call(self.schedule, self.placement, nbytes, self.itemsize)
@@ -98,7 +95,7 @@ class Call:
         return nbytes < begin and not self.schedule.in_network
 
     @cached_property
-    def _prepared(self) -> tuple[list[Pattern], NDArray[np.int64], Machine]:
+    def _prepared(self) -> tuple[list[Pattern], IntArray, Machine]:
         p = self.schedule.p
         found, which, keys = patterns(
             self.rounds, self.placement.node_of, self.schedule.n_chunks, cuda=self.memory == CUDA,
@@ -111,8 +108,8 @@ class Call:
         return found, which, _machine(there, self.calibration)
 
     def by_rounds(
-        self, counts: NDArray[np.int64], begin: int = 0, before: event_engine.Outcome | None = None
-    ) -> tuple[Floats, NDArray[np.int64]]:
+        self, counts: IntArray, begin: int = 0, before: event_engine.Outcome | None = None
+    ) -> tuple[FloatArray, IntArray]:
         """Finish times, shape (sizes, p), and the round at which each size was given up, or -1.
 
         From round `begin` on, with what was `before` it.
@@ -131,7 +128,7 @@ class Call:
         died = _Play(machine, sizes, state, found).all(self.rounds[begin:], which[begin:])
         return state.time, np.where(died >= 0, died + begin, -1)
 
-    def by_events(self, nbytes: int, died: int) -> Floats:
+    def by_events(self, nbytes: int, died: int) -> FloatArray:
         """Finish times of one size that cannot be played round by round from the beginning.
 
         Often ranks fall into step after an irregular beginning: that part alone is played event by
@@ -144,7 +141,7 @@ class Call:
             before = event_engine.outcome(self._first_rounds(end).of(nbytes))
             times, again = self.by_rounds(np.array([nbytes // self.itemsize]), end, before)
             if again[0] < 0:
-                last: Floats = times[0]
+                last: FloatArray = times[0]
                 return last
             end = 2 * int(again[0]) + MARGIN
         return event_engine.finish_times(self._whole.of(nbytes))
@@ -181,14 +178,14 @@ class _Play:
         self.groups: dict[tuple[int, float, float], Groups] = {}
         self.lines: dict[tuple[int, int], uncontended_rounds.Lines] = {}
         self.columns: dict[int, tuple[int, int]] = {}
-        self.often: Flags = np.zeros(0, bool)
+        self.often: BoolArray = np.zeros(0, bool)
         self.competing = len(machine.slot) > 0
         self.least = float(sizes.share.min() * sizes.itemsize)  # bytes of a chunk
         self.most = float((sizes.share + (sizes.longer > 0)).max() * sizes.itemsize)
         self.nobody = contended_rounds.groups_of(machine, np.zeros(0, np.int64), 0.0, 0.0)
         self.none = np.zeros(len(state.alive), bool)
 
-    def all(self, played: Sequence[Round], which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def all(self, played: Sequence[Round], which: IntArray) -> IntArray:
         """The round at which each size was given up, or -1."""
         self.often = np.bincount(which, minlength=1) > 1
         died = np.full(len(self.state.alive), -1)
@@ -224,7 +221,7 @@ class _Play:
                             pattern.lane, pattern.memory, r.first, r.count, r.reduce,
                             pattern.plain)  # fmt: skip
 
-    def _groups(self, number: int, count: NDArray[np.int32]) -> Groups:
+    def _groups(self, number: int, count: Int32Array) -> Groups:
         if not self.competing:
             return self.nobody
         least, most = self._range(count)
@@ -248,7 +245,7 @@ class _Play:
             self.lines[own] = found
         return found
 
-    def _range(self, column: NDArray[np.int32]) -> tuple[int, int]:
+    def _range(self, column: Int32Array) -> tuple[int, int]:
         """The smallest and the largest value of a column that many rounds may share."""
         if id(column) not in self.columns:
             self.columns[id(column)] = int(column.min()), int(column.max())
@@ -273,7 +270,7 @@ def _machine(there: Lanes, calibration: Calibration) -> Machine:
     )  # fmt: skip
 
 
-def _folding(calibration: Calibration) -> Floats:
+def _folding(calibration: Calibration) -> FloatArray:
     """`Machine.folding`; a memory with fewer ways to reduce has one of them twice."""
     ways = [reduction_lines(calibration, memory) for memory in (HOST, CUDA)]
     most = max(map(len, ways))

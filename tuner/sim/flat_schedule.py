@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, IntArray
 from tuner.core.schedule import Schedule
 from tuner.sim.traffic_pattern import ALONE, manners
 from tuner.topology import CUDA
-
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -24,25 +21,25 @@ class Rows:
     manner      traffic pattern of the row (`tuner.sim.traffic_pattern`); ALONE in the first round
     """
 
-    src: Ints
-    dst: Ints
-    round: Ints
-    first: Ints
-    into: Ints
-    count: Ints
-    reduce: Ints
-    cuda: Flags
-    staging: Flags
-    manner: Ints
+    src: IntArray
+    dst: IntArray
+    round: IntArray
+    first: IntArray
+    into: IntArray
+    count: IntArray
+    reduce: IntArray
+    cuda: BoolArray
+    staging: BoolArray
+    manner: IntArray
 
-    def only(self, there: Flags) -> Rows:
+    def only(self, there: BoolArray) -> Rows:
         """Some of the rows."""
         if there.all():
             return self
         return Rows(*(getattr(self, column.name)[there] for column in fields(self)))
 
 
-def rows_of(schedule: Schedule, node: Ints, memory: str) -> Rows:
+def rows_of(schedule: Schedule, node: IntArray, memory: str) -> Rows:
     """All rows of a schedule whose ranks are on these nodes, buffers in one kind of memory."""
     rounds = list(schedule.rounds())
     columns = [np.concatenate([c, *(r.columns[i] for r in rounds)]) for i, c in

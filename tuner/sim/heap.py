@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray, Int32Array, IntArray
 from tuner.sim.jit import compiled
 
 
@@ -18,10 +18,10 @@ class Heap(NamedTuple):
     size            shape (1,)
     """
 
-    time: NDArray[np.float64]
-    item: NDArray[np.int32]
-    where: NDArray[np.int32]
-    size: NDArray[np.int64]
+    time: FloatArray
+    item: Int32Array
+    where: Int32Array
+    size: IntArray
 
 
 def empty_heap(items: int) -> Heap:

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.core.schedule import NO_REDUCTION
 from tuner.sim.flat_schedule import Rows
 from tuner.sim.unique import distinct
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Groups = tuple[Ints, Ints]  # of each row the message it is a copy of, the one it is combined into
+Groups = tuple[
+    IntArray, IntArray
+]  # of each row the message it is a copy of, the one it is combined into
 
 
 def together(rows: Rows) -> Groups:
@@ -30,27 +29,27 @@ def together(rows: Rows) -> Groups:
     return _numbered(copies), _numbered(parts)
 
 
-def _numbered(columns: Iterable[Ints]) -> Ints:
+def _numbered(columns: Iterable[IntArray]) -> IntArray:
     """Equal rows get equal numbers."""
-    code: Ints = np.zeros(1, np.int64)
+    code: IntArray = np.zeros(1, np.int64)
     for column in columns:
         code = distinct(code * (1 + int(column.max(initial=0))) + column)[1]
     return code
 
 
-def folded_on_the_way(rows: Rows) -> Flags:
+def folded_on_the_way(rows: Rows) -> BoolArray:
     """All but one of the rows that arrive as one message: a receiver folds once."""
-    folded: Flags = rows.reduce != NO_REDUCTION
+    folded: BoolArray = rows.reduce != NO_REDUCTION
     folded[np.unique(together(rows)[1], return_index=True)[1]] = False
     return folded
 
 
-def port_share(groups: Groups) -> Floats:
+def port_share(groups: Groups) -> FloatArray:
     """What of its bytes each row sends through the port of sender and receiver, shape (rows, 2)."""
     return np.stack([1.0 / np.bincount(group)[group] for group in groups], axis=1)
 
 
-def shared_use(groups: Groups, links: Ints, use: Floats, resources: int) -> Floats:
+def shared_use(groups: Groups, links: IntArray, use: FloatArray, resources: int) -> FloatArray:
     """Bytes over each link for one byte sent, of rows that cross it together; as `links`."""
     for group in groups:
         crossing = group[:, None] * (resources + 1) + links + 1

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import IntArray
 from tuner.sim.active_flows import NONE, touch
 from tuner.sim.heap import Heap, put
 from tuner.sim.jit import compiled
 from tuner.sim.maxmin import TOGETHER
-
-Ints = NDArray[np.int64]
 
 ALMOST = 1.0 - 1e-9  # of its capacity: a resource is full
 
@@ -98,7 +96,7 @@ def _is_full(f: Any, number: int) -> bool:
 
 
 @compiled()
-def ascend(numbers: Ints) -> None:
+def ascend(numbers: IntArray) -> None:
     """Sort in place: D. Shell's method with gaps 1, 4, 13, 40, ... (Knuth, TAOCP 3, 5.2.1)."""
     gap = 1
     while gap < len(numbers):
@@ -114,7 +112,7 @@ def ascend(numbers: Ints) -> None:
 
 
 @compiled()
-def _fill(f: Any, group: Ints) -> None:
+def _fill(f: Any, group: IntArray) -> None:
     """Progressive filling (see `sharing`) for a group, in its order; others keep their rates."""
     for i in range(f.counts[0]):
         resource = f.resource[f.touched[i]]
@@ -148,7 +146,7 @@ def _others(f: Any, slot: int) -> float:
 
 
 @compiled()
-def _freeze(f: Any, group: Ints, growing: Ints, count: int, level: float) -> int:
+def _freeze(f: Any, group: IntArray, growing: IntArray, count: int, level: float) -> int:
     """Flows up to this level have their rate; the others are left in front, and counted."""
     kept = 0
     for k in range(count):
@@ -164,7 +162,7 @@ def _freeze(f: Any, group: Ints, growing: Ints, count: int, level: float) -> int
 
 
 @compiled()
-def _add_up(f: Any, group: Ints, growing: Ints) -> None:
+def _add_up(f: Any, group: IntArray, growing: IntArray) -> None:
     """Units per second that each resource gives up when all growing flows gain 1 byte/s."""
     for i in growing:
         for at in range(f.flow[group[i]].first, f.flow[group[i]].end):

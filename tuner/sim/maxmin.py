@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from tuner.base.arrays import FloatArray, IntArray
 
 TOGETHER = 1.0 + 1e-12  # resources that fill up within this factor fill up at the same time
 
 
 @njit(cache=True)
-def fair_rates(resources: Ints, use: Floats, capacity: Floats) -> Floats:
+def fair_rates(resources: IntArray, use: FloatArray, capacity: FloatArray) -> FloatArray:
     """Rates in bytes per second, shape (flows,); infinite where nothing bounds a flow.
 
     resources   shape (flows, most resources of a flow), -1 where there is none
@@ -47,7 +45,7 @@ def fair_rates(resources: Ints, use: Floats, capacity: Floats) -> Floats:
 
 
 @njit(cache=True)
-def _add_up(resources: Ints, use: Floats, growing: Ints, demand: Floats) -> None:
+def _add_up(resources: IntArray, use: FloatArray, growing: IntArray, demand: FloatArray) -> None:
     """Units per second that each resource gives up when all growing flows gain 1 byte/s."""
     for i in growing:
         for k in range(resources.shape[1]):
@@ -60,7 +58,7 @@ def _add_up(resources: Ints, use: Floats, growing: Ints, demand: Floats) -> None
 
 
 @njit(cache=True)
-def _level(resources: Ints, use: Floats, free: Floats, demand: Floats) -> float:
+def _level(resources: IntArray, use: FloatArray, free: FloatArray, demand: FloatArray) -> float:
     """The rate at which the first resource of a flow is full."""
     level = np.inf
     for k in range(len(resources)):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray
 from tuner.sim.reference_links import Clock, Network
 from tuner.sim.transfers import Traffic
 
@@ -33,7 +33,7 @@ class Bar:
     heard: float
 
 
-def finish_times(traffic: Traffic) -> NDArray[np.float64]:
+def finish_times(traffic: Traffic) -> FloatArray:
     """When each rank is done, in seconds, shape (p,); all ranks start at 0."""
     return _play(traffic)[0]
 
@@ -49,7 +49,7 @@ def trace(traffic: Traffic) -> list[Bar]:
     ]  # fmt: skip
 
 
-def _play(traffic: Traffic) -> tuple[NDArray[np.float64], Network]:
+def _play(traffic: Traffic) -> tuple[FloatArray, Network]:
     clock = Clock()
     network = Network(clock, traffic)
     done = np.zeros(traffic.p)
@@ -60,7 +60,7 @@ def _play(traffic: Traffic) -> tuple[NDArray[np.float64], Network]:
 
 
 def _rank(
-    clock: Clock, network: Network, traffic: Traffic, rank: int, done: NDArray[np.float64]
+    clock: Clock, network: Network, traffic: Traffic, rank: int, done: FloatArray
 ) -> Generator[simpy.Event, None, None]:
     """Post everything of a round, copy, wait for all of it, fold the arrivals, go on."""
     for visit in range(traffic.visit_start[rank], traffic.visit_start[rank + 1]):

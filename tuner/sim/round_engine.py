@@ -21,19 +21,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.sim.contended_rounds import flow_together
 from tuner.sim.cost_arrays import acknowledgement_of, segment_of, way_of
 from tuner.sim.jit import compiled
 
-Ints = NDArray[np.int64]
-Ints32 = NDArray[np.int32]
 Bytes = NDArray[np.int8]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @compiled()
-def longer_chunks(state: Any, sizes: Any, z: int, first: Ints32, count: Ints32) -> None:
+def longer_chunks(state: Any, sizes: Any, z: int, first: Int32Array, count: Int32Array) -> None:
     """Of each row whether none of its chunks, every one, or some are longer ones."""
     n, longer = sizes.n_chunks, sizes.longer[z]
     for i in range(len(first)):
@@ -43,13 +40,13 @@ def longer_chunks(state: Any, sizes: Any, z: int, first: Ints32, count: Ints32) 
 
 
 @compiled()
-def size_of(state: Any, sizes: Any, z: int, i: int, count: Ints32) -> float:
+def size_of(state: Any, sizes: Any, z: int, i: int, count: Int32Array) -> float:
     """Bytes of a row, once `longer_chunks` has looked at it."""
     return float((count[i] * sizes.share[z] + state.more[i]) * sizes.itemsize)
 
 
 @compiled()
-def folding(lines: Floats, memory: int, size: float) -> float:
+def folding(lines: FloatArray, memory: int, size: float) -> float:
     """Seconds to reduce in host (0) or device (1) memory: the cheaper way."""
     least = np.inf
     for i in range(lines.shape[1]):
@@ -59,8 +56,8 @@ def folding(lines: Floats, memory: int, size: float) -> float:
 
 @njit(cache=True)
 def play_any(
-    state: Any, m: Any, sizes: Any, skip: Flags, groups: Any, src: Ints32, dst: Ints32, lane: Ints,
-    memory: Bytes, first: Ints32, count: Ints32, reduce: Ints32, plain: bool,
+    state: Any, m: Any, sizes: Any, skip: BoolArray, groups: Any, src: Int32Array,
+    dst: Int32Array, lane: IntArray, memory: Bytes, first: Int32Array, count: Int32Array, reduce: Int32Array, plain: bool,
 ) -> None:  # fmt: skip
     """Any round, for the sizes that are not to be skipped."""
     for z in range(len(sizes.share)):
@@ -79,7 +76,7 @@ def play_any(
 
 
 @compiled()
-def _price(state: Any, m: Any, z: int, src: Ints32, dst: Ints32, lane: Ints) -> None:
+def _price(state: Any, m: Any, z: int, src: Int32Array, dst: Int32Array, lane: IntArray) -> None:
     """Rate, alpha, acknowledgement and when each message is ready.
 
     Local and empty rows are never ready. The overhead is put into `flows`.
@@ -115,7 +112,7 @@ def fastest(m: Any, kind: int, segment: int, way: int, lane: int) -> float:
 
 
 @njit(cache=True)
-def _order(state: Any, m: Any, lane: Ints, plain: bool) -> Ints:
+def _order(state: Any, m: Any, lane: IntArray, plain: bool) -> IntArray:
     """The order in which messages join queues: as they become ready, then by row."""
     if plain or _by_row(state, m, lane):
         return np.arange(len(lane))
@@ -123,7 +120,7 @@ def _order(state: Any, m: Any, lane: Ints, plain: bool) -> Ints:
 
 
 @compiled()
-def _by_row(state: Any, m: Any, lane: Ints) -> bool:
+def _by_row(state: Any, m: Any, lane: IntArray) -> bool:
     """Whether the messages of every port become ready in the order of rows."""
     for i in range(len(lane)):
         if state.ready[i] < np.inf:
@@ -139,7 +136,7 @@ def _by_row(state: Any, m: Any, lane: Ints) -> bool:
 
 
 @compiled()
-def _queue(state: Any, m: Any, z: int, order: Ints, lane: Ints) -> bool:
+def _queue(state: Any, m: Any, z: int, order: IntArray, lane: IntArray) -> bool:
     """Messages pass their ports one after another. False where one came too early for that."""
     for i in order:
         if state.ready[i] < np.inf:
@@ -176,7 +173,7 @@ def passes(port: Any, ready: float, start: float, release: float) -> bool:
 
 
 @compiled()
-def compete(state: Any, m: Any, z: int, groups: Any, lane: Ints) -> bool:
+def compete(state: Any, m: Any, z: int, groups: Any, lane: IntArray) -> bool:
     """A plain round: every message starts by itself, and groups share links. False as above."""
     for i in range(len(lane)):
         if state.ready[i] < np.inf:
@@ -204,7 +201,7 @@ def release(state: Any, i: int, end: float) -> None:
 
 @compiled()
 def _go_on(
-    state: Any, m: Any, z: int, src: Ints32, dst: Ints32, memory: Bytes, reduce: Ints32
+    state: Any, m: Any, z: int, src: Int32Array, dst: Int32Array, memory: Bytes, reduce: Int32Array
 ) -> None:
     """Every rank copies, waits for its messages, then reduces."""
     time = state.time[z]
@@ -226,7 +223,7 @@ def _go_on(
 
 
 @compiled()
-def _end_of_work(state: Any, time: Floats, dst: Ints32) -> None:
+def _end_of_work(state: Any, time: FloatArray, dst: Int32Array) -> None:
     for i in range(len(dst)):
         time[dst[i]] += state.work[dst[i]]
         state.work[dst[i]] = 0.0

@@ -7,11 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.sim.cost_arrays import Tariff
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Records = NDArray[np.void]
 
 # What went through a receiving port: when it is free, when the last message joined its queue and
@@ -38,24 +36,24 @@ class Machine(NamedTuple):
     copying         within host memory, within device memory, between them: its three kinds
     """
 
-    kind: Ints
-    out: Ints
-    back: Ints
+    kind: IntArray
+    out: IntArray
+    back: IntArray
     tariff: Tariff
-    width: Floats
-    slot_start: Ints
-    slot: Ints
-    slot_use: Floats
-    capacity: Floats
-    folding: Floats
+    width: FloatArray
+    slot_start: IntArray
+    slot: IntArray
+    slot_use: FloatArray
+    capacity: FloatArray
+    folding: FloatArray
     copying: Tariff
 
 
 class Sizes(NamedTuple):
     """Of each message size: elements per chunk, how many chunks have one more; bytes of one."""
 
-    share: Ints
-    longer: Ints
+    share: IntArray
+    longer: IntArray
     itemsize: int
     n_chunks: int
 
@@ -76,36 +74,36 @@ class State(NamedTuple):
     that have not ended, that flow, whose rates grow.
     """
 
-    time: Floats
+    time: FloatArray
     port: Records
-    busy: Floats
-    alive: Flags
-    eager: Flags
-    ready: Floats
-    flows: Floats
-    sent: Floats
-    arrived: Floats
-    acknowledgement: Floats
-    rate: Floats
-    size: Floats
-    alpha: Floats
-    left: Floats
-    since: Floats
-    level: Floats
-    narrow: Floats
-    begun: Floats
-    turn: Floats
-    send_free: Floats
-    latest: Floats
-    work: Floats
-    free: Floats
-    demand: Floats
-    more: Ints
-    whole: Ints
-    way: Ints
-    unfinished: Ints
-    flowing: Ints
-    growing: Ints
+    busy: FloatArray
+    alive: BoolArray
+    eager: BoolArray
+    ready: FloatArray
+    flows: FloatArray
+    sent: FloatArray
+    arrived: FloatArray
+    acknowledgement: FloatArray
+    rate: FloatArray
+    size: FloatArray
+    alpha: FloatArray
+    left: FloatArray
+    since: FloatArray
+    level: FloatArray
+    narrow: FloatArray
+    begun: FloatArray
+    turn: FloatArray
+    send_free: FloatArray
+    latest: FloatArray
+    work: FloatArray
+    free: FloatArray
+    demand: FloatArray
+    more: IntArray
+    whole: IntArray
+    way: IntArray
+    unfinished: IntArray
+    flowing: IntArray
+    growing: IntArray
 
 
 FLOATS_OF_ROWS = (
@@ -123,8 +121,8 @@ class Groups(NamedTuple):
     slot, use       as in `Machine`; of resources that the same rows share only the narrowest
     """
 
-    rows: Ints
-    start: Ints
-    slot_start: Ints
-    slot: Ints
-    use: Floats
+    rows: IntArray
+    start: IntArray
+    slot_start: IntArray
+    slot: IntArray
+    use: FloatArray

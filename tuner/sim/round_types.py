@@ -13,13 +13,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tuner.base.arrays import Int32Array, IntArray
 from tuner.base.errors import TooLargeError
 from tuner.core.schedule import Round
 from tuner.sim.traffic_pattern import manners
 from tuner.sim.unique import distinct
 
-Ints = NDArray[np.int64]
-Ints32 = NDArray[np.int32]
 Bytes = NDArray[np.int8]
 
 MOST_ROWS = 1 << 25  # of rounds with different pairs: numbering them takes 50 bytes each
@@ -36,17 +35,23 @@ class Pattern:
     ring        rank r sends to rank r + 1 mod p, in row r
     """
 
-    src: Ints32
-    dst: Ints32
-    lane: Ints
+    src: Int32Array
+    dst: Int32Array
+    lane: IntArray
     memory: Bytes
     plain: bool
     ring: bool
 
 
 def patterns(
-    rounds: Sequence[Round], node: Ints, scratch: int, *, cuda: bool, staged: bool, meeting: bool
-) -> tuple[list[Pattern], Ints, Ints]:
+    rounds: Sequence[Round],
+    node: IntArray,
+    scratch: int,
+    *,
+    cuda: bool,
+    staged: bool,
+    meeting: bool,
+) -> tuple[list[Pattern], IntArray, IntArray]:
     """The patterns, the pattern of each round, the lanes.
 
     A lane is (2 manner + in device) p^2 + source p + target.
@@ -101,7 +106,12 @@ def _memory(r: Round, scratch: int) -> Bytes:
 
 @njit(cache=True)
 def _memory_of_rows(
-    src: Ints32, dst: Ints32, first: Ints32, into: Ints32, scratch: int, memory: Bytes
+    src: Int32Array,
+    dst: Int32Array,
+    first: Int32Array,
+    into: Int32Array,
+    scratch: int,
+    memory: Bytes,
 ) -> bool:
     """Fill `memory`; whether all rows have the same."""
     alike = True
@@ -114,7 +124,7 @@ def _memory_of_rows(
     return alike
 
 
-def _keys(r: Round, memory: Bytes, meets: bool, node: Ints) -> Ints:
+def _keys(r: Round, memory: Bytes, meets: bool, node: IntArray) -> IntArray:
     """Lanes of a round's rows, -1 for local ones."""
     p = len(node)
     pair = r.src.astype(np.int64) * p + r.dst
@@ -124,7 +134,7 @@ def _keys(r: Round, memory: Bytes, meets: bool, node: Ints) -> Ints:
 
 
 @njit(cache=True)
-def _plain(src: Ints32, dst: Ints32, seen: Ints, stamp: int) -> bool:
+def _plain(src: Int32Array, dst: Int32Array, seen: IntArray, stamp: int) -> bool:
     for i in range(len(src)):
         if src[i] == dst[i] or seen[0, src[i]] == stamp or seen[1, dst[i]] == stamp:
             return False
@@ -133,7 +143,7 @@ def _plain(src: Ints32, dst: Ints32, seen: Ints, stamp: int) -> bool:
 
 
 @njit(cache=True)
-def _ring(src: Ints32, dst: Ints32, p: int) -> bool:
+def _ring(src: Int32Array, dst: Int32Array, p: int) -> bool:
     found = len(src) == p
     for i in range(p if found else 0):
         found &= src[i] == i and dst[i] == (i + 1) % p

@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from tuner.base.arrays import Int32Array, IntArray
 from tuner.core.calibration import Calibration
 from tuner.topology import EXCHANGE, RING
-
-Ints = NDArray[np.int64]
-Ints32 = NDArray[np.int32]
 
 ALONE, FACING, CIRCLING = range(3)
 CLASSES = {FACING: EXCHANGE, CIRCLING: RING}
@@ -29,7 +26,7 @@ def told_apart(calibration: Calibration) -> bool:
 
 
 @njit(cache=True)
-def manners(src: Ints32, dst: Ints32, node: Ints) -> Ints:
+def manners(src: Int32Array, dst: Int32Array, node: IntArray) -> IntArray:
     """The manner of each row of a round, shape (rows,).
 
     node        that each rank is on, shape (p,)

@@ -11,8 +11,8 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.core.calibration import FREE_REDUCTION, Calibration, PathCost, ReductionCost
 from tuner.core.schedule import NO_REDUCTION, Schedule
@@ -23,10 +23,6 @@ from tuner.sim.in_network import folded_on_the_way, port_share, shared_use, toge
 from tuner.sim.traffic_pattern import told_apart
 from tuner.sim.unique import distinct
 from tuner.topology import CUDA, HOST, Placement
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 LARGEST = 1 << 60  # bytes of a message; sums of several must fit in 63 bits
 
@@ -57,31 +53,31 @@ class Traffic:
     """
 
     p: int
-    src: Ints
-    dst: Ints
-    round: Ints
-    out: Ints
-    back: Ints
-    nbytes: Floats
-    alpha: Floats
-    beta: Floats
-    overhead: Floats
-    eager: Flags
-    shared: Flags
-    awaited: Flags
-    acknowledgement: Floats
-    port_share: Floats
-    path: Ints
-    links: Ints
-    use: Floats
-    path_out: Ints
-    path_back: Ints
-    capacity: Floats
-    visit_start: Ints
-    post_start: Ints
-    posts: Ints
-    copying: Floats
-    folding: Floats
+    src: IntArray
+    dst: IntArray
+    round: IntArray
+    out: IntArray
+    back: IntArray
+    nbytes: FloatArray
+    alpha: FloatArray
+    beta: FloatArray
+    overhead: FloatArray
+    eager: BoolArray
+    shared: BoolArray
+    awaited: BoolArray
+    acknowledgement: FloatArray
+    port_share: FloatArray
+    path: IntArray
+    links: IntArray
+    use: FloatArray
+    path_out: IntArray
+    path_back: IntArray
+    capacity: FloatArray
+    visit_start: IntArray
+    post_start: IntArray
+    posts: IntArray
+    copying: FloatArray
+    folding: FloatArray
 
 
 def traffic(
@@ -149,7 +145,7 @@ class _Moves:
                            manner)  # fmt: skip
         self.crossed = lru_cache(1)(self._crossed)
 
-    def priced(self, size: Floats) -> Traffic:
+    def priced(self, size: FloatArray) -> Traffic:
         """What they are at these sizes, shape (rows,)."""
         rows, calibration = self.rows, self.calibration
         copying, folding = _copying(calibration, rows, size), _folding(calibration, rows, size)
@@ -172,11 +168,13 @@ class _Moves:
         )  # fmt: skip
 
     @cached_property
-    def _folded(self) -> Flags | slice:
+    def _folded(self) -> BoolArray | slice:
         """Rows that cost no reduction because a switch did it."""
         return folded_on_the_way(self.rows) if self.in_network else slice(0)
 
-    def _crossed(self, way: bytes) -> tuple[Floats, Ints, Ints, Floats, Ints, Ints]:
+    def _crossed(
+        self, way: bytes
+    ) -> tuple[FloatArray, IntArray, IntArray, FloatArray, IntArray, IntArray]:
         """port_share, path, links, use, path_out and path_back of `Traffic`."""
         there = self.lanes
         links, use, start = table(there)
@@ -222,7 +220,7 @@ def copy_tariff(calibration: Calibration) -> Tariff:
     return tariff_of(calibration, own, np.zeros(len(own), bool))
 
 
-def _folding(calibration: Calibration, rows: Rows, size: Floats) -> Floats:
+def _folding(calibration: Calibration, rows: Rows, size: FloatArray) -> FloatArray:
     """Seconds of reduction that each row costs its destination."""
     seconds = np.zeros(len(rows.src))
     for memory, mine in ((HOST, ~rows.cuda), (CUDA, rows.cuda)):
@@ -233,7 +231,7 @@ def _folding(calibration: Calibration, rows: Rows, size: Floats) -> Floats:
     return seconds
 
 
-def _copying(calibration: Calibration, rows: Rows, size: Floats) -> Floats:
+def _copying(calibration: Calibration, rows: Rows, size: FloatArray) -> FloatArray:
     """Seconds of copying that each local row costs."""
     tariff = copy_tariff(calibration)
     copies = np.flatnonzero((rows.src == rows.dst) & (rows.reduce == NO_REDUCTION))
@@ -246,8 +244,14 @@ def _copying(calibration: Calibration, rows: Rows, size: Floats) -> Floats:
 
 @njit(cache=True)
 def _visits(
-    p: int, src: Ints, dst: Ints, number: Ints, moves: Flags, copying: Floats, folding: Floats
-) -> tuple[Ints, Ints, Ints, Floats, Floats]:
+    p: int,
+    src: IntArray,
+    dst: IntArray,
+    number: IntArray,
+    moves: BoolArray,
+    copying: FloatArray,
+    folding: FloatArray,
+) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
     """visit_start, post_start, posts, copying and folding of `Traffic`."""
     visits, posted = np.zeros(p + 1, np.int64), np.zeros(p + 1, np.int64)
     latest = np.full(p, -1)

@@ -10,17 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from tuner.sim.cost_arrays import acknowledgement_of, segment_of, way_of
 from tuner.sim.jit import compiled
 from tuner.sim.round_engine import begins, compete, fastest, folding, longer_chunks, passes, size_of
 from tuner.sim.round_state import PARTLY
-
-Ints = NDArray[np.int64]
-Ints32 = NDArray[np.int32]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 class Lines(NamedTuple):
@@ -37,23 +32,23 @@ class Lines(NamedTuple):
     valid           of each size; not if there are empty messages
     """
 
-    flow: Floats
-    late: Floats
-    fold: Floats
-    rate: Floats
-    alpha: Floats
-    lag: Floats
-    overhead: Floats
-    eager: Flags
-    acknowledgement: Floats
-    way: Ints
-    back: Ints
+    flow: FloatArray
+    late: FloatArray
+    fold: FloatArray
+    rate: FloatArray
+    alpha: FloatArray
+    lag: FloatArray
+    overhead: FloatArray
+    eager: BoolArray
+    acknowledgement: FloatArray
+    way: IntArray
+    back: IntArray
     memory: int
-    valid: Flags
+    valid: BoolArray
 
 
 @njit(cache=True, error_model="numpy")
-def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
+def lines(m: Any, sizes: Any, lane: IntArray, memory: int, count: Int32Array) -> Lines:
     """Prices of a plain pattern whose rows have `count` chunks."""
     shape = (len(sizes.share), len(lane))
     rate, alpha = np.empty(shape), np.empty(shape)
@@ -97,8 +92,8 @@ def lines(m: Any, sizes: Any, lane: Ints, memory: int, count: Ints32) -> Lines:
 
 @compiled()
 def play_plain(
-    state: Any, m: Any, sizes: Any, prices: Any, groups: Any, src: Ints32, dst: Ints32,
-    lane: Ints, first: Ints32, count: Ints32, reduce: Ints32, folds: bool,
+    state: Any, m: Any, sizes: Any, prices: Any, groups: Any, src: Int32Array, dst: Int32Array,
+    lane: IntArray, first: Int32Array, count: Int32Array, reduce: Int32Array, folds: bool,
 ) -> None:  # fmt: skip
     """One round, for all sizes whose prices are valid."""
     alone = len(groups.rows) == len(groups.start) - 1
@@ -130,7 +125,7 @@ def play_plain(
 
 
 @compiled()
-def _pay(state: Any, m: Any, sizes: Any, prices: Any, z: int, count: Ints32) -> None:
+def _pay(state: Any, m: Any, sizes: Any, prices: Any, z: int, count: Int32Array) -> None:
     """Prices as `compete` reads them, beside `alpha`: the overhead in `flows`."""
     for i in range(len(count)):
         state.left[i] = size_of(state, sizes, z, i, count) + m.tariff.envelope
@@ -164,7 +159,7 @@ def _pass(state: Any, prices: Any, z: int, rows: int) -> None:
 
 
 @compiled()
-def _occupy(state: Any, m: Any, prices: Any, z: int, meeting: Ints, lane: Ints) -> None:
+def _occupy(state: Any, m: Any, prices: Any, z: int, meeting: IntArray, lane: IntArray) -> None:
     """These rows are on links, from `begun` to `since`, that carry flows of other rounds, too."""
     busy = state.busy[z]
     for i in meeting:
@@ -177,7 +172,14 @@ def _occupy(state: Any, m: Any, prices: Any, z: int, meeting: Ints, lane: Ints) 
 
 @compiled()
 def _fold(
-    state: Any, m: Any, sizes: Any, prices: Any, z: int, dst: Ints32, count: Ints32, reduce: Ints32
+    state: Any,
+    m: Any,
+    sizes: Any,
+    prices: Any,
+    z: int,
+    dst: Int32Array,
+    count: Int32Array,
+    reduce: Int32Array,
 ) -> None:
     for i in range(len(dst)):
         if reduce[i] != 0:
@@ -189,8 +191,8 @@ def _fold(
 
 @compiled()
 def play_ring(
-    state: Any, m: Any, sizes: Any, prices: Any, meeting: Ints, lane: Ints, first: Ints32,
-    folds: bool,
+    state: Any, m: Any, sizes: Any, prices: Any, meeting: IntArray, lane: IntArray,
+    first: Int32Array, folds: bool,
 ) -> None:  # fmt: skip
     """The same where rank r sends one chunk to rank r + 1 mod p, and all reduce it or none."""
     for z in range(len(sizes.share)):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from tuner.base.arrays import IntArray
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Knuth, TAOCP 3, section 6.4
 
 
-def distinct(keys: Ints) -> tuple[Ints, Ints]:
+def distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
     """The distinct keys in the order of their first places, and the number of each key's own."""
     bits = max(4, int(2 * len(keys) + 1).bit_length())
     return _distinct(keys, np.uint64(64 - bits), np.full(1 << bits, -1))
 
 
 @njit(cache=True)
-def _distinct(keys: Ints, shift: np.uint64, table: Ints) -> tuple[Ints, Ints]:
+def _distinct(keys: IntArray, shift: np.uint64, table: IntArray) -> tuple[IntArray, IntArray]:
     found, number = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
     count, mask = 0, len(table) - 1
     for i in range(len(keys)):

@@ -13,14 +13,11 @@ from typing import Protocol
 import numpy as np
 from numba import njit
 from numba.core import event
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.base.signals import INTERRUPTION
-
-Indices = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 EQUAL = 1e-12  # lengths closer than this are equal
 MOST_DISTANCES = 1 << 24  # that are known at a time: 128 megabytes
@@ -73,13 +70,13 @@ class Graph:
         # latencies together are less than one link
         self.length = 1.0 + 0.5 * latency / (latency.sum() or 1.0)
 
-    def _matrix(self, links: Indices) -> csr_array:
+    def _matrix(self, links: IntArray) -> csr_array:
         """The lengths of the links as a sparse matrix (source, target)."""
         ends = (self.source[links], self.target[links])
         return csr_array((self.length[links], ends), shape=(self.vertices, self.vertices))
 
     @cached_property
-    def parts(self) -> Indices:
+    def parts(self) -> IntArray:
         """The part of each vertex: vertices of one part can reach one another."""
         matrix = self._matrix(np.arange(len(self.source)))
         part = connected_components(matrix, directed=True, connection="strong")[1]
@@ -90,7 +87,7 @@ class Graph:
         distance = dijkstra(self._matrix(np.arange(len(self.source))), indices=a, unweighted=True)
         return bool(np.isfinite(distance[b]))
 
-    def all_routes(self, ending: NDArray[np.bool_]) -> tuple[Indices, Floats]:
+    def all_routes(self, ending: BoolArray) -> tuple[IntArray, FloatArray]:
         """Routes and lengths between all vertices; the `ending` ones never forward.
 
         Link numbers of shape (vertices, vertices, most links), -1 where there is none, and lengths.
@@ -111,7 +108,7 @@ class Graph:
         return routes.reshape(n, n, -1), distance
 
     @cached_property
-    def _hanging(self) -> tuple[Indices, Indices, Indices]:
+    def _hanging(self) -> tuple[IntArray, IntArray, IntArray]:
         """For each vertex the one it hangs on, and the links up and down; itself and -1 if several.
 
         Only ends hang: a route through one of them does not exist.
@@ -130,14 +127,14 @@ class Graph:
         return on, up, down
 
     @cached_property
-    def _rank_of_end(self) -> Indices:
+    def _rank_of_end(self) -> IntArray:
         """Ends counted switch by switch: what a destination spreads by."""
         order = np.argsort(self._hanging[0][: self.ends], kind="stable")
         rank = np.empty(self.ends, np.int64)
         rank[order] = np.arange(self.ends)
         return rank
 
-    def routes(self, source: Indices, target: Indices) -> Indices:
+    def routes(self, source: IntArray, target: IntArray) -> IntArray:
         """Link numbers of the routes between ends, shape (k, most links), -1 where there is none.
 
         Between ends of one part alone.
@@ -165,12 +162,14 @@ class Graph:
         return self._matrix(between).T.tocsr()
 
     @cached_property
-    def _outgoing(self) -> tuple[Indices, Indices]:
+    def _outgoing(self) -> tuple[IntArray, IntArray]:
         """Where the links out of each vertex begin in the second, shape (vertices + 1,); those."""
         order = np.argsort(self.source, kind="stable")
         return np.searchsorted(self.source[order], np.arange(self.vertices + 1)), order
 
-    def _walks(self, near: Indices, target: Indices, column: Indices, distance: Floats) -> Indices:
+    def _walks(
+        self, near: IntArray, target: IntArray, column: IntArray, distance: FloatArray
+    ) -> IntArray:
         """Links from `near` to what the targets hang on, to which row `column` has distances."""
         first, order = self._outgoing
         found = np.full((len(near), int(distance[column, near].max(initial=0.0))), -1)
@@ -189,8 +188,8 @@ def _walk_back(before: list[int], a: int, b: int, link_of: dict[tuple[int, int],
 
 @njit(cache=True)
 def _walk(
-    near: Indices, far: Indices, column: Indices, rank: Indices, distance: Floats, first: Indices,
-    order: Indices, target: Indices, length: Floats, spread: bool, found: Indices,
+    near: IntArray, far: IntArray, column: IntArray, rank: IntArray, distance: FloatArray,
+    first: IntArray, order: IntArray, target: IntArray, length: FloatArray, spread: bool, found: IntArray,
 ) -> None:  # fmt: skip
     """Follow a shortest route link by link; `found` takes the links.
 

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import FloatArray, IntArray
 from tuner.base.errors import InputError
 from tuner.topology.graph import Graph
-
-Indices = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 GPU, CPU, NIC, SWITCH = KINDS_OF_DEVICES = ("gpu", "cpu", "nic", "switch")
 KINDS_OF_LINKS = ("network", "nvlink", "pcie", "socket", "memory")
@@ -67,23 +64,23 @@ class Interior:
             a, b = (self.devices[ends[i]].name for i in unreached[0])
             raise InputError(f"inside a node {b} cannot be reached from {a}; add the missing link")
 
-    def numbers(self, kind: str) -> Indices:
+    def numbers(self, kind: str) -> IntArray:
         """The devices of one kind, by number."""
         return np.array([i for i, d in enumerate(self.devices) if d.kind == kind], dtype=np.int64)
 
     @cached_property
-    def _routes(self) -> tuple[Indices, Floats]:
+    def _routes(self) -> tuple[IntArray, FloatArray]:
         graph = Graph([device.name for device in self.devices], self.links)
         ends = [device.kind in (GPU, NIC) for device in self.devices]
         return graph.all_routes(np.array(ends))
 
     @property
-    def routes(self) -> Indices:
+    def routes(self) -> IntArray:
         """Link numbers from device to device, shape (devices, devices, most links), -1: none."""
         return self._routes[0]
 
     @property
-    def distance(self) -> Floats:
+    def distance(self) -> FloatArray:
         """Links from device to device and, below one, their latencies; shape (devices, devices)."""
         return self._routes[1]
 
@@ -146,12 +143,12 @@ class Topology:
         return tuple(port for node in self.nodes for port in node.ports)
 
     @cached_property
-    def first_port(self) -> Indices:
+    def first_port(self) -> IntArray:
         """Node n has ports first_port[n] .. first_port[n + 1] - 1."""
         return offsets([len(node.ports) for node in self.nodes])
 
     @cached_property
-    def ports_of(self) -> Indices:
+    def ports_of(self) -> IntArray:
         """How many ports each node has, shape (nodes,)."""
         return np.diff(self.first_port)
 
@@ -175,12 +172,12 @@ class Topology:
         return {name: levels[name] for name in self.switches if name in levels}
 
     @property
-    def cores(self) -> Indices:
+    def cores(self) -> IntArray:
         """Cores per node, shape (nodes,)."""
         return np.array([node.cores for node in self.nodes])
 
     @cached_property
-    def interiors(self) -> tuple[tuple[Interior, Indices], ...]:
+    def interiors(self) -> tuple[tuple[Interior, IntArray], ...]:
         """Each distinct interior and the nodes, by number, that have it."""
         found: dict[int, tuple[Interior, list[int]]] = {}
         for number, node in enumerate(self.nodes):
@@ -194,19 +191,19 @@ class Topology:
         return all(n.interior is not None and len(n.interior.numbers(GPU)) for n in self.nodes)
 
     @cached_property
-    def first_inner_link(self) -> Indices:
+    def first_inner_link(self) -> IntArray:
         """Links inside node n have the numbers first_inner_link[n] .. first_inner_link[n + 1] - 1;
         those of the network come before."""
         inside = [len(node.interior.links) if node.interior else 0 for node in self.nodes]
         return len(self.links) + offsets(inside)
 
     @cached_property
-    def capacity(self) -> Floats:
+    def capacity(self) -> FloatArray:
         """Bytes per second of every link, the network's and the nodes'."""
         return np.array([link.capacity for link in self._all_links()])
 
     @cached_property
-    def latency(self) -> Floats:
+    def latency(self) -> FloatArray:
         """Seconds of every link, the network's and the nodes'."""
         return np.array([link.latency for link in self._all_links()])
 
@@ -229,7 +226,7 @@ class Topology:
                 )
 
 
-def offsets(sizes: Sequence[int]) -> Indices:
+def offsets(sizes: Sequence[int]) -> IntArray:
     """Where each of consecutive runs begins, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 

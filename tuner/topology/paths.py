@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.base.arrays import BoolArray, FloatArray, IntArray
 from tuner.core.path_classes import (
     CROSS_SOCKET,
     CUDA,
@@ -21,10 +22,6 @@ from tuner.core.path_classes import (
 )
 from tuner.topology.machine import Topology
 from tuner.topology.placement import Placement, Places
-
-Indices = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 CLASS = {name: number for number, name in enumerate(PATH_CLASSES)}
 
@@ -42,19 +39,19 @@ class Paths:
     path_class  numbers of `PATH_CLASSES`, shape (k,)
     """
 
-    links: Indices
-    use: Floats
-    latency: Floats
-    bandwidth: Floats
-    hops: Indices
-    path_class: Indices
+    links: IntArray
+    use: FloatArray
+    latency: FloatArray
+    bandwidth: FloatArray
+    hops: IntArray
+    path_class: IntArray
 
 
 def paths(
     placement: Placement,
     memory: str,
-    source: Indices,
-    target: Indices,
+    source: IntArray,
+    target: IntArray,
     *,
     staged: bool = False,
     striped: bool = False,
@@ -83,7 +80,9 @@ def paths(
 class _Routes:
     """The parts that paths are put together from."""
 
-    def __init__(self, placement: Placement, memory: str, source: Indices, target: Indices) -> None:
+    def __init__(
+        self, placement: Placement, memory: str, source: IntArray, target: IntArray
+    ) -> None:
         self.topology, self.memory = placement.topology, memory
         self.source, self.target = source, target
         self.node = placement.node_of
@@ -92,7 +91,7 @@ class _Routes:
         crowded = np.bincount(self.node, minlength=len(self.topology.nodes)) > self.topology.cores
         self.crowded = crowded[self.node[source]]
 
-    def whole(self, staged: bool) -> Indices:
+    def whole(self, staged: bool) -> IntArray:
         """One route per pair, through the host memory of both ends or straight."""
         at, places = (self.source, self.target), self.places
         first, last = (places.device[rank] for rank in at)
@@ -105,7 +104,7 @@ class _Routes:
             self._inside(self.node[self.target], through[1], last),
         ])  # fmt: skip
 
-    def stripes(self) -> list[Indices]:
+    def stripes(self) -> list[IntArray]:
         """One route over each of the NICs that both nodes have; one only within a node."""
         first, ports = (of[self.node] for of in (self.topology.first_port, self.topology.ports_of))
         number = np.where(self.local, 1, np.minimum(ports[self.source], ports[self.target]))
@@ -115,7 +114,7 @@ class _Routes:
             for rail in range(int(number.max(initial=1)))
         ]
 
-    def _route(self, first: Indices, last: Indices, port: Indices) -> Indices:
+    def _route(self, first: IntArray, last: IntArray, port: IntArray) -> IntArray:
         """From device to device, between nodes over the given port of each rank."""
         a, b = self.node[self.source], self.node[self.target]
         local = self.local
@@ -130,13 +129,13 @@ class _Routes:
         enter = _only(self._inside(b, self._nic(b, back), last), ~local)
         return np.hstack([own, leave, between, enter])
 
-    def _over(self, remote: Flags, out: Indices, back: Indices) -> Indices:
+    def _over(self, remote: BoolArray, out: IntArray, back: IntArray) -> IntArray:
         found = self.topology.graph.routes(out[remote], back[remote])
         between = np.full((len(remote), found.shape[1]), -1)
         between[remote] = found
         return between
 
-    def _same_rail(self, port: Indices) -> Indices:
+    def _same_rail(self, port: IntArray) -> IntArray:
         """The receiver's port, on the sender's rail where rails are not joined."""
         part, nodes = self.topology.graph.parts, np.arange(len(self.topology.nodes))
         out, back = part[port[self.source]], part[port[self.target]]
@@ -145,7 +144,7 @@ class _Routes:
         same = np.searchsorted(rails, self.node[self.target] * len(part) + out)
         return np.where(out == back, port[self.target], first[same])
 
-    def _nic(self, node: Indices, port: Indices) -> Indices:
+    def _nic(self, node: IntArray, port: IntArray) -> IntArray:
         """The device that a port is; -1 in a node that has none."""
         device = np.full(len(node), -1)
         for interior, nodes in self.topology.interiors:
@@ -155,7 +154,7 @@ class _Routes:
                 device[mine] = nics[port[mine] - self.topology.first_port[node[mine]]]
         return device
 
-    def _inside(self, node: Indices, first: Indices, last: Indices) -> Indices:
+    def _inside(self, node: IntArray, first: IntArray, last: IntArray) -> IntArray:
         """Links between two devices of a node."""
         width = max((i.routes.shape[2] for i, _ in self.topology.interiors), default=0)
         found = np.full((len(node), width), -1)
@@ -166,7 +165,7 @@ class _Routes:
             found[mine, : route.shape[1]] = np.where(route >= 0, route + start, -1)
         return found
 
-    def path_class(self) -> Indices:
+    def path_class(self) -> IntArray:
         """Numbers of `PATH_CLASSES`."""
         first, last = (self.places.device[rank] for rank in (self.source, self.target))
         same = first == last
@@ -178,7 +177,7 @@ class _Routes:
             inside = np.where(same, CLASS[SAME_GPU], kind)
         return np.where(self.local, inside, CLASS[NETWORK])
 
-    def _kind_of_links(self, first: Indices, last: Indices) -> Indices:
+    def _kind_of_links(self, first: IntArray, last: IntArray) -> IntArray:
         """Of device pairs within a node: NVLink alone, over the CPUs' bus, or else."""
         node = self.node[self.source]
         found = np.full(len(node), CLASS[PCIE])
@@ -193,19 +192,19 @@ class _Routes:
         return found
 
 
-def _only(links: Indices, where: Flags) -> Indices:
+def _only(links: IntArray, where: BoolArray) -> IntArray:
     return np.where(where[:, None], links, -1)
 
 
-def _links_only(topology: Topology, links: Indices) -> Flags:
+def _links_only(topology: Topology, links: IntArray) -> BoolArray:
     """Without memory buses, which are no links."""
     return (links >= 0) & (links < len(topology.capacity))
 
 
-def _total(latency: Floats, links: Indices) -> Floats:
+def _total(latency: FloatArray, links: IntArray) -> FloatArray:
     """The sum over each route; memory buses have no latency."""
     number = np.where(links < len(latency), links, -1)
-    total: Floats = np.append(latency, 0.0)[number].sum(axis=1)
+    total: FloatArray = np.append(latency, 0.0)[number].sum(axis=1)
     return total
 
 
@@ -213,14 +212,14 @@ def _longest(stripes: list[NDArray[np.generic]]) -> Any:
     return stripes[0] if len(stripes) == 1 else np.max(stripes, axis=0)
 
 
-def _packed(links: Indices) -> Indices:
+def _packed(links: IntArray) -> IntArray:
     """The same with the links first and no column without any."""
     order = np.argsort(links < 0, axis=1, kind="stable")
     packed = np.take_along_axis(links, order, axis=1)
     return packed[:, : max(1, int((links >= 0).sum(axis=1).max(initial=0)))]
 
 
-def _merged(links: Indices, use: Floats) -> tuple[Indices, Floats]:
+def _merged(links: IntArray, use: FloatArray) -> tuple[IntArray, FloatArray]:
     """Every link once, with all that crosses it."""
     same = links[:, :, None] == links[:, None, :]
     load = np.where(same, use[:, None, :], 0.0).sum(axis=2)
@@ -229,10 +228,10 @@ def _merged(links: Indices, use: Floats) -> tuple[Indices, Floats]:
     return np.where(again, -1, links), np.where(again | (links < 0), 0.0, load)
 
 
-def _narrowest(topology: Topology, links: Indices, use: Floats) -> Floats:
+def _narrowest(topology: Topology, links: IntArray, use: FloatArray) -> FloatArray:
     buses = np.full(len(topology.nodes), topology.memory_bandwidth)
     width = np.concatenate([topology.capacity, buses, [np.inf]])[links]
     with np.errstate(divide="ignore", invalid="ignore"):
         through = np.where(links >= 0, width / use, np.inf)
-    narrowest: Floats = through.min(axis=1, initial=np.inf)
+    narrowest: FloatArray = through.min(axis=1, initial=np.inf)
     return narrowest

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.core.path_classes import CONSECUTIVE, CUDA, CYCLIC, HOST
 from tuner.topology.machine import CPU, GPU, NIC, Interior, Topology
-
-Indices = NDArray[np.int64]
 
 MOST_RANKS = 1 << 20
 
@@ -28,10 +26,10 @@ class Places:
     cpu_nic     the port next to the CPU
     """
 
-    device: Indices
-    cpu: Indices
-    nic: Indices
-    cpu_nic: Indices
+    device: IntArray
+    cpu: IntArray
+    nic: IntArray
+    cpu_nic: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +37,7 @@ class Placement:
     """`node_of[r]` is the index of the node that rank r runs on."""
 
     topology: Topology
-    node_of: Indices
+    node_of: IntArray
 
     @classmethod
     def consecutive(cls, topology: Topology, ppn: int, p: int | None = None) -> Placement:
@@ -70,7 +68,7 @@ class Placement:
         return int(np.count_nonzero(ranks)), int(ranks.max())
 
     @cached_property
-    def local(self) -> Indices:
+    def local(self) -> IntArray:
         """The number of each rank among those of its node, shape (p,)."""
         return _turns(self.node_of)
 
@@ -108,7 +106,9 @@ class Placement:
                     " GPU: price host memory, or choose a machine with GPUs"
                 )
 
-    def _devices(self, interior: Interior, ranks: Indices, memory: str) -> tuple[Indices, Indices]:
+    def _devices(
+        self, interior: Interior, ranks: IntArray, memory: str
+    ) -> tuple[IntArray, IntArray]:
         """The device and the CPU of each of the ranks; local rank i is on GPU i mod GPUs."""
         gpus, cpus, local = interior.numbers(GPU), interior.numbers(CPU), self.local[ranks]
         if len(gpus):
@@ -122,7 +122,7 @@ class Placement:
         return cpu, cpu
 
 
-def _nearest(interior: Interior, device: Indices, node: Indices) -> Indices:
+def _nearest(interior: Interior, device: IntArray, node: IntArray) -> IntArray:
     """The NIC next to each device, as a number among the node's NICs."""
     nics = interior.numbers(NIC)
     if len(nics) < 2:
@@ -138,7 +138,7 @@ def _nearest(interior: Interior, device: Indices, node: Indices) -> Indices:
     return chosen
 
 
-def _turns(values: Indices) -> Indices:
+def _turns(values: IntArray) -> IntArray:
     """How many equal values there are before each one."""
     order = np.argsort(values, kind="stable")
     turn = np.empty(len(values), dtype=np.int64)

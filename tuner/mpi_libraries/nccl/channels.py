@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.base.arrays import IntArray
 from tuner.base.errors import InputError
 from tuner.mpi_libraries.nccl.constants import (
     AMD,
@@ -115,7 +115,7 @@ def rings(interior: Interior, gpus: Sequence[str]) -> Rings:
     return Rings((tuple(range(len(gpus))),), _slowest(interior, gpus), nvlink=False)
 
 
-def _bricks(interior: Interior, gpus: Sequence[str]) -> NDArray[np.int64]:
+def _bricks(interior: Interior, gpus: Sequence[str]) -> IntArray:
     """NVLink bricks from GPU to GPU, shape (GPUs, GPUs)."""
     place = {gpu: i for i, gpu in enumerate(gpus)}
     bricks = np.zeros((len(gpus), len(gpus)), dtype=np.int64)
@@ -128,7 +128,7 @@ def _bricks(interior: Interior, gpus: Sequence[str]) -> NDArray[np.int64]:
 class _Search:
     """Depth-first packing of Hamiltonian cycles into unit arcs, within a budget."""
 
-    def __init__(self, bricks: NDArray[np.int64]) -> None:
+    def __init__(self, bricks: IntArray) -> None:
         self.free: list[list[int]] = bricks.tolist()
         self.vertices = len(bricks)
         self.budget = MOST_EXTENSIONS
@@ -167,7 +167,7 @@ class _Search:
             self.free[a][b] += change
 
 
-def pack(bricks: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+def pack(bricks: IntArray) -> tuple[tuple[int, ...], ...]:
     """The most rings through all vertices that share no arc more often than it has bricks."""
     search = _Search(bricks)
     search.extend([])
